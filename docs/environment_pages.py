@@ -15,6 +15,7 @@ import ludic_gym as lg
 from envs_registry.adapters import ADAPTERS
 from envs_registry.catalog import CATALOG, EnvEntry
 from envs_registry.speeds import SPEEDS
+from envs_registry.starts import STARTS
 
 FOLDER = "reference/environments/"
 SEED = 0
@@ -45,6 +46,15 @@ is missing where other processes do most of the work.
 COLUMNS = """\
 | id | description | views | random | oracle | speed |
 |---|---|---|---:|---:|---:|
+"""
+PROCEDURAL_SPLITS = """\
+## Splits
+
+| `split` | tasks |
+|---|---|
+| `"all"` | all, the default |
+| `"train"` | four in five, by a hash of the task |
+| `"test"` | the others, which no seed gives in `"train"` |
 """
 OTHER_PACKAGES = """\
 # Environments of other packages
@@ -121,9 +131,16 @@ def _facts(entry: EnvEntry) -> str:
         "Success of random play": f"{entry.random_success:.3f}",
         "Success of the oracle": f"{entry.oracle_success:.3f}",
         "Levels, from easy to hard": levels if values else "",
+        "Different starts, of the seeds tried at each level": _starts(entry),
+        "Reason for few starts": entry.few_starts,
         "Speed, as a multiple of Tic-Tac-Toe's": "" if speed is None else f"{speed}",
     }
     return "".join(f"- {name}: {value}\n" for name, value in facts.items() if value)
+
+
+def _starts(entry: EnvEntry) -> str:
+    counts = STARTS.get(entry.id, {}).values()
+    return ", ".join(f"{found:,} of {seeds:,}" for seeds, _, found in counts)
 
 
 def _example(entry: EnvEntry) -> str:
@@ -178,6 +195,8 @@ def _splits(entry: EnvEntry) -> str:
     cls = getattr(import_module(module), name)
     if "split" not in inspect.signature(cls).parameters:
         return ""
+    if "procedural" in entry.tags:
+        return PROCEDURAL_SPLITS
     env: lg.Env = gym.make(entry.id)
     if env.unwrapped.num_rows is None:
         # Tasks that are drawn have no rows; the class says what their splits are.

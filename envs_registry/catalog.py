@@ -24,6 +24,7 @@ class EnvEntry:
         (random texts if any text is legal), and of the environment's oracle.
     levels: an argument that decides how hard the tasks are, and some of its values, from the
         easiest to the hardest; ("", ()) if there is none.
+    few_starts: reason why a level has fewer than 10,000 starts; "" if none has.
     """
 
     id: str
@@ -37,6 +38,7 @@ class EnvEntry:
     random_success: float = 0.0
     oracle_success: float = 1.0
     levels: tuple[str, tuple[str | int, ...]] = ("", ())
+    few_starts: str = ""
 
 
 _TEXT = Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8")

@@ -36,7 +36,9 @@ def test_every_public_name_exists_and_no_module_hides_it(package):
 def test_packages_inside_hold_no_names_of_their_own(package):
     for path in (ROOT / package).glob("*/**/__init__.py"):
         body = ast.parse(path.read_text()).body
-        assert all(isinstance(node, ast.Expr) for node in body) or path.parent.name == "inside"
+        # Packages that environments are played with are data.
+        data = path.parent.name == "inside" or "packages" in path.parts
+        assert data or all(isinstance(node, ast.Expr) for node in body)
 
 
 def test_every_entry_point_names_something_that_exists():

@@ -99,7 +99,7 @@ def options_of(command: str) -> list[str]:
     """The options of a command, by its help; none if its package is not installed.
 
     >>> options_of("list")
-    ['--help', '--suite', '--all', '--no-all', '--json', '--no-json']
+    ['--help', '--suite', '--all', '--no-all', '--levels', '--no-levels', '--json', '--no-json']
     """
     # The help is the one place that commands of all packages have in common.
     text = io.StringIO()

@@ -11,11 +11,14 @@ The catalogue and its suites are in `envs_registry.catalog`.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated
 
 from envs_registry.adapters import ADAPTERS, AdapterEntry
 from envs_registry.catalog import CATALOG, SUITES, EnvEntry
+from envs_registry.starts import STARTS
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.suggestions import suggestion
@@ -23,6 +26,7 @@ from ludic_gym.suggestions import suggestion
 EXAMPLES = """\
 ludic list
 ludic list --suite core
+ludic list --suite games --levels
 ludic list --all"""
 
 
@@ -34,6 +38,8 @@ class ListArgs:
     """Only the environments of this suite."""
     all: bool = False
     """Print environments of other packages too, with the package that each needs."""
+    levels: bool = False
+    """Print levels, splits, numbers of different starts, and the source of the tasks."""
     json: bool = False
     """Print JSON in place of the table."""
 
@@ -44,10 +50,16 @@ def main(argv: list[str]) -> int:
     if args.json:
         print_json(plain_entries(args))
         return 0
-    print_table(
-        ("id", "title", "players", "suites"),
-        [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries_of(args.suite)],
-    )
+    if args.levels:
+        print_table(
+            ("id", "levels", "splits", "starts", "source", "why few starts"),
+            [level_row(e) for e in entries_of(args.suite)],
+        )
+    else:
+        print_table(
+            ("id", "title", "players", "suites"),
+            [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries_of(args.suite)],
+        )
     # A table of its own: these have no title and no suite, but a package to install.
     if args.all:
         print_table(
@@ -61,6 +73,7 @@ def plain_entries(args: ListArgs) -> list[dict[str, object]]:
     """The entries as JSON; those of other packages have "package" and "install"."""
     found: list[dict[str, object]] = [
         {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
+        | (plain_levels(e) if args.levels else {})
         for e in entries_of(args.suite)
     ]
     for e in ADAPTERS if args.all else ():
@@ -92,3 +105,54 @@ def players_of(entry: EnvEntry | AdapterEntry) -> str:
     One player is a Gymnasium environment, two are a PettingZoo one.
     """
     return " or ".join(["1"] * bool(entry.gym) + ["2"] * bool(entry.aec))
+
+
+def level_row(entry: EnvEntry) -> tuple[str, ...]:
+    """Levels, splits, starts, source and reason for few starts, as cells of the table.
+
+    Starts are "different ones/seeds that were tried", in the order of the levels.
+    """
+    argument, values = entry.levels
+    levels = f"{argument}={'|'.join(map(str, values))}" if values else ""
+    starts = " ".join(f"{found}/{seeds}" for seeds, _, found in starts_of(entry).values())
+    splits = ", ".join(splits_of(entry))
+    return entry.id, levels, splits, starts, source_of(entry), entry.few_starts
+
+
+def plain_levels(entry: EnvEntry) -> dict[str, object]:
+    """The cells of `level_row` as JSON."""
+    argument, values = entry.levels
+    starts = {
+        level: {"seeds": seeds, "observations": seen, "starts": found}
+        for level, (seeds, seen, found) in starts_of(entry).items()
+    }
+    return {
+        "levels": {argument: values} if values else {},
+        "splits": splits_of(entry),
+        "starts": starts,
+        "source": source_of(entry),
+        "few_starts": entry.few_starts,
+    }
+
+
+def starts_of(entry: EnvEntry) -> dict[str, tuple[int, int, int]]:
+    """Numbers of seeds, first observations and starts by level; {} for rows of a data set."""
+    return dict(STARTS.get(entry.id, {}))
+
+
+def splits_of(entry: EnvEntry) -> tuple[str, ...]:
+    """Names of the splits; () if there are none."""
+    module, _, name = entry.gym.partition(":")
+    parameters = inspect.signature(getattr(import_module(module), name)).parameters
+    return ("train", "test") if "split" in parameters else ()
+
+
+def source_of(entry: EnvEntry) -> str:
+    """Origin and licence of the tasks.
+
+    >>> source_of(entries_of("core")[0])
+    'generated, Apache-2.0'
+    """
+    if "dataset" in entry.tags:
+        return "sample written here, Apache-2.0; data sets by their licences"
+    return f"{'generated' if 'procedural' in entry.tags else 'written here'}, Apache-2.0"

@@ -73,7 +73,14 @@ def checked(result: int, what: str) -> int:
     return result
 
 
-def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes: list[int]) -> None:
+def confine(
+    parent: int,
+    as_root: bool,
+    prefix: str,
+    readable: list[str],
+    sizes: list[int],
+    hidden: list[str],
+) -> None:
     """Return in a process that is confined except for the filter.
 
     Three processes are left. The outer one is outside the process namespace and passes the exit
@@ -81,7 +88,8 @@ def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes:
 
     parent: the process whose end ends all. as_root: True for a root that needs no user namespace.
     prefix: the interpreter's folder. readable: further paths that the program may read.
-    sizes: of the file systems on /tmp and on /dev/shm, in bytes.
+    sizes: of the file systems on /tmp and on /dev/shm, in bytes. hidden: folders that are empty for
+        the program.
     """
     enter_namespaces(as_root)
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
@@ -95,6 +103,8 @@ def confine(parent: int, as_root: bool, prefix: str, readable: list[str], sizes:
         end_like(os.waitpid(first, 0)[1])
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
     mount_files(prefix, *sizes)
+    for folder in hidden:
+        mount_empty(folder, "size=4096,mode=755")
     # The program must not be init itself: init ignores signals without a handler, SIGXCPU too.
     program = os.fork()
     if program:

@@ -35,6 +35,8 @@ ENVIRONMENT: Mapping[str, str] = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+# Its files hold solutions of tasks.
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +124,14 @@ def worker_command(python: str, uid: int = 0) -> tuple[str, ...]:
 def interpreter() -> tuple[str, str]:
     """Path of the Python below any virtual environment, and the folder of its files."""
     return os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
+
+
+def hidden_folders(prefix: str) -> tuple[str, ...]:
+    """This package's folder if programs could read it, because it is installed below one of theirs.
+
+    prefix: the interpreter's folder.
+    """
+    return (str(PACKAGE),) if any(map(PACKAGE.is_relative_to, (prefix, "/usr"))) else ()
 
 
 def launch_plainly(limits: Limits) -> Launch:

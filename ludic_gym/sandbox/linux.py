@@ -22,6 +22,7 @@ from ludic_gym.sandbox.launch import (
     PYTHON_FLAGS,
     Backend,
     Launch,
+    hidden_folders,
     interpreter,
     worker_command,
     worker_source,
@@ -75,7 +76,8 @@ def launch_native(limits: Limits) -> Launch:
     uid = program_uid()
     python, prefix = interpreter()
     sizes = list(file_system_sizes(limits.disk_bytes))
-    arguments = (os.getpid(), bool(uid), prefix, [*READABLE], sizes)
+    hidden = [*hidden_folders(prefix)]
+    arguments = (os.getpid(), bool(uid), prefix, [*READABLE], sizes, hidden)
     # The filter comes last, because the steps before need the calls that it refuses.
     calls = f"confine(*{arguments!r})\nfilter_calls({syscall_filter(families=NATIVE_FAMILIES)!r})"
     text = f"{confining_source()}\n{calls}\nmain({uid})"
@@ -117,6 +119,9 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     if not PurePosixPath(prefix).is_relative_to("/usr"):
         yield from ("--ro-bind", prefix, prefix)
+    for hidden in hidden_folders(prefix):
+        yield from ("--perms", "0755", "--size", str(PAGE_BYTES), "--tmpfs", hidden)
+        yield from ("--remount-ro", hidden)
     yield from system_links()
     # Mounted here, /proc has the processes of the new namespace, and /dev no disks.
     yield from ("--proc", "/proc", "--dev", "/dev")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 from ludic_gym.data.load import Rows
-from ludic_gym.envs.core.base import Info, TextEnv, Turn, end, pick
+from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick
+from ludic_gym.envs.core.splits import SPLITS, Split, drawn
 from ludic_gym.errors import GraderError
 from ludic_gym.graders.extract import Grade
 
@@ -52,8 +53,9 @@ class QuestionEnv(TextEnv):
     grade: ClassVar[Grader]
     question: Question
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode: str | None = None, *, split: Split = "all") -> None:
         super().__init__(render_mode)
+        self._asked_split = checked_choice("split", split, SPLITS)
         self.question = Question("", "")
         self.about: Info = {}
         self.verdict = ""
@@ -70,9 +72,13 @@ class QuestionEnv(TextEnv):
         # From the class: found on the instance, a plain function would be a bound method.
         return type(self).grade(action, self.question.truth)
 
+    def task(self, question: Question) -> str:
+        """A text that equal tasks have in common; it decides the split of generated questions."""
+        return question.text
+
     def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
-        """Ask the question."""
-        self.question = self.ask(options)
+        """Ask a question of the split."""
+        self.question = drawn(lambda: self.ask(options), self._asked_split, self.task)
         self.verdict = ""
         return self.question.text, {"system_prompt": self.prompt, **self.about}
 

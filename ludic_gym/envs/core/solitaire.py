@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import TextEnv, Turn, checked_range, end, proceed
+from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, checked_range, end, proceed
+from ludic_gym.envs.core.splits import SPLITS, Split, drawn
 
 # Result of a move; "" if the game continues.
 Outcome = Literal["", "win", "loss", "illegal"]
@@ -18,7 +19,7 @@ class SolitaireEnv(TextEnv):
     """A one-player game that is won within a number of turns.
 
     A subclass sets `prompt` and writes `deal`, `move` and `view`, and for random and oracle
-    policies `allowed_actions` and `best_action`.
+    policies `allowed_actions` and `best_action`. One with the argument `split` writes `game`.
 
     - Observation: the whole position, so that a policy needs the last one only.
     - Action: one of `legal_actions()`; an illegal one uses up a turn and changes nothing else.
@@ -33,8 +34,9 @@ class SolitaireEnv(TextEnv):
 
     prompt: str
 
-    def __init__(self, turns: int, render_mode: str | None = None) -> None:
+    def __init__(self, turns: int, render_mode: str | None = None, *, split: Split = "all") -> None:
         super().__init__(render_mode)
+        self._split = checked_choice("split", split, SPLITS)
         self.turns = checked_range("turns", turns, 1, 10_000)
         self.turns_left = self.turns
 
@@ -50,10 +52,17 @@ class SolitaireEnv(TextEnv):
     def view(self) -> str:
         """The position as the player sees it."""
 
+    def game(self) -> str:
+        """A text that equal games have in common, after `deal`; it decides the split of the game.
+
+        By default the first view, which is enough where the player sees everything.
+        """
+        return self.view()
+
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
-        """Deal a new game."""
+        """Deal a new game of the split."""
         self.turns_left = self.turns
-        self.deal(self.np_random)
+        drawn(lambda: self.deal(self.np_random), self._split, lambda _: self.game())
         return self.view(), self.prompt
 
     def turn(self, action: str) -> Turn:

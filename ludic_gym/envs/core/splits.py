@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
+from ludic_gym.errors import ConfigError
+
 T = TypeVar("T")
 
 Level = Literal["easy", "medium", "hard"]
@@ -19,6 +21,8 @@ LEVELS = ("easy", "medium", "hard")
 SPLITS = ("all", "train", "test")
 # One task in five is in the split "test".
 HELD_OUT_EVERY = 5
+# Draws of no task of a split are (4/5)^10,000 likely unless it has none.
+MOST_DRAWS = 10_000
 
 
 def in_test(task: str) -> bool:
@@ -55,8 +59,9 @@ def drawn(draw: Callable[[], T], split: str, name: Callable[[T], str] = repr) ->
     "test", whatever the seeds.
 
     split: one of `SPLITS`. name: the text by which a task is assigned to a split.
+    Raises ConfigError if no task is in the split.
     """
-    while True:
-        task = draw()
+    for task in (draw() for _ in range(MOST_DRAWS)):
         if split == "all" or in_test(name(task)) == (split == "test"):
             return task
+    raise ConfigError(f"no task is in split={split!r}; choose arguments that allow more tasks")

@@ -6,6 +6,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import between, checked_range
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 
 LARGEST = 9999
 LONGEST_GUESS = 4
@@ -22,6 +23,7 @@ class GuessTheNumberEnv(SolitaireEnv):
     Args:
         high: largest number that can be hidden.
         turns: number of guesses; 0 for the most that a binary search needs.
+        split: "train" and "test" have no number in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -36,10 +38,17 @@ class GuessTheNumberEnv(SolitaireEnv):
     ```
     """
 
-    def __init__(self, high: int = 100, turns: int = 0, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        high: int = 100,
+        turns: int = 0,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+    ) -> None:
         self._high = checked_range("high", high, 2, LARGEST)
         # A binary search halves the interval with every guess.
-        super().__init__(turns or high.bit_length(), render_mode)
+        super().__init__(turns or high.bit_length(), render_mode, split=split)
         self.prompt = (
             f"Guess a number from 1 to {self._high}. Each guess is answered by whether the number "
             f"is higher or lower. Guesses: {self.turns}. Reply with just the number."
@@ -51,6 +60,10 @@ class GuessTheNumberEnv(SolitaireEnv):
         self._guesses: list[int] = []
         # The lines of the hints, so that a turn costs the same however many there are.
         self._lines: list[str] = []
+
+    def game(self) -> str:
+        """The number."""
+        return str(self._number)
 
     def move(self, action: str) -> Outcome:
         """Guess a number."""

@@ -11,6 +11,7 @@ import numpy as np
 from ludic_gym.data.row import words
 from ludic_gym.envs.core.base import pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 
 WORDS = Path(__file__).parents[1] / "data" / "hangman_words.txt"
 
@@ -26,6 +27,7 @@ class HangmanEnv(SolitaireEnv):
 
     Args:
         lives: number of wrong letters that lose the game.
+        split: "train" and "test" have no word in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -43,8 +45,10 @@ class HangmanEnv(SolitaireEnv):
     ```
     """
 
-    def __init__(self, lives: int = 6, render_mode: str | None = None) -> None:
-        super().__init__(lives, render_mode)
+    def __init__(
+        self, lives: int = 6, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
+        super().__init__(lives, render_mode, split=split)
         self.prompt = (
             "Find the hidden English word. Guess one letter at a time; a letter that is not in "
             f"the word costs one of {self.turns} lives. Reply with just the letter."
@@ -54,6 +58,10 @@ class HangmanEnv(SolitaireEnv):
         """Hide a word."""
         self._word = pick(rng, words(WORDS))
         self._guessed = ""
+
+    def game(self) -> str:
+        """The word."""
+        return self._word
 
     def move(self, action: str) -> Outcome:
         """Guess a letter."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 
 # The legal actions are a tuple of all codes, and the oracle compares them with every hint.
@@ -29,6 +30,7 @@ class MastermindEnv(SolitaireEnv):
         letters: size of the alphabet, from A on.
         length: length of the code.
         turns: number of guesses.
+        split: "train" and "test" have no code in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -44,9 +46,15 @@ class MastermindEnv(SolitaireEnv):
     """
 
     def __init__(
-        self, letters: int = 6, length: int = 4, turns: int = 10, render_mode: str | None = None
+        self,
+        letters: int = 6,
+        length: int = 4,
+        turns: int = 10,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
     ) -> None:
-        super().__init__(turns, render_mode)
+        super().__init__(turns, render_mode, split=split)
         self._letters = ascii_uppercase[: checked_range("letters", letters, 2, 26)]
         self._alphabet = frozenset(self._letters)
         self._length = checked_range("length", length, 1, 13)
@@ -68,6 +76,10 @@ class MastermindEnv(SolitaireEnv):
         self._hints: dict[str, tuple[int, int]] = {}
         # The lines of the hints, so that a turn costs the same however many there are.
         self._lines: list[str] = []
+
+    def game(self) -> str:
+        """The code."""
+        return self._code
 
     def move(self, action: str) -> Outcome:
         """Guess a code."""

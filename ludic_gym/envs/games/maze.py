@@ -8,6 +8,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
 
 TURNS_PER_CELL = 2
@@ -23,6 +24,7 @@ class MazeEnv(SolitaireEnv):
     Args:
         size: cells per side; the map has walls between them.
         turns: number of steps; 0 for two per cell, which is always enough.
+        split: "train" and "test" have no maze in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -40,9 +42,11 @@ class MazeEnv(SolitaireEnv):
     ```
     """
 
-    def __init__(self, size: int = 4, turns: int = 0, render_mode: str | None = None) -> None:
+    def __init__(
+        self, size: int = 4, turns: int = 0, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
         self._size = checked_range("size", size, 2, 30)
-        super().__init__(turns or TURNS_PER_CELL * size**2, render_mode)
+        super().__init__(turns or TURNS_PER_CELL * size**2, render_mode, split=split)
         self.prompt = (
             "Walk from @ to G; # is a wall. "
             f"Steps: {self.turns}. Reply with just up, down, left or right."
@@ -53,6 +57,10 @@ class MazeEnv(SolitaireEnv):
         self._floor = carved(self._size, rng)
         self._at: Cell = (1, 1)
         self._goal: Cell = (2 * self._size - 1, 2 * self._size - 1)
+
+    def game(self) -> str:
+        """The floor."""
+        return repr(sorted(self._floor))
 
     def move(self, action: str) -> Outcome:
         """Take a step."""

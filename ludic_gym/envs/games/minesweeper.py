@@ -10,6 +10,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_range
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 
 # A set of cells: bit i for cell i, row by row.
@@ -32,6 +33,7 @@ class MinesweeperEnv(SolitaireEnv):
     Args:
         size: rows and columns.
         mines: number of mines, at most one in five cells.
+        split: "train" and "test" have no board in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -56,9 +58,11 @@ class MinesweeperEnv(SolitaireEnv):
         "letter and the row number of a closed cell, such as A1."
     )
 
-    def __init__(self, size: int = 6, mines: int = 5, render_mode: str | None = None) -> None:
+    def __init__(
+        self, size: int = 6, mines: int = 5, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
         # A turn for each cell: only illegal actions can use them up.
-        super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode)
+        super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode, split=split)
         self._size, self._count = size, mines
         self._full = (1 << size * size) - 1
         if not 1 <= mines <= size * size // MOST_CELLS_PER_MINE:
@@ -95,6 +99,10 @@ class MinesweeperEnv(SolitaireEnv):
             is_mine = mines >> i & 1
             self._shown[i] = "*" if is_mine else str((around[i] & mines).bit_count())
         self._open |= cells
+
+    def game(self) -> str:
+        """The places of the mines."""
+        return f"{self._size} {self._mines}"
 
     def move(self, action: str) -> Outcome:
         """Open a cell and its region."""

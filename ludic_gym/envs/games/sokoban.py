@@ -9,6 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
 from ludic_gym.errors import NoOracle
 
@@ -33,6 +34,7 @@ class SokobanEnv(SolitaireEnv):
         size: rows and columns, with the outer wall.
         boxes: number of boxes and of goals.
         turns: number of steps; no level needs more than 40.
+        split: "train" and "test" have no level in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -51,9 +53,15 @@ class SokobanEnv(SolitaireEnv):
     """
 
     def __init__(
-        self, size: int = 6, boxes: int = 2, turns: int = 50, render_mode: str | None = None
+        self,
+        size: int = 6,
+        boxes: int = 2,
+        turns: int = 50,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
     ) -> None:
-        super().__init__(turns, render_mode)
+        super().__init__(turns, render_mode, split=split)
         self._size = checked_range("size", size, 5, 10)
         self._count = checked_range("boxes", boxes, 1, 4)
         self.prompt = (
@@ -73,6 +81,10 @@ class SokobanEnv(SolitaireEnv):
             # easier.
             if not self._boxes & self._goals:
                 return
+
+    def game(self) -> str:
+        """The floor, the player, the boxes and the goals."""
+        return repr((sorted(self._floor), self._at, sorted(self._boxes), sorted(self._goals)))
 
     def move(self, action: str) -> Outcome:
         """Take a step, which may push a box."""

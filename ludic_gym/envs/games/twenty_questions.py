@@ -9,6 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import one_line, pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.games.answerer import Answer, answer, tokens_of
 from ludic_gym.envs.games.things import attributes, things
 
@@ -33,6 +34,7 @@ class TwentyQuestionsEnv(SolitaireEnv):
 
     Args:
         questions: number of turns, the guess included.
+        split: "train" and "test" have no thing in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -43,8 +45,10 @@ class TwentyQuestionsEnv(SolitaireEnv):
     ```
     """
 
-    def __init__(self, questions: int = 20, render_mode: str | None = None) -> None:
-        super().__init__(questions, render_mode)
+    def __init__(
+        self, questions: int = 20, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
+        super().__init__(questions, render_mode, split=split)
         self.prompt = (
             "I think of an everyday thing: an animal, a plant, something to eat, something made by "
             f"people, or a part of nature. Find out which. You have {self.turns} turns: in each "
@@ -57,6 +61,10 @@ class TwentyQuestionsEnv(SolitaireEnv):
         self._thing = pick(rng, tuple(things()))
         self._answers: tuple[tuple[str, Answer], ...] = ()
         self._guess = ""
+
+    def game(self) -> str:
+        """The thing."""
+        return self._thing
 
     def move(self, action: str) -> Outcome:
         """Answer the question, or compare the guess."""

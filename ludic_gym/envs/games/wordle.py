@@ -10,6 +10,7 @@ import numpy as np
 from ludic_gym.data.row import words
 from ludic_gym.envs.core.base import pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 
 WORDS = Path(__file__).parents[1] / "data" / "wordle_words.txt"
 LENGTH = 5
@@ -27,6 +28,7 @@ class WordleEnv(SolitaireEnv):
 
     Args:
         turns: number of guesses.
+        split: "train" and "test" have no word in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -41,8 +43,10 @@ class WordleEnv(SolitaireEnv):
     ```
     """
 
-    def __init__(self, turns: int = 6, render_mode: str | None = None) -> None:
-        super().__init__(turns, render_mode)
+    def __init__(
+        self, turns: int = 6, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
+        super().__init__(turns, render_mode, split=split)
         self.prompt = (
             "Find the hidden English word of five letters. Each guess is answered by a mark per "
             "letter: G if it is in the right place, Y if it is in the word elsewhere, - if it is "
@@ -53,6 +57,10 @@ class WordleEnv(SolitaireEnv):
         """Hide a word."""
         self._word = pick(rng, words(WORDS))
         self._marks: dict[str, str] = {}
+
+    def game(self) -> str:
+        """The word."""
+        return self._word
 
     def move(self, action: str) -> Outcome:
         """Guess a word."""

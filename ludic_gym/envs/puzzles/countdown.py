@@ -10,6 +10,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import between, checked_range, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.puzzles.expressions import BadExpression, evaluated
 from ludic_gym.graders.extract import Grade, extract
 
@@ -47,6 +48,8 @@ class CountdownEnv(QuestionEnv):
     Args:
         numbers: number of numbers, 2 to 8.
         largest: the numbers are from 1 to largest.
+        split: "train" and "test" have no numbers with their target in common; one in five is in
+            "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -62,8 +65,15 @@ class CountdownEnv(QuestionEnv):
     )
     grade = grade_countdown
 
-    def __init__(self, numbers: int = 4, largest: int = 25, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
+    def __init__(
+        self,
+        numbers: int = 4,
+        largest: int = 25,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+    ) -> None:
+        super().__init__(render_mode, split=split)
         self._count = checked_range("numbers", numbers, 2, 8)
         self._largest = checked_range("largest", largest, 2, 100)
 
@@ -75,6 +85,10 @@ class CountdownEnv(QuestionEnv):
         target, self._solution = combined([(n, str(n)) for n in numbers], rng)
         given = " ".join(map(str, numbers))
         return Question(f"Numbers: {given}\nTarget: {target}", f"{given} = {target}")
+
+    def task(self, question: Question) -> str:
+        """The numbers in any order, and the target."""
+        return " ".join(sorted(question.truth.split()))
 
     def best_action(self) -> str:
         """The expression from which the target was computed."""

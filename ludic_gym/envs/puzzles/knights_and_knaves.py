@@ -10,6 +10,7 @@ from typing import Any
 
 from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")
@@ -45,6 +46,7 @@ class KnightsAndKnavesEnv(QuestionEnv):
 
     Args:
         people: number of people, 2 to 6.
+        split: "train" and "test" have no set of claims in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -62,8 +64,10 @@ class KnightsAndKnavesEnv(QuestionEnv):
     )
     grade = grade_kinds
 
-    def __init__(self, people: int = 3, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
+    def __init__(
+        self, people: int = 3, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
+        super().__init__(render_mode, split=split)
         self._people = checked_range("people", people, 2, len(NAMES))
 
     def ask(self, options: Mapping[str, Any]) -> Question:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.extract import Grade, extract
 
@@ -44,6 +45,7 @@ class SudokuEnv(QuestionEnv):
         size: side of the grid, 9 or 4.
         clues: number of given numbers; 0 for 40 of 81, or 8 of 16. There are more if the solution
             would not be unique otherwise.
+        split: "train" and "test" have no solution in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -60,8 +62,10 @@ class SudokuEnv(QuestionEnv):
 
     grade = grade_grid
 
-    def __init__(self, size: int = 9, clues: int = 0, render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
+    def __init__(
+        self, size: int = 9, clues: int = 0, render_mode: str | None = None, *, split: Split = "all"
+    ) -> None:
+        super().__init__(render_mode, split=split)
         if size not in CLUES:
             raise ConfigError(f"size is one of {sorted(CLUES)}, got {size!r}")
         low, high = CLUES[size]
@@ -79,6 +83,10 @@ class SudokuEnv(QuestionEnv):
         solved = shuffled(self._size, self.np_random)
         order = [int(i) for i in self.np_random.permutation(self._size**2)]
         return Question(as_text(thinned(solved, order, self._clues)), as_text(solved))
+
+    def task(self, question: Question) -> str:
+        """The solution."""
+        return question.truth
 
 
 def as_text(grid: str) -> str:

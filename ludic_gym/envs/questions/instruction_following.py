@@ -9,6 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import Info, Turn, between, checked_choice, checked_range, end, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.questions.model_text import STARTS, model_text
 from ludic_gym.envs.questions.topics import LEAST, TOPICS, is_on_topic
 from ludic_gym.graders.constraints import (
@@ -77,6 +78,7 @@ class InstructionFollowingEnv(QuestionEnv):
         reward: "all", or "fraction" for the share of constraints met, one component per kind.
         loose: also accept a text that meets them without its first line, its last line or its
             asterisks.
+        split: "train" and "test" have no task in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -95,8 +97,10 @@ class InstructionFollowingEnv(QuestionEnv):
         reward: Literal["all", "fraction"] = "all",
         loose: bool = False,
         render_mode: str | None = None,
+        *,
+        split: Split = "all",
     ) -> None:
-        super().__init__(render_mode)
+        super().__init__(render_mode, split=split)
         self._count = checked_range("constraints", constraints, 1, MOST)
         self._is_shared = checked_choice("reward", reward, ("all", "fraction")) == "fraction"
         self._loose = loose

@@ -9,6 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import between, checked_range, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.questions.arithmetic import OPERATIONS
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.tools.interpreters import calculator_tool
@@ -31,6 +32,7 @@ class CalculatorQAEnv(QuestionEnv):
     Args:
         operations: number of operations, 1 to 12.
         digits: number of digits of each operand, 1 to 12.
+        split: "train" and "test" have no expression in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -46,9 +48,14 @@ class CalculatorQAEnv(QuestionEnv):
     grade = grade_number
 
     def __init__(
-        self, operations: int = 4, digits: int = 4, render_mode: str | None = None
+        self,
+        operations: int = 4,
+        digits: int = 4,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
     ) -> None:
-        super().__init__(render_mode)
+        super().__init__(render_mode, split=split)
         self._operations = checked_range("operations", operations, 1, MOST_OPERATIONS)
         self._digits = checked_range("digits", digits, 1, 12)
 

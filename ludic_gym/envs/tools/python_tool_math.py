@@ -9,6 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import Info, between, pick
 from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.sandbox.types import Sandbox
@@ -33,6 +34,7 @@ class PythonToolMathEnv(QuestionEnv):
         kinds: kinds of questions, separated by spaces; "" for all of `KINDS`.
         sandbox: sandbox of the tool: "auto", a name, or a Sandbox.
         allow_unsafe: run the tool without protection if no sandbox works.
+        split: "train" and "test" have no question in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -53,8 +55,10 @@ class PythonToolMathEnv(QuestionEnv):
         sandbox: str | Sandbox = "auto",
         allow_unsafe: bool = False,
         render_mode: str | None = None,
+        *,
+        split: Split = "all",
     ) -> None:
-        super().__init__(render_mode)
+        super().__init__(render_mode, split=split)
         self._kinds = tuple(kinds.split()) or tuple(KINDS)
         unknown = sorted(set(self._kinds) - set(KINDS))
         if unknown:

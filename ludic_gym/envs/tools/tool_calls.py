@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import TextEnv, Turn, checked_range, end, proceed
+from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, checked_range, end, proceed
+from ludic_gym.envs.core.splits import SPLITS, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, calls_in
 from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
 from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world
@@ -37,6 +38,7 @@ class ToolCallsEnv(TextEnv):
     Args:
         errands: number of errands, each of another kind: calendar, bank, shop.
         turns: number of calls.
+        split: "train" and "test" have no errands in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -56,8 +58,16 @@ class ToolCallsEnv(TextEnv):
         tool_schema(FINISH, DONE, {"type": "object", "properties": {}}),
     )
 
-    def __init__(self, errands: int = 2, turns: int = 16, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        errands: int = 2,
+        turns: int = 16,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+    ) -> None:
         super().__init__(render_mode)
+        self._split = checked_choice("split", split, SPLITS)
         self._count = checked_range("errands", errands, 1, len(KINDS))
         self._turns = checked_range("turns", turns, 1, 10_000)
         self._turns_left = self._turns
@@ -67,13 +77,17 @@ class ToolCallsEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a world and errands; the goal is the state after the oracle's calls."""
-        self._seed = int(self.np_random.integers(2**31))
+        self._seed = drawn(
+            lambda: int(self.np_random.integers(2**31)),
+            self._split,
+            lambda seed: text_of(task(seed, self._count)[1]),
+        )
         self._turns_left = self._turns
         self._world, errands = task(self._seed, self._count)
         self._goal = copy.deepcopy(self._world)
         while call := next_call(errands, self._goal):
             getattr(self._goal, call[0])(**call[1])
-        return "\n".join(errand.text for errand in errands), system_prompt()
+        return text_of(errands), system_prompt()
 
     def turn(self, action: str) -> Turn:
         """Execute the call."""
@@ -118,6 +132,11 @@ def task(seed: int, count: int) -> tuple[World, list[Errand]]:
     world = new_world(rng)
     kinds = [str(kind) for kind in rng.permutation(list(KINDS))[:count]]
     return world, [KINDS[kind][int(rng.integers(len(KINDS[kind])))](rng, world) for kind in kinds]
+
+
+def text_of(errands: list[Errand]) -> str:
+    """The errands in words, a line for each."""
+    return "\n".join(errand.text for errand in errands)
 
 
 def next_call(errands: list[Errand], world: World) -> tuple[str, dict[str, Any]] | None:

@@ -2,13 +2,16 @@
 
 import os
 import platform
+import wsgiref
+from pathlib import Path
 
 import pytest
 
 from ludic_gym.errors import NoSandbox, SandboxError
-from ludic_gym.sandbox import linux
+from ludic_gym.sandbox import launch, linux
+from ludic_gym.sandbox.choice import open_sandbox, why_not
 from ludic_gym.sandbox.launch import Launch, spawned
-from ludic_gym.sandbox.types import MEBIBYTE, Limits
+from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 
 LIMITS = Limits(disk_bytes=64 * MEBIBYTE)
 
@@ -109,3 +112,31 @@ def test_a_command_that_is_missing_is_cleaned_up_after():
     with pytest.raises(SandboxError, match="cannot start /no/such/command"):
         spawned(launch)
     assert ended == [True]
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "native"])
+async def test_this_package_is_empty_for_programs_if_it_is_installed_beside_them(name, monkeypatch):
+    if reason := why_not(name):
+        pytest.skip(f"{name} does not work here: {reason}")
+    # A folder of the standard library stands for the package.
+    folder = Path(wsgiref.__file__).resolve().parent
+    monkeypatch.setattr(launch, "PACKAGE", folder)
+    source = f"""
+import os
+print(os.listdir({str(folder)!r}), "json" in os.listdir({str(folder.parent)!r}))
+try: open({str(folder / "new")!r}, "w")
+except OSError: print("refused")
+"""
+    sandbox = open_sandbox(name, warm=0, concurrency=1)
+    try:
+        assert (await sandbox.run(Program(source=source))).stdout == b"[] True\nrefused\n"
+    finally:
+        await sandbox.close()
+
+
+def test_only_a_package_below_a_folder_of_programs_is_hidden(monkeypatch):
+    monkeypatch.setattr(launch, "PACKAGE", Path("/opt/python/lib/ludic_gym"))
+    assert launch.hidden_folders("/opt/python") == ("/opt/python/lib/ludic_gym",)
+    assert launch.hidden_folders("/opt/pyth") == ()
+    monkeypatch.setattr(launch, "PACKAGE", Path("/usr/lib/python3/ludic_gym"))
+    assert launch.hidden_folders("/opt/python") == ("/usr/lib/python3/ludic_gym",)

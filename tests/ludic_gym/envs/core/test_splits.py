@@ -1,10 +1,13 @@
 import random
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.splits import drawn, in_test
 from ludic_gym.envs.worlds.quests.maker import SIZES, quest_of
+from ludic_gym.errors import ConfigError
 
 
 def test_a_split_is_the_same_in_every_process():
@@ -33,3 +36,67 @@ def test_a_drawn_quest_is_in_its_split(split):
     rng = np.random.default_rng(0)
     quests = [drawn(lambda: quest_of(SIZES["easy"], rng), split) for _ in range(20)]
     assert {in_test(repr(quest)) for quest in quests} == {split == "test"}
+
+
+def test_a_split_without_a_task_is_refused():
+    # The only task is in the split "train": see above.
+    with pytest.raises(ConfigError, match="no task is in split='test'"):
+        drawn(lambda: "123456789", "test", str)
+
+
+# What makes two tasks of an environment the same, found from outside.
+SAME = {
+    "GuessTheNumber": lambda env: env._number,
+    "Mastermind": lambda env: env._code,
+    "Hangman": lambda env: env._word,
+    "Wordle": lambda env: env._word,
+    "Minesweeper": lambda env: env._mines,
+    "Maze": lambda env: env._floor,
+    "Sokoban": lambda env: (env._floor, env._at, env._boxes, env._goals),
+    "TwentyQuestions": lambda env: env._thing,
+    "Countdown": lambda env: tuple(sorted(env.question.truth.split())),
+    "KnightsAndKnaves": lambda env: env.question.text,
+    "Sudoku": lambda env: env.question.truth,
+    "CalculatorQA": lambda env: env.question.text,
+    "InstructionFollowing": lambda env: env.question.text,
+    "PythonToolMath": lambda env: env.question.text,
+    "ToolCalls": lambda env: env._observation,
+}
+# Tasks so few that both splits see all of them.
+FEW = {"Maze": {"size": 3}, "Mastermind": {"letters": 3}, "KnightsAndKnaves": {"people": 2},
+       "Countdown": {"numbers": 2, "largest": 5}, "ToolCalls": {"errands": 1},
+       "GuessTheNumber": {"high": 50}, "Sudoku": {"size": 4}}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_splits_of_an_environment_have_no_task_in_common(name):
+    seen = {}
+    for split in ("train", "test"):
+        env = gym.make(f"ludic/{name}-v0", split=split, **FEW.get(name, {})).unwrapped
+        seen[split] = set()
+        for seed in range(60 if name in FEW else 25):
+            env.reset(seed=seed)
+            seen[split].add(SAME[name](env))
+    assert not seen["train"] & seen["test"]
+    assert all(seen.values())
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_without_a_split_the_first_draw_is_taken(name):
+    env = gym.make(f"ludic/{name}-v0", **FEW.get(name, {})).unwrapped
+    drawn_of = {split: gym.make(env.spec, split=split).unwrapped for split in ("train", "test")}
+    for seed in range(5):
+        env.reset(seed=seed)
+        same = [
+            split
+            for split, one in drawn_of.items()
+            if one.reset(seed=seed) and SAME[name](one) == SAME[name](env)
+        ]
+        # The draw is in one of the splits, and is the first one there.
+        assert len(same) == 1
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_an_unknown_split_is_refused(name):
+    with pytest.raises(ConfigError, match="split is one of all, train, test, got 'dev'"):
+        gym.make(f"ludic/{name}-v0", split="dev")

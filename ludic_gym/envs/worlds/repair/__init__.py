@@ -1,0 +1,1 @@
+"""Packages, bugs and the grader of RepoRepair."""

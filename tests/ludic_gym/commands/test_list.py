@@ -1,0 +1,69 @@
+"""`ludic list --levels`: levels, splits, starts and sources of all environments."""
+
+import json
+from math import expm1
+
+import pytest
+
+from envs_registry.catalog import CATALOG
+from envs_registry.starts import STARTS
+from ludic_gym.commands.list import level_row, splits_of
+from ludic_gym.commands.main import main
+
+ENOUGH = 10_000
+
+
+def estimated(seeds, found):
+    """Number N of starts, if all are equally likely: N (1 - exp(-seeds / N)) of them are found."""
+    low, high = float(found), 1e12
+    while high - low > 1:
+        middle = (low + high) / 2
+        low, high = (middle, high) if -middle * expm1(-seeds / middle) < found else (low, middle)
+    return high
+
+
+def entry(name):
+    return next(entry for entry in CATALOG if entry.id == f"ludic/{name}-v0")
+
+
+def test_starts_are_counted_at_every_level_of_every_generated_environment():
+    counted = [entry for entry in CATALOG if "dataset" not in entry.tags]
+    assert list(STARTS) == [entry.id for entry in counted]
+    for one in counted:
+        assert list(STARTS[one.id]) == [str(value) for value in one.levels[1]] or [""]
+        assert all(seeds >= found >= seen >= 1 for seeds, seen, found in STARTS[one.id].values())
+
+
+@pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.id)
+def test_an_environment_with_few_starts_says_why(one):
+    levels = STARTS.get(one.id, {}).values()
+    few = [found for seeds, _, found in levels if estimated(seeds, found) < ENOUGH]
+    assert bool(few) == bool(one.few_starts)
+
+
+def test_the_estimate_is_that_of_birthdays():
+    # 1,000 seeds over 10,000 starts have about 1000 * 1000 / 2 / 10000 = 50 repetitions.
+    assert estimated(1000, 951.6) == pytest.approx(10_000, rel=0.01)
+    assert estimated(1000, 1000) > 1e8
+    assert estimated(20_000, 7) <= 8
+
+
+def test_a_row_has_levels_splits_starts_and_source():
+    row = level_row(entry("TowerOfHanoi"))
+    assert row[:4] == ("ludic/TowerOfHanoi-v0", "disks=2|3|4|5", "", " ".join(["1/20000"] * 4))
+    assert row[4:] == (
+        "written here, Apache-2.0",
+        "the classic tower; start='random' gives 3 to the power of disks",
+    )
+    assert splits_of(entry("TextWorld")) == splits_of(entry("GSM8K")) == ("train", "test")
+
+
+def test_levels_are_printed_as_a_table_and_as_json(capsys):
+    assert main(["list", "--suite", "puzzles", "--levels"]) == 0
+    assert "people=2|3|5" in capsys.readouterr().out
+    assert main(["list", "--suite", "puzzles", "--levels", "--json"]) == 0
+    entries = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
+    knights = entries["ludic/KnightsAndKnaves-v0"]
+    assert knights["levels"] == {"people": [2, 3, 5]}
+    assert knights["starts"]["2"]["starts"] <= knights["starts"]["2"]["seeds"]
+    assert knights["splits"] == ["train", "test"]
