@@ -23,7 +23,8 @@ class Request:
     parallel: False keeps only the first tool call of a reply.
     n: number of choices. stream: answer in events. logprobs: return those of sampled tokens.
     token_ids: return the token ids of prompt and reply. usage: a stream ends with the usage.
-    previous: id of the response that the messages continue; "" for none.
+    previous: id of the response that the messages continue; "" for none, None in dialects whose
+        responses have no such id.
     """
 
     model: str
@@ -44,7 +45,7 @@ class Request:
     logprobs: bool = False
     token_ids: bool = False
     usage: bool = False
-    previous: str = ""
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

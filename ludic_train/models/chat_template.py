@@ -42,8 +42,30 @@ def render_chat(
     or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
     """
+    text, fence = written_chat(tokenizer, messages, reply_comes=reply_comes, tools=tools)
+    return encoded_chat(tokenizer, text, fence, encode)
+
+
+def written_chat(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    reply_comes: bool = True,
+    tools: Sequence[ToolSchema] = (),
+) -> tuple[str, str]:
+    """Text of a dialog, arguments as of `render_chat`, and the fence in it.
+
+    The fence stands before and after what is spelled like a special token and is none; "" for a
+    dialog without such text.
+    """
     (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
-    text = _rendered(tokenizer, safe, reply_comes, safe_tools)
+    return _rendered(tokenizer, safe, reply_comes, safe_tools), fence
+
+
+def encoded_chat(
+    tokenizer: PreTrainedTokenizerBase, text: str, fence: str, encode: Encode | None = None
+) -> list[int]:
+    """Token ids of a text of `written_chat`."""
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
@@ -123,7 +145,7 @@ def _fence_specials(
     """
     # Written by C, and each character by itself: a token that is in a string is found here too.
     written = json.dumps(data, ensure_ascii=False)
-    if not any(json.dumps(t, ensure_ascii=False)[1:-1] in written for t in _specials(tokenizer)):
+    if not any(map(written.__contains__, _spellings(tuple(tokenizer.all_special_tokens)))):
         return data, ""
     strings: list[str] = []
     _with_strings(data, strings.append)
@@ -141,9 +163,10 @@ def _fence_specials(
     return fenced, fence
 
 
-def _specials(tokenizer: PreTrainedTokenizerBase) -> Sequence[str]:
-    specials: Sequence[str] = tokenizer.all_special_tokens
-    return specials
+@lru_cache
+def _spellings(specials: tuple[str, ...]) -> list[str]:
+    """The special tokens as they are spelled inside JSON."""
+    return [json.dumps(token, ensure_ascii=False)[1:-1] for token in specials]
 
 
 def _with_strings(value: Any, change: Callable[[str], Any]) -> Any:  # noqa: ANN401 - JSON

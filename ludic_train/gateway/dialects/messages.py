@@ -16,6 +16,7 @@ from ludic_train.gateway.dialects.fields import (
     Share,
     TopK,
     body_of,
+    remembered,
     required,
     stops,
     text_of,
@@ -30,11 +31,11 @@ SIGNATURE = "ludic"
 
 
 class _Body(msgspec.Struct, kw_only=True):
-    messages: list[dict[str, Any]]
+    messages: list[msgspec.Raw]
     model: str | None = None
     max_tokens: Positive | None = None
     system: Any = None
-    tools: list[Any] | None = None
+    tools: list[msgspec.Raw] | None = None
     tool_choice: dict[str, Any] | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Share | None = None
@@ -170,30 +171,28 @@ def _input(call: ToolCall) -> Any:  # noqa: ANN401 - JSON
     return value if isinstance(value, dict) else {"arguments": call.arguments}
 
 
-def _messages(raw: Mapping[str, Any]) -> Iterator[Message]:
+@remembered
+def _messages(raw: object) -> list[Message]:
     """The messages of one in Anthropic's format: results of tools are messages of their own."""
+    if not isinstance(raw, dict):
+        raise ConfigError(f"a message is an object with a role and content, got {raw!r:.200}")
     content, role = raw.get("content"), raw.get("role")
-    if role == "system":
-        yield {"role": "system", "content": text_of(content)}
-        return
-    if role not in ("user", "assistant"):
+    if role not in ("system", "user", "assistant"):
         raise ConfigError(f"a message has the role {role!r:.100}")
-    if not isinstance(content, list):
-        yield {"role": role, "content": text_of(content)}
-        return
+    if role == "system" or not isinstance(content, list):
+        return [cast(Message, {"role": role, "content": text_of(content)})]
     if role == "assistant":
-        yield _reply(content)
-        return
+        return [_reply(content)]
+    results: list[Message] = []
     texts = []
     for block in content:
         match block:
             case {"type": "tool_result", "tool_use_id": str(id), **rest}:
                 text = text_of(rest.get("content"))
-                yield {"role": "tool", "content": text, "tool_call_id": id}
+                results.append({"role": "tool", "content": text, "tool_call_id": id})
             case _:
                 texts.append(block)
-    if texts:
-        yield {"role": "user", "content": text_of(texts)}
+    return [*results, {"role": "user", "content": text_of(texts)}] if texts else results
 
 
 def _reply(blocks: Sequence[object]) -> Message:
@@ -224,6 +223,7 @@ def _arguments(value: object) -> str:
     return json.dumps(value)
 
 
+@remembered
 def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": str(kind)} if kind != "custom":

@@ -14,6 +14,7 @@ from ludic_train.gateway.dialects.fields import (
     Share,
     Temperature,
     body_of,
+    remembered,
     required,
     text_of,
     tool_of,
@@ -29,7 +30,7 @@ class _Body(msgspec.Struct, kw_only=True):
     input: str | list[Any] = ""
     instructions: str | None = None
     model: str | None = None
-    tools: list[Any] | None = None
+    tools: list[msgspec.Raw] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
@@ -264,6 +265,7 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
     raise ConfigError(f"an item of input cannot be read: {item!r:.200}")
 
 
+@remembered
 def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": "function", **function}:
