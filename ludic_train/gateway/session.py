@@ -278,6 +278,8 @@ class Session:
 
     def _reply(self, draft: Draft, completion: Completion) -> Reply:
         reply = read_reply(draft.reader(), draft.prompt.begun + completion.text, completion)
+        if draft.request.stop and completion.finish_reason == "stop":
+            reply = replace(reply, stop=self._stop_of(draft.request.stop, completion))
         if not draft.request.parallel:
             reply = replace(reply, calls=reply.calls[:1])
         if not (reply.calls or reply.reasoning):
@@ -285,6 +287,11 @@ class Session:
         # The rows of a reply do not depend on it, but filters and records read the calls.
         completion = replace(completion, tool_calls=reply.calls, reasoning=reply.reasoning)
         return replace(reply, completion=completion)
+
+    def _stop_of(self, stops: Sequence[str], completion: Completion) -> str:
+        """The string that ended the text, which is in the tokens after it; "" for none."""
+        sampled = self.prompts.text(completion.completion_ids or ())
+        return next((s for s in stops if sampled.startswith(s, len(completion.text))), "")
 
     def _remember(self, prompt: Prompt, request: Request, reply: Reply) -> None:
         completion = reply.completion

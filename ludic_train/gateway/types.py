@@ -62,12 +62,14 @@ class Reply:
     """One choice of an answer, as the client gets it.
 
     completion: the model call behind it, with the very ids that were sampled.
+    stop: string of the request that ended it; "" for none.
     """
 
     content: str
     reasoning: str = ""
     calls: tuple[ToolCall, ...] = ()
     completion: Completion
+    stop: str = ""
 
     @property
     def finish_reason(self) -> str:

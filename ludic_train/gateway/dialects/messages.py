@@ -153,9 +153,10 @@ def _head(id: str, request: Request, prompt_tokens: int) -> Json:
 
 
 def _ended(reply: Reply) -> Json:
-    """The reason for the end; of a stop string, the one that the sampled text has."""
-    reason = STOP_REASONS[reply.finish_reason]
-    return {"stop_reason": reason, "stop_sequence": None}
+    """The reason for the end, and the string of the request that ended the text."""
+    if reply.stop and not reply.calls:
+        return {"stop_reason": "stop_sequence", "stop_sequence": reply.stop}
+    return {"stop_reason": STOP_REASONS[reply.finish_reason], "stop_sequence": None}
 
 
 def _begun(call: ToolCall) -> Json:
