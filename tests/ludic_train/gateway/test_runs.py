@@ -1,17 +1,51 @@
 """Agent programs in whole runs: training, benchmarks, and the commands."""
 
 import asyncio
+import json
+import shlex
+import sys
 
+import gymnasium as gym
 import pytest
+import tool_program
 
 import ludic_gym as lg
 import ludic_train as lt
 from ludic_gym.commands.bench import main as bench
 from ludic_gym.errors import ConfigError
-from ludic_train.gateway.agents import named_agent
+from ludic_train.commands.train import main as train
+from ludic_train.gateway.agents import action_tools, named_agent
 from ludic_train.gateway.measured import open_agent
+from ludic_train.models.tokenizer import make_tokenizer
 
 AGENT = "asking_agent:play"
+PROGRAM = shlex.join([sys.executable, tool_program.__file__])
+
+
+@pytest.mark.long
+def test_the_commands_of_the_guide_train_and_measure_a_program(tmp_path, capsys):
+    run, results = tmp_path / "run", tmp_path / "results"
+    # Tokens of whole words, so that the tools' schemas take few.
+    texts = [json.dumps(action_tools(gym.make("ludic/ToolCalls-v0")))] * 2
+    tokenizer = make_tokenizer(texts, vocab_size=1000)
+    lt.save_model(lt.make_tiny_model(tokenizer, max_positions=8192), tokenizer, tmp_path / "model")
+    # REINFORCE needs no two rewards that differ, and a random model gets none.
+    few = (
+        "--updates 1 --groups 2 --group-size 2 --max-tokens 8 --algo reinforce "
+        "--eval-every 5 --eval-episodes 2 --final-episodes 2"
+    )
+    settings = ["--model", str(tmp_path / "model"), "--out", str(run), "--no-preflight"]
+    assert train(["ludic/ToolCalls-v0", "--agent", PROGRAM, *settings, *few.split()]) == 0
+    assert "tool_program.py" in (run / "config.toml").read_text()
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    (update,) = [line for line in lines if "rows" in line]
+    # A model call of eight tokens in each of the four episodes.
+    assert (update["rows"], update["tokens/sampled"]) == (4, 32)
+    assert update["mismatch/ratio_max"] == pytest.approx(1, abs=1e-3)
+    measured = ["--policy", str(run), "--episodes", "3", "--max-tokens", "8", "--out", str(results)]
+    assert bench(["ludic/ToolCalls-v0", "--agent", PROGRAM, *measured]) == 0
+    episodes = (results / "ludic-ToolCalls-v0.jsonl").read_text().splitlines()
+    assert len(episodes) == 3
 
 
 @pytest.mark.long
