@@ -301,7 +301,8 @@ async def _with_errors(request: web.Request, handler: Handler) -> web.StreamResp
     except (ConfigError, PromptTooLong) as error:
         found, status = str(error), 400
     except ClientError as error:
-        found, status = str(error), 502
+        # A request that the engine's server refuses is no better when it is sent again.
+        found, status = str(error), 400 if error.status == 400 else 502
     except LudicError as error:
         found, status = str(error), 500
     is_anthropic = "/v1/messages" in request.path

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from operator import is_
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from ludic_gym.concurrency import gathered
+from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling, derived_seed
 from ludic_gym.tools.mcp_server import ToolServer
@@ -46,6 +47,16 @@ class StreamingEngine(Protocol):
         self, prompt_ids: Sequence[int], sampling: Sampling, on_token: Callable[[int], None]
     ) -> Completion:
         """As `Engine.continued`."""
+
+
+@runtime_checkable
+class StructuredEngine(Protocol):
+    """An engine that can keep its text to a JSON schema."""
+
+    async def structured(
+        self, prompt_ids: Sequence[int], sampling: Sampling, schema: Mapping[str, Any]
+    ) -> Completion:
+        """As `Engine.continued`; the text is JSON that fits the schema, unless it was truncated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +163,7 @@ class Session:
         """
         if self.is_over:
             raise SessionOver("this session is over: its episode has ended, or its deadline passed")
+        self._check_schema(request)
         earlier = self._drafts.setdefault(blake2b(body, digest_size=16).digest(), [])
         for draft in earlier:
             # An equal request is a further draw, unless no client has got what was drawn.
@@ -210,6 +222,23 @@ class Session:
             data = repr(tools).encode(errors="replace")
             self._tools = tools, blake2b(data, digest_size=16).digest()
         return self._tools[1]
+
+    def _check_schema(self, request: Request) -> None:
+        """Raise ConfigError for a reply by a JSON schema that cannot be had here."""
+        if request.schema is None:
+            return
+        remedy = "leave out the format, and parse the text"
+        if not isinstance(self.engine, StructuredEngine):
+            raise ConfigError(
+                f"the local engine does not sample by a JSON schema, as vLLM does: {remedy}"
+            )
+        if self._sampling is not None:
+            raise ConfigError(
+                "replies of an episode are sampled without a JSON schema, because their log-probs "
+                f"are those of the policy: {remedy}"
+            )
+        if request.tools:
+            raise ConfigError("a reply by a JSON schema can call no tools: leave out one of both")
 
     def _text_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         if not isinstance(prompt, str):
@@ -272,6 +301,9 @@ class Session:
 
     async def _sampled(self, draft: Draft, sampling: Sampling) -> Completion:
         engine, ids = self.engine, draft.prompt.ids
+        if draft.request.schema is not None:
+            engine = cast(StructuredEngine, engine)
+            return await engine.structured(ids, sampling, draft.request.schema)
         if draft.request.stream and draft.request.n == 1 and isinstance(engine, StreamingEngine):
             return await engine.streamed(ids, sampling, draft.tokens.put_nowait)
         return await engine.continued(ids, sampling)

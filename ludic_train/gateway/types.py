@@ -21,6 +21,7 @@ class Request:
     prompt: text or token ids of /v1/completions, in place of messages.
     tool_choice: "auto", "none", "required", or the name of the one function to call.
     parallel: False keeps only the first tool call of a reply.
+    schema: JSON schema that the reply fits; None for any text.
     n: number of choices. stream: answer in events. logprobs: return those of sampled tokens.
     token_ids: return the token ids of prompt and reply. usage: a stream ends with the usage.
     previous: id of the response that the messages continue; "" for none, None in dialects whose
@@ -40,6 +41,7 @@ class Request:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    schema: Json | None = None
     n: int = 1
     stream: bool = False
     logprobs: bool = False

@@ -16,6 +16,7 @@ from ludic_train.gateway.dialects.fields import (
     body_of,
     remembered,
     required,
+    schema_of,
     text_of,
     tool_of,
     usage_of,
@@ -23,7 +24,7 @@ from ludic_train.gateway.dialects.fields import (
 from ludic_train.gateway.prompts import message_calls
 from ludic_train.gateway.types import Answer, Event, Json, Piece, Reply, Request
 
-REFUSED = (*SAMPLING, "top_logprobs", "modalities", "response_format")
+REFUSED = (*SAMPLING, "top_logprobs", "modalities")
 ROLES = {"developer": "system", "function": "tool"}
 
 
@@ -34,6 +35,7 @@ class _Body(SamplingBody, kw_only=True):
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
+    response_format: Any = None
 
 
 def read(data: bytes) -> Request:
@@ -50,6 +52,7 @@ def read(data: bytes) -> Request:
         parallel=body.parallel_tool_calls is not False,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
+        schema=schema_of(body.response_format),
     )
 
 

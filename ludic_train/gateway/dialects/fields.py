@@ -29,7 +29,6 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("logit_bias",), ({},)),
     **dict.fromkeys(("top_logprobs",), (0,)),
     "modalities": (["text"],),
-    "response_format": ({"type": "text"},),
 }
 # Messages and tools whose reading is kept, and their longest JSON in bytes: some megabytes.
 REMEMBERED, REMEMBERED_BYTES = 4096, 4096
@@ -151,6 +150,20 @@ def _part(part: object, kinds: Sequence[str]) -> str:
         case {"type": "refusal", "refusal": str(text)}:
             return text
     raise ConfigError(f"a part of a message is {part!r:.200}, and only text can be read")
+
+
+def schema_of(form: object) -> dict[str, Any] | None:
+    """JSON schema of a format of replies, None for text. Raises ConfigError for other formats."""
+    match form:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": {**schema}}}:
+            return schema
+        case {"type": "json_schema", "schema": {**schema}}:
+            return schema
+    raise ConfigError(f"a format is text, json_object or a json_schema, got {form!r:.200}")
 
 
 def stops(value: str | list[str] | None) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from ludic_train.gateway.dialects.fields import (
     body_of,
     remembered,
     required,
+    schema_of,
     stops,
     text_of,
     tool_of,
@@ -42,6 +43,8 @@ class _Body(msgspec.Struct, kw_only=True):
     top_k: TopK | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = None
+    output_config: dict[str, Any] | None = None
+    output_format: Any = None
 
 
 def read(data: bytes) -> Request:
@@ -65,6 +68,7 @@ def read(data: bytes) -> Request:
         max_tokens=body.max_tokens,
         stop=stops(body.stop_sequences),
         stream=bool(body.stream),
+        schema=schema_of((body.output_config or {}).get("format") or body.output_format),
     )
 
 

@@ -16,6 +16,7 @@ from ludic_train.gateway.dialects.fields import (
     body_of,
     remembered,
     required,
+    schema_of,
     text_of,
     tool_of,
 )
@@ -44,9 +45,6 @@ class _Body(msgspec.Struct, kw_only=True):
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
     body = body_of(data, _Body, REFUSED)
-    form = (body.text or {}).get("format") or {"type": "text"}
-    if form != {"type": "text"}:
-        raise ConfigError(f"text.format={form!r:.200} is not offered: the engine samples any text")
     begin: list[Message] = []
     if body.instructions:
         begin = [{"role": "system", "content": body.instructions}]
@@ -65,6 +63,7 @@ def read(data: bytes) -> Request:
         top_p=body.top_p,
         max_tokens=body.max_output_tokens,
         stream=bool(body.stream),
+        schema=schema_of((body.text or {}).get("format")),
         previous=(body.previous_response_id or "").removeprefix("resp_"),
     )
 
