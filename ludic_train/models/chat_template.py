@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Encode = Callable[[str], Sequence[int]]
 # Parts of dialogs whose ids are kept, and their longest text: some megabytes.
 REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4096, 2048
+# The same of long ones, such as the system prompts that all sessions of an agent have.
+REMEMBERED_LONG, LONG_CHARACTERS = 64, 2**16
 
 
 def render_chat(
@@ -87,15 +89,16 @@ def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
         return None
     split = re.compile(f"({pattern})").split
 
-    @lru_cache(REMEMBERED_PARTS)
-    def kept(part: str) -> tuple[int, ...]:
+    def encoded(part: str) -> Sequence[int]:
         return tuple(tokenizer.encode(part, add_special_tokens=False))
+
+    short, long = lru_cache(REMEMBERED_PARTS)(encoded), lru_cache(REMEMBERED_LONG)(encoded)
 
     def encode(text: str) -> Sequence[int]:
         ids: list[int] = []
         for part in filter(None, split(text)):
-            whole = len(part) > REMEMBERED_CHARACTERS
-            ids += tokenizer.encode(part, add_special_tokens=False) if whole else kept(part)
+            kept = short if len(part) <= REMEMBERED_CHARACTERS else long
+            ids += (kept if len(part) <= LONG_CHARACTERS else encoded)(part)
         return ids
 
     # Some tokenizers write a space before the first word of a text, or swallow those at a token.
