@@ -302,8 +302,8 @@ class Session:
     async def _sampled(self, draft: Draft, sampling: Sampling) -> Completion:
         engine, ids = self.engine, draft.prompt.ids
         if draft.request.schema is not None:
-            engine = cast(StructuredEngine, engine)
-            return await engine.structured(ids, sampling, draft.request.schema)
+            structured = cast(StructuredEngine, engine).structured
+            return await structured(ids, sampling, draft.request.schema)
         if draft.request.stream and draft.request.n == 1 and isinstance(engine, StreamingEngine):
             return await engine.streamed(ids, sampling, draft.tokens.put_nowait)
         return await engine.continued(ids, sampling)

@@ -80,7 +80,8 @@ def body_of(data: bytes, kind: type[T], refused: Sequence[str]) -> T:
     refused: names of NEUTRAL that the dialect knows.
     Raises ConfigError for anything else, and for fields whose value cannot be followed.
     """
-    body = _decoded(data, _with_refused(kind, tuple(refused)))
+    struct: Any = kind
+    body: T = _decoded(data, _with_refused(struct, *refused))
     for name in refused:
         value = getattr(body, name)
         if value is not None and value not in NEUTRAL[name]:
@@ -108,10 +109,10 @@ def remembered(read: Callable[[Any], T]) -> Callable[[msgspec.Raw], T]:
 
 
 @lru_cache
-def _with_refused(kind: type[T], names: tuple[str, ...]) -> type[T]:
+def _with_refused(kind: Any, *names: str) -> type[msgspec.Struct]:  # noqa: ANN401 - a Struct
     """The body with further fields of these names, for one reading of both."""
     further = [(name, Any, None) for name in names]
-    return msgspec.defstruct(kind.__name__, further, bases=(kind,), kw_only=True)  # type: ignore[return-value, arg-type]
+    return msgspec.defstruct(kind.__name__, further, bases=(kind,), kw_only=True)
 
 
 def _decoded(data: bytes, kind: Any) -> Any:  # noqa: ANN401 - JSON
@@ -152,16 +153,16 @@ def _part(part: object, kinds: Sequence[str]) -> str:
     raise ConfigError(f"a part of a message is {part!r:.200}, and only text can be read")
 
 
-def schema_of(form: object) -> dict[str, Any] | None:
+def schema_of(form: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
     """JSON schema of a format of replies, None for text. Raises ConfigError for other formats."""
     match form:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
             return {"type": "object"}
-        case {"type": "json_schema", "json_schema": {"schema": {**schema}}}:
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
             return schema
-        case {"type": "json_schema", "schema": {**schema}}:
+        case {"type": "json_schema", "schema": dict(schema)}:
             return schema
     raise ConfigError(f"a format is text, json_object or a json_schema, got {form!r:.200}")
 
