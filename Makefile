@@ -30,6 +30,8 @@ LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.
 	$(addprefix ludic_train/,checkpoints distributed doctor pipeline publishers runs serving top test_accept_gpu.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
+# Agents of further packages play before vLLM too, if `make test-agents` has installed them.
+OF_AGENTS = $(if $(wildcard $(AGENTS_VENV)/bin/python),LUDIC_AGENTS_PYTHON=$(abspath $(AGENTS_VENV))/bin/python)
 # A folder of its own for every `make train`, unless ARGS names one.
 NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m%d-%H%M%S))
 
@@ -69,7 +71,7 @@ test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm and not ray" --hypothesis-profile=thorough $(ARGS)
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
-	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)
+	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(OF_AGENTS) $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)
 
 # A Python of its own: the agents' packages need nothing of Ludic.
 test-agents: $(STAMP) ## play 1,000 episodes of agents of three packages behind the gateway

@@ -72,19 +72,26 @@ class ExactPrompts:
 
     def token_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt for the next reply, or for the rest of it if the dialog ends with one."""
-        index = _newest_sampled(messages)
+        index = newest_sampled(messages)
         if index is None:
             return tuple(self._render(messages, True))
-        is_last = index + 1 == len(messages)
-        tail = self._addition(messages) if is_last else self._tail(messages, index)
-        if tail is None:
+        reply, is_last = messages[index], index + 1 == len(messages)
+        rest = self._addition(messages) if is_last else self._rest(messages, index)
+        if rest is None:
             self.rewritten += 1
             return tuple(self._render(messages, True))
         self.extended += 1
-        return _sampled_ids(messages[index]) + tail
+        return (_sampled_ids(reply) if is_last else self.turn_ids(reply)) + rest
 
-    def _tail(self, messages: Sequence[Message], index: int) -> tuple[int, ...] | None:
-        """The template's tokens after that reply; None if the tokens up to it have changed."""
+    def turn_ids(self, reply: Message) -> tuple[int, ...]:
+        """Token ids from the first of the prompt to the end of the turn of a sampled reply."""
+        ids = _sampled_ids(reply)
+        # A model samples the end of its turn, unless the reply was cut off or stopped by a string.
+        ended = bool(self._closing) and ids[-1] == self._closing[0]
+        return ids + self._closing[ended:]
+
+    def _rest(self, messages: Sequence[Message], index: int) -> tuple[int, ...] | None:
+        """The template's tokens after the turn of that reply; None if those up to it changed."""
         if not _is_as_sampled(messages, index):
             return None
         # Templates may change earlier turns, such as removing thoughts: only if the rendered dialog
@@ -93,9 +100,7 @@ class ExactPrompts:
         head = tuple(self._render(messages[: index + 1], False))
         if rendered[: len(head)] != head:
             return None
-        # A model samples the end of its turn, unless the reply was cut off or stopped by a string.
-        ended = bool(self._closing) and _sampled_ids(messages[index])[-1] == self._closing[0]
-        return self._closing[ended:] + rendered[len(head) :]
+        return rendered[len(head) :]
 
     def _addition(self, messages: Sequence[Message]) -> tuple[int, ...] | None:
         """The tokens of the text added to the last reply; None if the template changes the prompt.
@@ -114,7 +119,8 @@ class ExactPrompts:
         return rendered[len(head) :] if rendered[: len(head)] == head else None
 
 
-def _newest_sampled(messages: Sequence[Message]) -> int | None:
+def newest_sampled(messages: Sequence[Message]) -> int | None:
+    """Index of the last reply whose token ids are known; None without one."""
     # From the end: only the newest reply has all earlier tokens in its prompt.
     for index in range(len(messages) - 1, -1, -1):
         if _sampled_ids(messages[index]):

@@ -102,6 +102,7 @@ async def _play(options: Options) -> ActorSummary:
         training_tasks(recipe, config, seed),
         self_play=recipe.self_play,
         score=score,
+        agent=config.agent,
         url=options.queue,
         servers=options.servers,
         name=options.name,

@@ -26,7 +26,7 @@ class GatewayOptions:
 
     POST /sessions opens a session, an episode of one agent, and returns its addresses and its key;
     POST /sessions/KEY/close ends it, and writes its calls as a TrainingTrace. Both need the
-    gateway's token, which is printed at the start, or is LUDIC_SERVER_KEY.
+    gateway's token, which is printed at the start, or is VLLM_API_KEY.
     """
 
     model: Annotated[tyro.conf.Positional[str], option("MODEL")]

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 from ludic_gym.types import Message
@@ -18,6 +20,8 @@ from ludic_gym.types import Message
 Convert = Callable[[Sequence[Message]], Sequence[Message]]
 # Integers above it have no exact float, so that 1e300 stays what it is.
 EXACT_FLOATS = 2**53
+# Prompts whose text is kept: as long as a dialog, it is needed for the turn after.
+KEPT_TEXTS = 8
 
 
 class History:
@@ -28,34 +32,54 @@ class History:
 
     def __init__(self) -> None:
         self._ended: dict[bytes, tuple[Message, ...]] = {}
+        self._prompts: dict[bytes, str] = {}
         self._texts: dict[str, tuple[int, ...]] = {}
+        self._last: tuple[bytes, Sequence[Message], list[bytes]] = (b"", (), [])
         self.continued = 0
         self.begun = 0
 
     def adopted(
         self, root: bytes, messages: Sequence[Message], convert: Convert
-    ) -> tuple[bytes, tuple[Message, ...]]:
-        """A key, and the dialog for the chat template, its longest part that was sampled from.
+    ) -> tuple[bytes, tuple[Message, ...], str]:
+        """A key, the dialog for the chat template, and the prompt of the reply that it continues.
+
+        The longest part of the dialog that was sampled from is the very messages of then. The
+        prompt is the text of the template; "" for no such reply, or for one of long ago.
 
         root: key of what else is in the prompt, such as tools; dialogs of other keys never agree.
         convert: from a client's messages to those of the template, for the part that is new.
         """
-        keys = dialog_keys(root, messages)
+        keys = self._keys(root, messages)
         for index in range(len(messages) - 1, -1, -1):
-            known = self._ended.get(keys[index]) if _is_reply(messages[index]) else None
+            key = keys[index]
+            known = self._ended.get(key) if _is_reply(messages[index]) else None
             if known is not None:
                 self.continued += 1
-                return keys[-1], (*known, *convert(messages[index + 1 :]))
+                dialog = (*known, *convert(messages[index + 1 :]))
+                return keys[-1], dialog, self._prompts.get(key, "")
         self.begun += 1
-        return (keys[-1] if keys else root), tuple(convert(messages))
+        return (keys[-1] if keys else root), tuple(convert(messages)), ""
 
-    def add(self, key: bytes, reply: Message, sampled: Sequence[Message]) -> None:
+    def add(self, key: bytes, reply: Message, sampled: Sequence[Message], prompt: str = "") -> None:
         """Remember a reply.
 
         key: of its dialog, as `adopted` returns it. reply: as the client got it. sampled: the
-        dialog of the template, which ends with the reply and its tokens.
+        dialog of the template, which ends with the reply and its tokens. prompt: its text.
         """
-        self._ended[dialog_keys(key, [reply])[0]] = tuple(sampled)
+        (ended,) = dialog_keys(key, [reply])
+        self._ended[ended] = tuple(sampled)
+        self._prompts[ended] = prompt
+        if len(self._prompts) > KEPT_TEXTS:
+            del self._prompts[next(iter(self._prompts))]
+
+    def _keys(self, root: bytes, messages: Sequence[Message]) -> list[bytes]:
+        """`dialog_keys`; those of messages that the last request had too are known."""
+        last_root, last, keys = self._last
+        same = sum(takewhile(bool, map(eq, last, messages))) if last_root == root else 0
+        keys = keys[:same]
+        keys += dialog_keys(keys[-1] if keys else root, messages[same:])
+        self._last = root, messages, keys
+        return keys
 
     def text_ids(self, prompt: str) -> tuple[int, tuple[int, ...]]:
         """Length of the longest text that `prompt` continues, and its token ids; 0 and none."""
@@ -91,12 +115,14 @@ def agreed(message: Message) -> bytes:
     """
     text = message.get("content") or ""
     if not _is_reply(message):
-        return json.dumps([message["role"], text.strip()]).encode()
+        return f"{message['role']}\n{text.strip()}".encode(errors="surrogatepass")
     calls = [
         [call["function"]["name"], _arguments(call["function"]["arguments"])]
         for call in message.get("tool_calls") or ()
     ]
-    return json.dumps(["assistant", " ".join(text.split()), calls]).encode()
+    # Text without line breaks, so that none can be taken for a call.
+    written = f"assistant\n{' '.join(text.split())}\n{json.dumps(calls) if calls else ''}"
+    return written.encode(errors="surrogatepass")
 
 
 def _is_reply(message: Message) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.tool_use import TextTools
-from ludic_gym.prompts import ExactPrompts
+from ludic_gym.prompts import ExactPrompts, newest_sampled
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.gateway.replies import CALL, CALL_END, THINK, THINK_END, ReplyFormat
-from ludic_train.models.chat_template import cached_encode, render_chat
+from ludic_train.models.chat_template import cached_encode, encoded_chat, render_chat, written_chat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 REMEMBERED_TOOLS = 64
 # As in the local server: no tokenizer has longer tokens on average.
 MOST_CHARACTERS = 256
+QUESTION: Message = {"role": "user", "content": "?"}
 
 
 class Prompts:
@@ -42,6 +43,11 @@ class Prompts:
         self._encode = cached_encode(tokenizer)
         self._thinks = THINK_END in template
         self._exact = lru_cache(REMEMBERED_TOOLS)(self._exact_with)
+        self._asked = written_chat(tokenizer, [QUESTION])[0]
+        first, second = (self._turn(Message(role="assistant", content=text)) for text in "ab")
+        self._closing = first[1:]
+        # Other templates write more before the text, as an empty thought.
+        self._is_plain = first[:1] == "a" and second == f"b{self._closing}"
 
     def convert(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
         """A client's messages as the chat template takes them; a whole dialog, with its tools."""
@@ -56,19 +62,58 @@ class Prompts:
         return found
 
     def token_ids(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> tuple[int, ...]:
-        """Token ids of a converted dialog; those of sampled replies as they were sampled.
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], before: str = ""
+    ) -> tuple[tuple[int, ...], str]:
+        """Token ids of a converted dialog, those of sampled replies as sampled, and its text.
 
+        before: text of the prompt of its last sampled reply, if known: the dialog is rendered once
+        then, and only what is new is encoded. The text is "" where none can continue it.
         Raises ConfigError for a dialog that the template refuses, or that is far too long.
         """
         self.check_length(sum(len(message.get("content") or "") for message in messages))
-        offered = json.dumps(list(tools)) if self.writes_tools else "[]"
+        offered = tools if self.writes_tools else ()
         try:
-            return self._exact(offered).token_ids(messages)
+            text, fence = written_chat(self.tokenizer, messages, tools=offered)
+            ids = self._continued_ids(messages, text, fence, before)
+            if ids is None:
+                ids = self._exact(json.dumps(list(offered))).token_ids(messages)
         except (TypeError, UnicodeError, RecursionError, KeyError, AttributeError) as error:
             # Errors of a template that gets data of another kind than it expects.
             raise ConfigError(f"the chat template fails on this dialog: {error}") from error
+        return ids, text if messages[-1]["role"] != "assistant" else ""
+
+    def _continued_ids(
+        self, messages: Sequence[Message], text: str, fence: str, before: str
+    ) -> tuple[int, ...] | None:
+        """As `ExactPrompts.token_ids`, from the dialog's text; None where that is not certain."""
+        index = newest_sampled(messages)
+        if index is None:
+            return tuple(encoded_chat(self.tokenizer, text, fence, self._encode))
+        # Without `_encode`, the ids of a text depend on what is before it.
+        if self._encode is None or not before or not text.startswith(before):
+            return None
+        for turn in self._turns(messages[index]):
+            end = len(before) + len(turn)
+            if text.startswith(turn, len(before)) and self._is_boundary(text, end):
+                rest = encoded_chat(self.tokenizer, text[end:], fence, self._encode)
+                return (*self._exact("[]").turn_ids(messages[index]), *rest)
+        return None
+
+    def _turns(self, reply: Message) -> Iterator[str]:
+        """Texts that the template may write for a reply, up to the end of its turn."""
+        if self._is_plain and not (reply.get("tool_calls") or reply.get("reasoning_content")):
+            yield f"{reply['content']}{self._closing}"
+        yield self._turn(reply)
+
+    def _turn(self, reply: Message) -> str:
+        """The text that the template writes for a reply at the end of a dialog."""
+        written, _ = written_chat(self.tokenizer, [QUESTION, reply], reply_comes=False)
+        return written.removeprefix(self._asked)
+
+    def _is_boundary(self, text: str, index: int) -> bool:
+        """True if the ids of the text before the index do not depend on the text after it."""
+        marks = tuple(self.tokenizer.all_special_tokens)
+        return text.startswith(marks, index) or text.endswith(marks, 0, index)
 
     def encoded(self, text: str) -> tuple[int, ...]:
         """Token ids of a text as it is, in which no special token is special.

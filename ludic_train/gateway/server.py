@@ -223,9 +223,9 @@ async def _sampled_pieces(session: Session, draft: Draft) -> AsyncIterator[list[
     reader = draft.reader()
     pieces = reader.feed(draft.prompt.begun)
     any_token = False
-    while (token := await draft.tokens.get()) is not None:
+    while tokens := await _arrived(draft.tokens):
         any_token = True
-        pieces += reader.feed(stream.feed(token))
+        pieces += reader.feed(stream.feed(tokens))
         if shown := _shown(pieces, draft.request):
             yield shown
         pieces = []
@@ -234,6 +234,16 @@ async def _sampled_pieces(session: Session, draft: Draft) -> AsyncIterator[list[
     answer = await _answer(draft)
     text = answer.replies[0].completion.text
     yield _shown([*pieces, *reader.feed(stream.end(text)), *reader.end()], draft.request)
+
+
+async def _arrived(queue: asyncio.Queue[int | None]) -> list[int]:
+    """All tokens that are there, and the first if there is none yet; none at the end."""
+    first = await queue.get()
+    waiting = [queue.get_nowait() for _ in range(queue.qsize())]
+    tokens = [token for token in (first, *waiting) if token is not None]
+    if tokens and None in waiting:
+        queue.put_nowait(None)
+    return tokens
 
 
 def _shown(pieces: list[Piece], request: Request) -> list[Piece]:
@@ -291,7 +301,8 @@ async def _with_errors(request: web.Request, handler: Handler) -> web.StreamResp
     except (ConfigError, PromptTooLong) as error:
         found, status = str(error), 400
     except ClientError as error:
-        found, status = str(error), 502
+        # A request that the engine's server refuses is no better when it is sent again.
+        found, status = str(error), 400 if error.status == 400 else 502
     except LudicError as error:
         found, status = str(error), 500
     is_anthropic = "/v1/messages" in request.path

@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Protocol, cast, runtime_checkable
+from operator import is_
+from typing import Any, Protocol, cast, runtime_checkable
 
 from ludic_gym.concurrency import gathered
-from ludic_gym.policies.chat import assistant_message
+from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling, derived_seed
 from ludic_gym.tools.mcp_server import ToolServer
-from ludic_gym.types import Completion, Message, Sampling
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.errors import PromptTooLong, SessionOver
 from ludic_train.gateway.history import History
-from ludic_train.gateway.prompts import Prompts
+from ludic_train.gateway.prompts import Prompts, message_calls
 from ludic_train.gateway.replies import ReplyFormat, ReplyReader, read_reply
 from ludic_train.gateway.types import Answer, Call, Reply, Request
 
@@ -48,12 +49,23 @@ class StreamingEngine(Protocol):
         """As `Engine.continued`."""
 
 
+@runtime_checkable
+class StructuredEngine(Protocol):
+    """An engine that can keep its text to a JSON schema."""
+
+    async def structured(
+        self, prompt_ids: Sequence[int], sampling: Sampling, schema: Mapping[str, Any]
+    ) -> Completion:
+        """As `Engine.continued`; the text is JSON that fits the schema, unless it was truncated."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """The prompt of a request.
 
     ids: its tokens, `begun` included, the text with which a forced tool call begins.
-    dialog: for the chat template. messages: of the client, those of an earlier response included.
+    dialog: for the chat template. text: that of the template, without `begun`. messages: of the
+        client, those of an earlier response included.
     key: as of `History`. form: of the reply.
     """
 
@@ -63,6 +75,7 @@ class Prompt:
     messages: tuple[Message, ...]
     key: bytes
     form: ReplyFormat
+    text: str = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -117,6 +130,8 @@ class Session:
         self._taken = 0
         self._drafts: dict[bytes, list[Draft]] = {}
         self._responses: dict[str, tuple[Message, ...]] = {}
+        # The tools of the last request, and their key.
+        self._tools: tuple[tuple[ToolSchema, ...], bytes] = (), b""
 
     @property
     def undelivered(self) -> int:
@@ -148,6 +163,7 @@ class Session:
         """
         if self.is_over:
             raise SessionOver("this session is over: its episode has ended, or its deadline passed")
+        self._check_schema(request)
         earlier = self._drafts.setdefault(blake2b(body, digest_size=16).digest(), [])
         for draft in earlier:
             # An equal request is a further draw, unless no client has got what was drawn.
@@ -180,21 +196,49 @@ class Session:
             ids = self._text_ids(request.prompt)
             return Prompt(ids=ids, begun="", dialog=(), messages=(), key=b"", form=TEXT_ONLY)
         messages = (*self._earlier(request.previous), *request.messages)
-        root = blake2b(repr(request.tools).encode(errors="replace"), digest_size=16).digest()
+        root = self._root(request.tools)
 
         def convert(part: Sequence[Message]) -> Sequence[Message]:
             # The tools stand at the beginning of a dialog only.
             tools = request.tools if len(part) == len(messages) else ()
             return self.prompts.convert(part, tools)
 
-        key, dialog = self.history.adopted(root, messages, convert)
-        ids = self.prompts.token_ids(dialog, request.tools)
+        key, dialog, before = self.history.adopted(root, messages, convert)
+        ids, text = self.prompts.token_ids(dialog, request.tools, before)
         begun = self.prompts.beginning(request.tool_choice) if request.tools else ""
         reads_calls = bool(request.tools) and request.tool_choice != "none"
         form = self.prompts.reply_format(ids, reads_calls=reads_calls)
         if begun:
             ids, form = ids + self.prompts.encoded(begun), replace(form, in_thought=False)
-        return Prompt(ids=ids, begun=begun, dialog=dialog, messages=messages, key=key, form=form)
+        return Prompt(
+            ids=ids, begun=begun, dialog=dialog, messages=messages, key=key, form=form, text=text
+        )
+
+    def _root(self, tools: tuple[ToolSchema, ...]) -> bytes:
+        """Key of all dialogs with these tools."""
+        known = self._tools[0]
+        # By identity, since True and 1 are equal, but two texts.
+        if len(known) != len(tools) or not all(map(is_, known, tools)):
+            data = repr(tools).encode(errors="replace")
+            self._tools = tools, blake2b(data, digest_size=16).digest()
+        return self._tools[1]
+
+    def _check_schema(self, request: Request) -> None:
+        """Raise ConfigError for a reply by a JSON schema that cannot be had here."""
+        if request.schema is None:
+            return
+        remedy = "leave out the format, and parse the text"
+        if not isinstance(self.engine, StructuredEngine):
+            raise ConfigError(
+                f"the local engine does not sample by a JSON schema, as vLLM does: {remedy}"
+            )
+        if self._sampling is not None:
+            raise ConfigError(
+                "replies of an episode are sampled without a JSON schema, because their log-probs "
+                f"are those of the policy: {remedy}"
+            )
+        if request.tools:
+            raise ConfigError("a reply by a JSON schema can call no tools: leave out one of both")
 
     def _text_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         if not isinstance(prompt, str):
@@ -202,7 +246,7 @@ class Session:
         size, ids = self.history.text_ids(prompt)
         return ids + self.prompts.encoded(prompt[size:])
 
-    def _earlier(self, previous: str) -> tuple[Message, ...]:
+    def _earlier(self, previous: str | None) -> tuple[Message, ...]:
         """Messages up to a response of this session. Raises SessionOver for an unknown one."""
         if not previous:
             return ()
@@ -248,7 +292,7 @@ class Session:
         request, prompt = draft.request, draft.prompt
         for reply in replies:
             self._remember(prompt, request, reply)
-        if request.prompt is None and not request.n > 1:
+        if request.previous is not None:
             shown = self.shown_message(replies[0])
             # Instructions of one response are not those of the next.
             dialog = [m for m in (*prompt.messages, shown) if m["role"] != "system"]
@@ -257,17 +301,29 @@ class Session:
 
     async def _sampled(self, draft: Draft, sampling: Sampling) -> Completion:
         engine, ids = self.engine, draft.prompt.ids
+        if draft.request.schema is not None:
+            structured = cast(StructuredEngine, engine).structured
+            return await structured(ids, sampling, draft.request.schema)
         if draft.request.stream and draft.request.n == 1 and isinstance(engine, StreamingEngine):
             return await engine.streamed(ids, sampling, draft.tokens.put_nowait)
         return await engine.continued(ids, sampling)
 
     def _reply(self, draft: Draft, completion: Completion) -> Reply:
         reply = read_reply(draft.reader(), draft.prompt.begun + completion.text, completion)
+        if draft.request.stop and completion.finish_reason == "stop":
+            reply = replace(reply, stop=self._stop_of(draft.request.stop, completion))
         if not draft.request.parallel:
             reply = replace(reply, calls=reply.calls[:1])
+        if not (reply.calls or reply.reasoning):
+            return reply
         # The rows of a reply do not depend on it, but filters and records read the calls.
         completion = replace(completion, tool_calls=reply.calls, reasoning=reply.reasoning)
         return replace(reply, completion=completion)
+
+    def _stop_of(self, stops: Sequence[str], completion: Completion) -> str:
+        """The string that ended the text, which is in the tokens after it; "" for none."""
+        sampled = self.prompts.text(completion.completion_ids or ())
+        return next((s for s in stops if sampled.startswith(s, len(completion.text))), "")
 
     def _remember(self, prompt: Prompt, request: Request, reply: Reply) -> None:
         completion = reply.completion
@@ -281,12 +337,15 @@ class Session:
             message = self.prompts.reply_message(text, reply.content, reply.reasoning, reply.calls)
             sampled = sampled_message(message, prompt.dialog, completion)
             shown = self.shown_message(reply)
-            self.history.add(prompt.key, shown, (*prompt.dialog, sampled))
+            self.history.add(prompt.key, shown, (*prompt.dialog, sampled), prompt.text)
 
     @staticmethod
     def shown_message(reply: Reply) -> Message:
         """The reply as the client gets it."""
-        return assistant_message(replace(reply.completion, text=reply.content))
+        if not reply.calls:
+            return {"role": "assistant", "content": reply.content}
+        calls = message_calls(reply.calls)
+        return {"role": "assistant", "content": reply.content or None, "tool_calls": calls}
 
 
 def _has_failed(draft: Draft) -> bool:

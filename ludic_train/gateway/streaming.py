@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ludic_train.gateway.replies import overlap
 
@@ -21,19 +21,20 @@ class TextStream:
         self._ids: list[int] = []
         # Tokens are decoded with some before them, because their text depends on these.
         self._context = self._read = 0
-        self._held = ""
+        self._known = self._held = ""
         self._sent = 0
         self._is_stopped = False
 
-    def feed(self, token: int) -> str:
-        """The text that is certain after this token."""
-        self._ids.append(token)
-        known = self._decode(self._ids[self._context : self._read])
+    def feed(self, tokens: Iterable[int]) -> str:
+        """The text that is certain after these tokens."""
+        self._ids += tokens
         text = self._decode(self._ids[self._context :])
-        if self._is_stopped or len(text) <= len(known) or text.endswith(INCOMPLETE):
+        known = len(self._known)
+        if self._is_stopped or len(text) <= known or text.endswith(INCOMPLETE):
             return ""
         self._context, self._read = self._read, len(self._ids)
-        return self._certain(self._held + text[len(known) :])
+        self._known = self._decode(self._ids[self._context :])
+        return self._certain(self._held + text[known:])
 
     def end(self, text: str) -> str:
         """The rest of the whole text."""

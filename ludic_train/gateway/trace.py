@@ -46,7 +46,10 @@ class TrainingTrace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, fr
 
 
 def trace_of(calls: Iterable[Call]) -> TrainingTrace:
-    """The calls of a session as a trace; all sampled tokens are to be trained on."""
+    """The calls of a session as a trace; all sampled tokens are to be trained on.
+
+    Except those by a JSON schema, whose log-probs are not those of the policy.
+    """
     return TrainingTrace(turns=[_turn(call) for call in calls])
 
 
@@ -101,7 +104,7 @@ def _turn(call: Call) -> TraceTurn:
         prompt_token_ids=prompt,
         completion_token_ids=ids,
         per_token_logps=list(completion.logprobs or ()),
-        loss_mask=[0] * len(prompt) + [1] * len(ids),
+        loss_mask=[0] * len(prompt) + [int(request.schema is None)] * len(ids),
         request={
             "model": request.model,
             "messages": [dict(message) for message in request.messages],

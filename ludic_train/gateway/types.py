@@ -21,9 +21,11 @@ class Request:
     prompt: text or token ids of /v1/completions, in place of messages.
     tool_choice: "auto", "none", "required", or the name of the one function to call.
     parallel: False keeps only the first tool call of a reply.
+    schema: JSON schema that the reply fits; None for any text.
     n: number of choices. stream: answer in events. logprobs: return those of sampled tokens.
     token_ids: return the token ids of prompt and reply. usage: a stream ends with the usage.
-    previous: id of the response that the messages continue; "" for none.
+    previous: id of the response that the messages continue; "" for none, None in dialects whose
+        responses have no such id.
     """
 
     model: str
@@ -39,12 +41,13 @@ class Request:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    schema: Json | None = None
     n: int = 1
     stream: bool = False
     logprobs: bool = False
     token_ids: bool = False
     usage: bool = False
-    previous: str = ""
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,14 @@ class Reply:
     """One choice of an answer, as the client gets it.
 
     completion: the model call behind it, with the very ids that were sampled.
+    stop: string of the request that ended it; "" for none.
     """
 
     content: str
     reasoning: str = ""
     calls: tuple[ToolCall, ...] = ()
     completion: Completion
+    stop: str = ""
 
     @property
     def finish_reason(self) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Encode = Callable[[str], Sequence[int]]
 # Parts of dialogs whose ids are kept, and their longest text: some megabytes.
 REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4096, 2048
+# The same of long ones, such as the system prompts that all sessions of an agent have.
+REMEMBERED_LONG, LONG_CHARACTERS = 64, 2**16
 
 
 def render_chat(
@@ -42,8 +44,30 @@ def render_chat(
     or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
     """
+    text, fence = written_chat(tokenizer, messages, reply_comes=reply_comes, tools=tools)
+    return encoded_chat(tokenizer, text, fence, encode)
+
+
+def written_chat(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    reply_comes: bool = True,
+    tools: Sequence[ToolSchema] = (),
+) -> tuple[str, str]:
+    """Text of a dialog, arguments as of `render_chat`, and the fence in it.
+
+    The fence stands before and after what is spelled like a special token and is none; "" for a
+    dialog without such text.
+    """
     (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
-    text = _rendered(tokenizer, safe, reply_comes, safe_tools)
+    return _rendered(tokenizer, safe, reply_comes, safe_tools), fence
+
+
+def encoded_chat(
+    tokenizer: PreTrainedTokenizerBase, text: str, fence: str, encode: Encode | None = None
+) -> list[int]:
+    """Token ids of a text of `written_chat`."""
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
@@ -65,15 +89,16 @@ def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
         return None
     split = re.compile(f"({pattern})").split
 
-    @lru_cache(REMEMBERED_PARTS)
-    def kept(part: str) -> tuple[int, ...]:
+    def encoded(part: str) -> Sequence[int]:
         return tuple(tokenizer.encode(part, add_special_tokens=False))
+
+    short, long = lru_cache(REMEMBERED_PARTS)(encoded), lru_cache(REMEMBERED_LONG)(encoded)
 
     def encode(text: str) -> Sequence[int]:
         ids: list[int] = []
         for part in filter(None, split(text)):
-            whole = len(part) > REMEMBERED_CHARACTERS
-            ids += tokenizer.encode(part, add_special_tokens=False) if whole else kept(part)
+            kept = short if len(part) <= REMEMBERED_CHARACTERS else long
+            ids += (kept if len(part) <= LONG_CHARACTERS else encoded)(part)
         return ids
 
     # Some tokenizers write a space before the first word of a text, or swallow those at a token.
@@ -123,7 +148,7 @@ def _fence_specials(
     """
     # Written by C, and each character by itself: a token that is in a string is found here too.
     written = json.dumps(data, ensure_ascii=False)
-    if not any(json.dumps(t, ensure_ascii=False)[1:-1] in written for t in _specials(tokenizer)):
+    if not any(map(written.__contains__, _spellings(tuple(tokenizer.all_special_tokens)))):
         return data, ""
     strings: list[str] = []
     _with_strings(data, strings.append)
@@ -141,9 +166,10 @@ def _fence_specials(
     return fenced, fence
 
 
-def _specials(tokenizer: PreTrainedTokenizerBase) -> Sequence[str]:
-    specials: Sequence[str] = tokenizer.all_special_tokens
-    return specials
+@lru_cache
+def _spellings(specials: tuple[str, ...]) -> list[str]:
+    """The special tokens as they are spelled inside JSON."""
+    return [json.dumps(token, ensure_ascii=False)[1:-1] for token in specials]
 
 
 def _with_strings(value: Any, change: Callable[[str], Any]) -> Any:  # noqa: ANN401 - JSON

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -13,19 +14,23 @@ from typing import TYPE_CHECKING
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.parsers import named_parser
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.types import ChatClient, Task
+from ludic_gym.types import MakePolicy, Task
 from ludic_train.errors import ActorError
+from ludic_train.gateway.agents import AgentPolicies
+from ludic_train.gateway.gateway import Gateway
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
 from ludic_train.pipeline.actor import Refresh, run_pipeline_actor
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
-from ludic_train.pipeline.begun import ResumableClient
+from ludic_train.pipeline.begun import Continuing, ResumableClient
 from ludic_train.pipeline.queues.open_queue import REDIS, open_queue, opened_roster
 from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.server_versions import ServedVersions
 from ludic_train.publishers.base import newest
+from ludic_train.runs.config import MAX_TOKENS
 from ludic_train.runs.folder import PUBLISHED, QUEUE, Address, read_address
 from ludic_train.runs.machine import JOIN
 from ludic_train.sources.rollouts import Score, playing
@@ -66,6 +71,7 @@ async def play_remotely(
     stop: asyncio.Event,
     self_play: bool = False,
     score: Score | None = None,
+    agent: str | None = None,
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
 
@@ -75,6 +81,7 @@ async def play_remotely(
         trainer.
     self_play: the model plays all agents of PettingZoo environments.
     score: gives rollouts their rewards, in place of the environment.
+    agent: program that plays with the model, as of `AgentPolicies.named`.
     options: `max_failures` is raised where servers sample, which are started again in minutes.
     Raises ConfigError for a folder without a queue, and for servers that return no sampling masks
     where the tasks need them; ActorError as `run_pipeline_actor` does and when the folder's run was
@@ -94,10 +101,15 @@ async def play_remotely(
         tasks = chain(() if first is None else (first,), tasks)
         masks = first is not None and leaves_out_tokens(first.sampling)
         roster = await _roster(url or address.url, address, stack)
-        client, refresh = await _sampling(out, servers, stack, roster, stop, masks=masks)
+        client, tokenizer, refresh = await _sampling(out, servers, stack, roster, stop, masks=masks)
+        if agent is None:
+            make_policy: MakePolicy = policies(ResumableClient(client, _decode(tokenizer)), spec)
+        else:
+            make_policy = agents = _agents(agent, client, tokenizer, out)
+            stack.push_async_callback(agents.gateway.aclose)
         return await run_pipeline_actor(
             tasks,
-            playing(policies(client, spec), score, self_play=self_play),
+            playing(make_policy, score, self_play=self_play),
             queue,
             _of_the_same_run(out, address, refresh),
             replace(options, max_failures=OUTAGES) if servers else options,
@@ -131,7 +143,7 @@ async def _sampling(
     stop: asyncio.Event,
     *,
     masks: bool,
-) -> tuple[ChatClient, Refresh]:
+) -> tuple[Continuing, PreTrainedTokenizerBase, Refresh]:
     """The client that samples: of servers, or of a model here that follows the run's folder.
 
     servers: with JOIN among them, those on the roster too; the first is waited for.
@@ -144,7 +156,7 @@ async def _sampling(
         from ludic_train.publishers.folder import following_client
 
         following = following_client(folder, published)
-        return ResumableClient(following, _decode(load_tokenizer(folder))), following.refresh
+        return following, load_tokenizer(folder), following.refresh
     with torch_hidden():
         tokenizer = load_tokenizer(folder)
 
@@ -162,7 +174,33 @@ async def _sampling(
     stack.push_async_callback(served.aclose)
     refresh = _patient_at_first(served)
     refresh = _after_masks(client, refresh) if masks else refresh
-    return ResumableClient(client, _decode(tokenizer)), refresh
+    return client, tokenizer, refresh
+
+
+def _agents(
+    agent: str, client: Continuing, tokenizer: PreTrainedTokenizerBase, out: Path
+) -> AgentPolicies:
+    """Policies of the agent program, behind a gateway of this actor.
+
+    Not resumable: a program that is interrupted plays its episode again, from other tokens.
+    """
+    folder, spec = model_and_spec(out / PUBLISHED)
+    parser = named_parser(spec.parser) if spec.parser else None
+    config = Path(folder) / "config.json"
+    gateway = Gateway(
+        client,
+        tokenizer,
+        max_tokens=spec.max_tokens or MAX_TOKENS,
+        # Of servers, only the tokenizer may be here.
+        max_positions=_positions(config) if config.is_file() else None,
+    )
+    return AgentPolicies.named(gateway, agent, parser)
+
+
+def _positions(config: Path) -> int | None:
+    """Longest sequence of a model, by its config.json; None for one that does not say."""
+    found: int | None = json.loads(config.read_text()).get("max_position_embeddings")
+    return found
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:

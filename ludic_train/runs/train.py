@@ -367,11 +367,8 @@ def _refuse_combination(
             f"engine={list(machine.servers)} serve a model that exists: name the same one as "
             "`model`, or give a queue, through which actors and servers follow a new model too"
         )
-    if config.agent is not None and (recipe.self_play or machine.queue is not None):
-        raise ConfigError(
-            f"agent={config.agent!r} plays alone and in this process: leave out self-play and the "
-            "queue"
-        )
+    if config.agent is not None and recipe.self_play:
+        raise ConfigError(f"agent={config.agent!r} plays alone: leave out self-play")
     if config.dora and (not machine.samples_here or machine.queue is not None):
         raise ConfigError(
             f"dora=True with engine={' '.join(machine.engine)} and queue={machine.queue}: servers "

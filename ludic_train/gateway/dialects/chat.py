@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
+
+import msgspec
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message, ToolCall
@@ -12,7 +14,9 @@ from ludic_train.gateway.dialects.fields import (
     Positive,
     SamplingBody,
     body_of,
+    remembered,
     required,
+    schema_of,
     text_of,
     tool_of,
     usage_of,
@@ -20,17 +24,18 @@ from ludic_train.gateway.dialects.fields import (
 from ludic_train.gateway.prompts import message_calls
 from ludic_train.gateway.types import Answer, Event, Json, Piece, Reply, Request
 
-REFUSED = (*SAMPLING, "top_logprobs", "modalities", "response_format")
+REFUSED = (*SAMPLING, "top_logprobs", "modalities")
 ROLES = {"developer": "system", "function": "tool"}
 
 
 class _Body(SamplingBody, kw_only=True):
-    messages: list[dict[str, Any]]
-    tools: list[Any] | None = None
+    messages: list[msgspec.Raw]
+    tools: list[msgspec.Raw] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
+    response_format: Any = None
 
 
 def read(data: bytes) -> Request:
@@ -47,6 +52,7 @@ def read(data: bytes) -> Request:
         parallel=body.parallel_tool_calls is not False,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
+        schema=schema_of(body.response_format),
     )
 
 
@@ -133,8 +139,11 @@ def _ids(answer: Answer, reply: Reply) -> Json:
     return {"token_ids": ids} if answer.request.token_ids else {}
 
 
-def _message(raw: Mapping[str, Any]) -> Message:
+@remembered
+def _message(raw: object) -> Message:
     """The message in the format of chat templates, without the fields of clients."""
+    if not isinstance(raw, dict):
+        raise ConfigError(f"a message is an object with a role and content, got {raw!r:.200}")
     role = raw.get("role")
     role = ROLES.get(role, role) if isinstance(role, str) else None
     if role not in ("system", "user", "assistant", "tool"):
@@ -162,6 +171,7 @@ def _call(raw: object) -> ToolCall:
     raise ConfigError(f"a tool call has a function with a name and arguments, got {raw!r:.200}")
 
 
+@remembered
 def _tool(raw: object) -> Any:  # noqa: ANN401
     match raw:
         case {"type": "function", "function": function}:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -28,9 +29,9 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("logit_bias",), ({},)),
     **dict.fromkeys(("top_logprobs",), (0,)),
     "modalities": (["text"],),
-    "response_format": ({"type": "text"},),
 }
-
+# Messages and tools whose reading is kept, and their longest JSON in bytes: some megabytes.
+REMEMBERED, REMEMBERED_BYTES = 4096, 4096
 
 # Names of NEUTRAL that chat completions and completions know.
 SAMPLING = (
@@ -79,12 +80,43 @@ def body_of(data: bytes, kind: type[T], refused: Sequence[str]) -> T:
     refused: names of NEUTRAL that the dialect knows.
     Raises ConfigError for anything else, and for fields whose value cannot be followed.
     """
+    struct: Any = kind
+    body: T = _decoded(data, _with_refused(struct, *refused))
+    for name in refused:
+        value = getattr(body, name)
+        if value is not None and value not in NEUTRAL[name]:
+            raise ConfigError(f"{name}={value!r:.200} is not offered: {_REASON}")
+    return body
+
+
+def remembered(read: Callable[[Any], T]) -> Callable[[msgspec.Raw], T]:
+    """`read` for a part of a body, given the part's JSON. Nothing may change its results.
+
+    A client sends its whole history with each request, so that the same parts come again.
+    Raises ConfigError as `body_of` does.
+    """
+
+    def found(data: bytes) -> T:
+        return read(_decoded(data, Any))
+
+    kept = lru_cache(REMEMBERED)(found)
+
+    def of_raw(raw: msgspec.Raw) -> T:
+        data = bytes(raw)
+        return kept(data) if len(data) <= REMEMBERED_BYTES else found(data)
+
+    return of_raw
+
+
+@lru_cache
+def _with_refused(kind: Any, *names: str) -> type[msgspec.Struct]:  # noqa: ANN401 - a Struct
+    """The body with further fields of these names, for one reading of both."""
+    further = [(name, Any, None) for name in names]
+    return msgspec.defstruct(kind.__name__, further, bases=(kind,), kw_only=True)
+
+
+def _decoded(data: bytes, kind: Any) -> Any:  # noqa: ANN401 - JSON
     try:
-        fields = msgspec.json.decode(data, type=dict[str, Any])
-        for name in refused:
-            value = fields.get(name)
-            if value is not None and value not in NEUTRAL[name]:
-                raise ConfigError(f"{name}={value!r:.200} is not offered: {_REASON}")
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"the request cannot be read: {error}") from error
@@ -119,6 +151,20 @@ def _part(part: object, kinds: Sequence[str]) -> str:
         case {"type": "refusal", "refusal": str(text)}:
             return text
     raise ConfigError(f"a part of a message is {part!r:.200}, and only text can be read")
+
+
+def schema_of(form: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
+    """JSON schema of a format of replies, None for text. Raises ConfigError for other formats."""
+    match form:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return schema
+        case {"type": "json_schema", "schema": dict(schema)}:
+            return schema
+    raise ConfigError(f"a format is text, json_object or a json_schema, got {form!r:.200}")
 
 
 def stops(value: str | list[str] | None) -> tuple[str, ...]:

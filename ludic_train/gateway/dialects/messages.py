@@ -16,7 +16,9 @@ from ludic_train.gateway.dialects.fields import (
     Share,
     TopK,
     body_of,
+    remembered,
     required,
+    schema_of,
     stops,
     text_of,
     tool_of,
@@ -30,17 +32,19 @@ SIGNATURE = "ludic"
 
 
 class _Body(msgspec.Struct, kw_only=True):
-    messages: list[dict[str, Any]]
+    messages: list[msgspec.Raw]
     model: str | None = None
     max_tokens: Positive | None = None
     system: Any = None
-    tools: list[Any] | None = None
+    tools: list[msgspec.Raw] | None = None
     tool_choice: dict[str, Any] | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Share | None = None
     top_k: TopK | None = None
     stop_sequences: list[str] | None = None
     stream: bool | None = None
+    output_config: dict[str, Any] | None = None
+    output_format: Any = None
 
 
 def read(data: bytes) -> Request:
@@ -64,6 +68,7 @@ def read(data: bytes) -> Request:
         max_tokens=body.max_tokens,
         stop=stops(body.stop_sequences),
         stream=bool(body.stream),
+        schema=schema_of((body.output_config or {}).get("format") or body.output_format),
     )
 
 
@@ -152,9 +157,10 @@ def _head(id: str, request: Request, prompt_tokens: int) -> Json:
 
 
 def _ended(reply: Reply) -> Json:
-    """The reason for the end; of a stop string, the one that the sampled text has."""
-    reason = STOP_REASONS[reply.finish_reason]
-    return {"stop_reason": reason, "stop_sequence": None}
+    """The reason for the end, and the string of the request that ended the text."""
+    if reply.stop and not reply.calls:
+        return {"stop_reason": "stop_sequence", "stop_sequence": reply.stop}
+    return {"stop_reason": STOP_REASONS[reply.finish_reason], "stop_sequence": None}
 
 
 def _begun(call: ToolCall) -> Json:
@@ -170,30 +176,28 @@ def _input(call: ToolCall) -> Any:  # noqa: ANN401 - JSON
     return value if isinstance(value, dict) else {"arguments": call.arguments}
 
 
-def _messages(raw: Mapping[str, Any]) -> Iterator[Message]:
+@remembered
+def _messages(raw: object) -> list[Message]:
     """The messages of one in Anthropic's format: results of tools are messages of their own."""
+    if not isinstance(raw, dict):
+        raise ConfigError(f"a message is an object with a role and content, got {raw!r:.200}")
     content, role = raw.get("content"), raw.get("role")
-    if role == "system":
-        yield {"role": "system", "content": text_of(content)}
-        return
-    if role not in ("user", "assistant"):
+    if role not in ("system", "user", "assistant"):
         raise ConfigError(f"a message has the role {role!r:.100}")
-    if not isinstance(content, list):
-        yield {"role": role, "content": text_of(content)}
-        return
+    if role == "system" or not isinstance(content, list):
+        return [cast(Message, {"role": role, "content": text_of(content)})]
     if role == "assistant":
-        yield _reply(content)
-        return
+        return [_reply(content)]
+    results: list[Message] = []
     texts = []
     for block in content:
         match block:
             case {"type": "tool_result", "tool_use_id": str(id), **rest}:
                 text = text_of(rest.get("content"))
-                yield {"role": "tool", "content": text, "tool_call_id": id}
+                results.append({"role": "tool", "content": text, "tool_call_id": id})
             case _:
                 texts.append(block)
-    if texts:
-        yield {"role": "user", "content": text_of(texts)}
+    return [*results, {"role": "user", "content": text_of(texts)}] if texts else results
 
 
 def _reply(blocks: Sequence[object]) -> Message:
@@ -224,6 +228,7 @@ def _arguments(value: object) -> str:
     return json.dumps(value)
 
 
+@remembered
 def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": str(kind)} if kind != "custom":

@@ -14,7 +14,9 @@ from ludic_train.gateway.dialects.fields import (
     Share,
     Temperature,
     body_of,
+    remembered,
     required,
+    schema_of,
     text_of,
     tool_of,
 )
@@ -29,7 +31,7 @@ class _Body(msgspec.Struct, kw_only=True):
     input: str | list[Any] = ""
     instructions: str | None = None
     model: str | None = None
-    tools: list[Any] | None = None
+    tools: list[msgspec.Raw] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
@@ -43,9 +45,6 @@ class _Body(msgspec.Struct, kw_only=True):
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
     body = body_of(data, _Body, REFUSED)
-    form = (body.text or {}).get("format") or {"type": "text"}
-    if form != {"type": "text"}:
-        raise ConfigError(f"text.format={form!r:.200} is not offered: the engine samples any text")
     begin: list[Message] = []
     if body.instructions:
         begin = [{"role": "system", "content": body.instructions}]
@@ -64,6 +63,7 @@ def read(data: bytes) -> Request:
         top_p=body.top_p,
         max_tokens=body.max_output_tokens,
         stream=bool(body.stream),
+        schema=schema_of((body.text or {}).get("format")),
         previous=(body.previous_response_id or "").removeprefix("resp_"),
     )
 
@@ -264,6 +264,7 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
     raise ConfigError(f"an item of input cannot be read: {item!r:.200}")
 
 
+@remembered
 def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": "function", **function}:

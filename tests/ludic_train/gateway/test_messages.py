@@ -2,8 +2,15 @@
 
 import asyncio
 import json
+import re
 
+from scripted_engine import tokenizer
+
+from ludic_gym.types import Sampling
 from ludic_train.errors import EngineError
+from ludic_train.gateway.gateway import Gateway
+from ludic_train.inference.client import LocalChatClient
+from ludic_train.models.tiny import make_tiny_model
 
 TOOL = {"name": "add", "description": "Add.", "input_schema": {"type": "object", "properties": {}}}
 QUESTION = {"role": "user", "content": [{"type": "text", "text": "1 + 2?"}]}
@@ -128,3 +135,22 @@ async def test_an_engine_that_fails_in_a_stream_ends_it_with_an_error(gateway, e
     engine.streamed = sample
     status, _ = await post(http, gateway, session, body)
     assert status == 200
+
+
+async def test_the_stop_sequence_that_ended_a_text_is_named(http):
+    made = tokenizer()
+    client = LocalChatClient(make_tiny_model(made), made)
+    async with Gateway(client, made).running() as gateway:
+        session = gateway.open(sampling=Sampling(temperature=0, max_tokens=40))
+        body = {"model": "m", "messages": [QUESTION]}
+        _, text = await post(http, gateway, session, body)
+        whole = json.loads(text)["content"][0]["text"]
+        stop = re.search(r"[ -~]{2}", whole)[0]
+        for fields in ({}, {"stream": True}):
+            stops = {"stop_sequences": ["not in it", stop]}
+            _, text = await post(http, gateway, session, {**body, **stops, **fields})
+            ended = events(text)[-2][1]["delta"] if fields else json.loads(text)
+            assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", stop)
+            assert session.calls[-1].reply.content == whole[: whole.index(stop)]
+        _, text = await post(http, gateway, session, {**body, "stop_sequences": ["not in it"]})
+        assert json.loads(text)["stop_sequence"] is None

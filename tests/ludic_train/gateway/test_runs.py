@@ -1,17 +1,69 @@
 """Agent programs in whole runs: training, benchmarks, and the commands."""
 
 import asyncio
+import json
+import shlex
+import sys
+import threading
 
+import gymnasium as gym
 import pytest
+import tool_program
 
 import ludic_gym as lg
 import ludic_train as lt
 from ludic_gym.commands.bench import main as bench
 from ludic_gym.errors import ConfigError
-from ludic_train.gateway.agents import named_agent
+from ludic_train.commands.train import main as train
+from ludic_train.gateway.agents import action_tools, named_agent
 from ludic_train.gateway.measured import open_agent
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.pipeline.actor_options import ActorOptions
+from ludic_train.runs.actor_loop import play_remotely, until_published
+from ludic_train.runs.folder import started_recipe
+from ludic_train.runs.tasks import training_tasks
 
 AGENT = "asking_agent:play"
+PROGRAM = shlex.join([sys.executable, tool_program.__file__])
+
+
+# REINFORCE needs no two rewards that differ, and a random model gets none.
+FEW = (
+    "--updates 1 --groups 2 --group-size 2 --max-tokens 8 --algo reinforce "
+    "--eval-every 5 --eval-episodes 2 --final-episodes 2"
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Folder of a random model whose tokens are words, so that schemas of tools take few."""
+    texts = [json.dumps(action_tools(gym.make("ludic/ToolCalls-v0")))] * 2
+    tokenizer = make_tokenizer(texts, vocab_size=1000)
+    folder = tmp_path_factory.mktemp("model")
+    lt.save_model(lt.make_tiny_model(tokenizer, max_positions=8192), tokenizer, folder)
+    return str(folder)
+
+
+def updates_of(run):
+    """Metrics of each update."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if "rows" in line]
+
+
+@pytest.mark.long
+def test_the_commands_of_the_guide_train_and_measure_a_program(tmp_path, model):
+    run, results = tmp_path / "run", tmp_path / "results"
+    settings = ["--model", model, "--out", str(run), "--no-preflight"]
+    assert train(["ludic/ToolCalls-v0", "--agent", PROGRAM, *settings, *FEW.split()]) == 0
+    assert "tool_program.py" in (run / "config.toml").read_text()
+    (update,) = updates_of(run)
+    # A model call of eight tokens in each of the four episodes.
+    assert (update["rows"], update["tokens/sampled"]) == (4, 32)
+    assert update["mismatch/ratio_max"] == pytest.approx(1, abs=1e-3)
+    measured = ["--policy", str(run), "--episodes", "3", "--max-tokens", "8", "--out", str(results)]
+    assert bench(["ludic/ToolCalls-v0", "--agent", PROGRAM, *measured]) == 0
+    episodes = (results / "ludic-ToolCalls-v0.jsonl").read_text().splitlines()
+    assert len(episodes) == 3
 
 
 @pytest.mark.long
@@ -45,12 +97,40 @@ def test_a_program_is_trained_and_measured(tmp_path):
     assert (result.episodes, result.errors) == (3, ())
 
 
+@pytest.mark.long
+def test_actors_play_a_program_for_a_queue(tmp_path, model):
+    run, queue = tmp_path / "run", f"file://{tmp_path}/q.sqlite3"
+    stop, loops, summaries = asyncio.Event(), [], []
+
+    async def act():
+        await until_published(run, stop)
+        loops.append(asyncio.get_running_loop())
+        recipe = started_recipe(run)[0]
+        return await play_remotely(
+            run,
+            training_tasks(recipe, recipe.defaults, seed=5),
+            options=ActorOptions(concurrency=2, grace_s=0.1),
+            stop=stop,
+            agent=recipe.defaults.agent,
+        )
+
+    actor = threading.Thread(target=lambda: summaries.append(asyncio.run(act())))
+    actor.start()
+    settings = ["--model", model, "--out", str(run), "--no-preflight", "--queue", queue]
+    assert train(["ludic/ToolCalls-v0", "--agent", PROGRAM, *settings, *FEW.split()]) == 0
+    loops[0].call_soon_threadsafe(stop.set)
+    actor.join(30)
+    assert summaries[0].pushed >= 2
+    (update,) = updates_of(run)
+    assert (update["rows"], update["tokens/sampled"]) == (4, 32)
+    assert update["mismatch/ratio_max"] == pytest.approx(1, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         {"agent": AGENT, "system_prompt": "x"},
         {"agent": AGENT, "think_tokens": 5},
-        {"agent": AGENT, "queue": "redis://localhost"},
         {"agent": AGENT, "self_play": True},
     ],
 )
