@@ -9,12 +9,6 @@ from ludic_train.commands.processes import start_redis
 from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 
-TRAINER = """
-import asyncio, json, sys
-from faults.zygote import trainer
-asyncio.run(trainer(**json.loads(sys.argv[1])))
-"""
-
 
 def main(address, name, updates, batch):
     folder = Path(name)
@@ -25,8 +19,10 @@ def main(address, name, updates, batch):
     known = {"url": url, "password": roles.env[PASSWORD_VARIABLE]}
     (folder / "draft").write_text(json.dumps(known))
     (folder / "draft").rename(folder / "address.json")
-    order = {"folder": name, "url": url, "key": "k", "updates": int(updates), "batch": int(batch)}
-    roles.start("trainer", "trainer", [sys.executable, "-c", TRAINER, json.dumps(order)])
+    order = {"role": "trainer", "folder": name, "url": url, "key": "k"}
+    order |= {"updates": int(updates), "batch": int(batch)}
+    words = [sys.executable, "-m", "faults.program", json.dumps(order)]
+    roles.start("trainer", "trainer", words)
     while (ended := roles.ended()) is None:
         time.sleep(0.1)
     roles.stop()

@@ -110,7 +110,7 @@ class InRay(Scene):
         self.queue = open_queue(self.queue_url, "k", password=known["password"])
 
     def trainer(self):
-        (pid,) = matching("asyncio.run(trainer", str(self.folder))
+        (pid,) = matching("faults.program", str(self.folder))
         return pid
 
     def redis(self):
