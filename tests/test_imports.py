@@ -141,6 +141,18 @@ def test_what_a_trainer_takes_from_the_plug_in_needs_no_vllm():
         assert "vllm" not in {n.partition(".")[0] for n in needed}
 
 
+def test_helpers_that_tests_and_benchmarks_import_exist():
+    # Programs that are run by hand alone would not be missed by the suite.
+    for folder in ("tests", "benchmarks"):
+        helpers = {module_name(path).removeprefix(f"{folder}.") for path in programs(folder)}
+        helpers = {name.removesuffix(".__init__") for name in helpers}
+        own = {name.partition(".")[0] for name in helpers} - set(PACKAGES)
+        for path in programs(folder):
+            for name in imported(path.read_text()):
+                is_there = name in helpers or name.rpartition(".")[0] in helpers
+                assert name.partition(".")[0] not in own or is_there, (path, name)
+
+
 def test_a_file_has_at_most_400_lines():
     folders = (*PACKAGES, "benchmarks", "docs", "examples", "tests")
     paths = [path for folder in folders for path in programs(folder)]
