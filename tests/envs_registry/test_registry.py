@@ -22,7 +22,7 @@ entries = pytest.mark.parametrize("entry", CATALOG, ids=IDS)
 
 # Hostile texts are programs to these, some without an end: they need not run for long.
 PROGRAMS = ("PythonFunctions", "StdinStdout", "SQL")
-QUICK = {f"ludic/{name}-v0": {"cpu_s": 0.3} for name in PROGRAMS}
+QUICK = {f"ludic/{name}-v0": {"cpu_s": 0.2} for name in PROGRAMS}
 
 
 @pytest.fixture(params=[20, pytest.param(100, marks=pytest.mark.slow)])

@@ -129,9 +129,11 @@ def untouched():
     return result
 
 
-# A container takes a second to start.
+# All cheats are tried in the sandbox that is preferred. A container takes a second to start.
 SLOW = {
-    (backend, name) for backend in ("docker", "podman") for name in {*CHEATS} - {*ONE_OF_EACH_KIND}
+    (backend, name)
+    for backend in ("native", "docker", "podman")
+    for name in {*CHEATS} - {*ONE_OF_EACH_KIND}
 }
 TRIALS = [
     pytest.param(*trial, marks=pytest.mark.slow if trial in SLOW else ())
