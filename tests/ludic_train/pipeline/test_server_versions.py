@@ -127,13 +127,19 @@ async def test_a_silent_server_delays_nobody_for_long_and_then_gets_no_requests(
         assert used(client) == [one.url]
 
 
+async def refreshing(served):
+    """Refresh without an end: a look that takes long is not waited for, and fails a later call."""
+    while True:
+        await served.refresh()
+
+
 async def test_a_server_that_is_gone_is_an_error_until_it_is_back():
     async with watched(1) as ((server,), _, served):
         server.version = "4"
         assert await served.refresh() == 4
         await server.stop()
         with pytest.raises(ClientError, match="weight_info"):
-            await served.refresh()
+            await asyncio.wait_for(refreshing(served), timeout=20)
         await server.start()
         assert await served.refresh() == 4
 
