@@ -13,8 +13,8 @@ from ludic_gym.envs.worlds.archive.facts import Thing, by_object, country
 
 INVERSE = "~"
 # Relation -> its noun phrases, empty for one that ends at a text, and its questions; {x} is the
-# thing it begins at. An inverse relation begins at the object. In noun phrases {x} comes last: a
-# phrase that goes on after it cannot be read in a chain.
+# thing it begins at. An inverse relation begins at the object. In noun phrases {x} comes last, so
+# that phrases can be put into each other: "the capital of the region of {x}".
 PHRASES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
         "region.capital": (("the capital of {x}",), ("Which town is the capital of {x}?",)),

@@ -1,4 +1,4 @@
-"""What a customer pays."""
+"""Totals of carts, with discounts and shipping."""
 
 FREE_FROM = 5000
 STEPS = ((500, 390), (2000, 590), (10000, 990))
