@@ -18,6 +18,7 @@ class EnvEntry:
     title, description: name and summary for people.
     gym, aec, parallel: entry points "module:attribute" for Gymnasium and for PettingZoo's two
         registries; "" if there is no such view.
+    seats: numbers of players that the views of PettingZoo can have.
     suites: benchmarks that contain it; the page lists it under the first.
     tags: search terms.
     random_success, oracle_success: success rates with default arguments of random legal actions
@@ -33,6 +34,7 @@ class EnvEntry:
     gym: str
     aec: str = ""
     parallel: str = ""
+    seats: str = "2"
     suites: tuple[str, ...]
     tags: tuple[str, ...]
     random_success: float = 0.0

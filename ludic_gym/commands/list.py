@@ -100,11 +100,12 @@ def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
 
 
 def players_of(entry: EnvEntry | AdapterEntry) -> str:
-    """Numbers of players for which there is a view: "1", "2" or "1 or 2".
+    """Numbers of players: "1", "1 or 2", "1 or 2 to 6".
 
-    One player is a Gymnasium environment, two are a PettingZoo one.
+    One player is a Gymnasium environment, more are a PettingZoo one.
     """
-    return " or ".join(["1"] * bool(entry.gym) + ["2"] * bool(entry.aec))
+    seats = entry.seats if isinstance(entry, EnvEntry) else "2"
+    return " or ".join(["1"] * bool(entry.gym) + [seats] * bool(entry.aec))
 
 
 def level_row(entry: EnvEntry) -> tuple[str, ...]:

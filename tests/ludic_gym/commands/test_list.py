@@ -3,12 +3,14 @@
 import json
 from math import expm1
 
+import pettingzoo
 import pytest
 
 from envs_registry.catalog import CATALOG
 from envs_registry.starts import STARTS
-from ludic_gym.commands.list import level_row, splits_of
+from ludic_gym.commands.list import level_row, players_of, splits_of
 from ludic_gym.commands.main import main
+from ludic_gym.errors import ConfigError
 
 ENOUGH = 10_000
 
@@ -67,3 +69,17 @@ def test_levels_are_printed_as_a_table_and_as_json(capsys):
     assert knights["levels"] == {"people": [2, 3, 5]}
     assert knights["starts"]["2"]["starts"] <= knights["starts"]["2"]["seeds"]
     assert knights["splits"] == ["train", "test"]
+
+
+@pytest.mark.parametrize("entry", [e for e in CATALOG if e.aec], ids=lambda e: e.id)
+def test_the_numbers_of_players_are_those_that_the_game_takes(entry):
+    low, _, high = entry.seats.partition(" to ")
+    assert players_of(entry) == f"1 or {entry.seats}"
+    for players in (int(low), int(high)) if high else ():
+        made = pettingzoo.make("aec", entry.id, players=players)
+        assert len(made.possible_agents) == players
+    for players in (int(low) - 1, int(high) + 1) if high else ():
+        with pytest.raises(ConfigError, match="players"):
+            pettingzoo.make("aec", entry.id, players=players)
+    if not high:
+        assert len(pettingzoo.make("aec", entry.id).possible_agents) == int(low)
