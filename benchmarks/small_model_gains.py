@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from harness.train_runs import numbers_of_run
 from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
@@ -46,29 +44,17 @@ def command(name: str, seed: int, out: Path) -> list[str]:
 def run(name: str, seed: int, folder: Path) -> dict[str, Any]:
     """Success at each evaluation of a run, and its CPU-seconds."""
     out = folder / f"{name.replace(' ', '-')}-{seed}"
-    kept = folder / f"{out.name}.json"
-    if kept.exists():
-        numbers: dict[str, Any] = json.loads(kept.read_text())
-        return numbers
-    words = command(name, seed, out)
-    print("ludic", shlex.join(words), flush=True)
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (folder / f"{out.name}.log").open("w") as log:
-        program = subprocess.Popen(
-            [sys.executable, "-m", "ludic_gym", *words], stdout=log, stderr=log, env=env
-        )
-        _, status, used = os.wait4(program.pid, 0)
-    if status:
-        raise RuntimeError(f"{out.name} failed: see {log.name}")
-    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
-    found = json.loads((out / "results.json").read_text())
-    (success,) = (key for key in found if key.endswith("/success"))
-    curve = {line["update"]: line[f"eval/{success}"] for line in lines if f"eval/{success}" in line}
-    after = [found[f"{success}{end}"] for end in ("", "_low", "_high")]
-    numbers = {"env": name, "seed": seed, "curve": curve, "after": after}
-    numbers["cpu_s"] = used.ru_utime + used.ru_stime
-    kept.write_text(json.dumps(numbers))
-    return numbers
+
+    def read() -> dict[str, Any]:
+        lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+        found = json.loads((out / "results.json").read_text())
+        (success,) = (key for key in found if key.endswith("/success"))
+        key = f"eval/{success}"
+        curve = {line["update"]: line[key] for line in lines if key in line}
+        after = [found[f"{success}{end}"] for end in ("", "_low", "_high")]
+        return {"env": name, "seed": seed, "curve": curve, "after": after}
+
+    return numbers_of_run(command(name, seed, out), out, read)
 
 
 def drawn(found: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.train_runs import numbers_of_run
 from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
@@ -92,28 +90,19 @@ def command(name: str, seed: int, out: Path) -> list[str]:
 def run(name: str, seed: int, folder: Path) -> dict[str, Any]:
     """Success at each evaluation of a run, and its CPU-seconds."""
     out = folder / f"{name}-{seed}"
-    kept = folder / f"{out.name}.json"
-    if kept.exists():
-        numbers: dict[str, Any] = json.loads(kept.read_text())
-        return numbers
     words = command(name, seed, out)
-    print("ludic", shlex.join(words), flush=True)
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (folder / f"{out.name}.log").open("w") as log:
-        program = subprocess.Popen(
-            [sys.executable, "-m", "ludic_gym", *words], stdout=log, stderr=log, env=env
-        )
-        _, status, used = os.wait4(program.pid, 0)
-    if status:
-        raise RuntimeError(f"{out.name} failed: see {log.name}")
-    numbers = {"name": name, "id": PROOFS[name].env_id, "label": PROOFS[name].label, "seed": seed}
-    # As a reader would type it: the folder is the reader's own.
-    numbers["command"] = shlex.join(["ludic", *words[:-2]])
-    numbers["imitated"] = int(words[words.index("--sft-updates") + 1])
-    numbers["curve"] = curve(out)
-    numbers["cpu_s"] = round(used.ru_utime + used.ru_stime)
-    kept.write_text(json.dumps(numbers))
-    return numbers
+    found = numbers_of_run(words, out, lambda: {"curve": curve(out)})
+    return {
+        "name": name,
+        "id": PROOFS[name].env_id,
+        "label": PROOFS[name].label,
+        "seed": seed,
+        # As a reader would type it: the folder is the reader's own.
+        "command": shlex.join(["ludic", *words[:-2]]),
+        "imitated": int(words[words.index("--sft-updates") + 1]),
+        "curve": found["curve"],
+        "cpu_s": round(found["cpu_s"]),
+    }
 
 
 def curve(out: Path) -> list[list[float]]:

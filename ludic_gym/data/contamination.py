@@ -14,7 +14,7 @@ COMMON = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """What the texts of a test split have in common with those of a train split.
+    """Number of texts of a test split that a train split has too, or shares words in a row with.
 
     train, test: number of texts, equal ones counted once.
     exact: test texts that are in train, but for case, punctuation and white space.

@@ -24,7 +24,7 @@ from ludic_train.types import PROXIMAL, VALUES
 
 
 def made_by(ranks, tmp_path_factory):
-    """What each of so many ranks found."""
+    """The results of each rank."""
 
     def make(out):
         out.mkdir()
