@@ -19,6 +19,7 @@ BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
 # The other programs in benchmarks/ answer one question each, and are run by hand.
 MEASURED = envs rollouts rows memory startup curves
+QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
 ARGS ?=
@@ -41,7 +42,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-fast test-all test-vllm test-agents test-ray conformance check bench bench-peers guard accept-gpu docs pictures dist clean
+.PHONY: help setup train model test test-long test-fast test-all test-vllm test-agents test-ray conformance check bench bench-peers guard accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +62,10 @@ train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve 
 model: $(STAMP) ## make the chat model ludic-small: some 20 minutes of one core
 	$(BIN)/ludic model $(ARGS)
 
-test: $(STAMP) ## run the test suite: minutes
+test: $(STAMP) ## run the tests that take less than a second each: minutes
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
+
+test-long: $(STAMP) ## run those that take seconds too, as CI does: some ten minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-fast: $(STAMP) ## run the tests that start no program: about a minute of one core

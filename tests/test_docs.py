@@ -59,6 +59,7 @@ def help_of(*command: str) -> str:
     return text.getvalue()
 
 
+@pytest.mark.long
 @by_page
 def test_every_python_block_runs_and_prints_what_follows_it(page, tmp_path):
     found = blocks(page)

@@ -113,6 +113,7 @@ def test_the_reader_of_imports_sees(source, everywhere, at_import_time):
     assert imported(source, at_import_time=True) == at_import_time
 
 
+@pytest.mark.long
 def test_imports_point_down(roots):
     upward = {m: r & set(PACKAGES) - ALLOWED[package_of(m)] for m, r in roots.items()}
     assert offenders(upward) == {}
@@ -141,6 +142,7 @@ def test_what_a_trainer_takes_from_the_plug_in_needs_no_vllm():
         assert "vllm" not in {n.partition(".")[0] for n in needed}
 
 
+@pytest.mark.long
 def test_helpers_that_tests_and_benchmarks_import_exist():
     # Programs that are run by hand alone would not be missed by the suite.
     for folder in ("tests", "benchmarks"):
@@ -174,6 +176,7 @@ def folder_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("graph", [module_graph, folder_graph])
 def test_nothing_imports_itself_in_a_circle(graph):
     try:

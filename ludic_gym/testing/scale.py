@@ -18,7 +18,7 @@ import tempfile
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import islice
 from typing import IO, Any
@@ -39,6 +39,7 @@ STATE_BYTES = 500
 # Memory that the interpreter itself may hold, and what an episode may leave.
 PROCESS_BYTES, EPISODE_BYTES = 2**15, 1000
 TURNS_WHEN_MANY = 30
+TURNS_IN_VECTORS = 20
 HASH_SEEDS = ("1", "2")
 # Variable of the processes that a check starts.
 CHECKED_BY = "LUDIC_CHECKED_BY"
@@ -66,7 +67,7 @@ def _same_in_other_processes(make: Make) -> None:
     # Cloudpickle also carries a class that a notebook or a script has defined.
     pickled = base64.b64encode(pickle.dumps(CloudpickleWrapper(make_one))).decode()
     folder = os.getcwd()
-    request = json.dumps([folder, [*sys.path, folder], dict(os.environ), pickled])
+    request = json.dumps([folder, [*sys.path, folder], dict(os.environ), pickled, [*SEEDS]])
     players = [_player(hash_seed, os.getpid()) for hash_seed in HASH_SEEDS]
     for process, _ in players:
         print(request, file=process.stdin, flush=True)
@@ -75,7 +76,7 @@ def _same_in_other_processes(make: Make) -> None:
     if not all(replies):
         # The next environment gets new processes, even if playing it here raises too.
         _player.cache_clear()
-    here = transcripts(make_one)
+    here = transcripts(make_one, SEEDS)
     for hash_seed, (process, errors), reply in zip(HASH_SEEDS, players, replies, strict=True):
         if not reply:
             raise ContractError(
@@ -87,10 +88,10 @@ def _same_in_other_processes(make: Make) -> None:
             insist_same(what, one, other)
 
 
-def transcripts(make: Make) -> list[str]:
+def transcripts(make: Make, seeds: Iterable[int]) -> list[str]:
     """Some episodes of an environment as text: observations, rewards, ends and infos.
 
-    Every player of `PLAYERS` plays every seed of `SEEDS`. The texts are ASCII, so that they pass
+    Every player of `PLAYERS` plays every seed. The texts are ASCII, so that they pass
     through a pipe of any encoding; lone surrogates are escaped.
     """
     with warnings.catch_warnings():
@@ -99,7 +100,7 @@ def transcripts(make: Make) -> list[str]:
     return [
         ascii((env.reset(seed=seed), list(turns(env, seed, player(seed)))))
         for player in PLAYERS
-        for seed in SEEDS
+        for seed in seeds
     ]
 
 
@@ -146,7 +147,7 @@ def _end(process: subprocess.Popen[str], errors: IO[bytes], owner: int) -> None:
 
 
 def play_in_forks() -> None:
-    """Reply to lines [folder, import path, variables, pickled maker] with transcripts.
+    """Reply to lines [folder, import path, variables, pickled maker, seeds] with transcripts.
 
     Runs until stdin ends, in the process of `CHILD`. Each request is played in a fork, so that an
     environment's modules and caches cannot influence the next. A fork that fails ends the process
@@ -166,20 +167,22 @@ def play_in_forks() -> None:
             sys.exit()
 
 
-def _played(folder: str, path: list[str], variables: dict[str, str], pickled: str) -> list[str]:
+def _played(
+    folder: str, path: list[str], variables: dict[str, str], pickled: str, seeds: list[int]
+) -> list[str]:
     """The transcripts of one request, in its folder and with its import path and variables."""
     os.chdir(folder)
     sys.path[:] = path
     os.environ.update(variables)
     with contextlib.redirect_stdout(io.StringIO()):
-        return transcripts(pickle.loads(base64.b64decode(pickled)))
+        return transcripts(pickle.loads(base64.b64decode(pickled)), seeds)
 
 
 def _same_in_vectors(make: Make) -> None:
     """SyncVectorEnv and AsyncVectorEnv give equal turns, so that either can be used for training.
 
-    Each has as many copies as there are `ACTIONS`, plays 20 turns with Gymnasium's defaults, and is
-    reset in mid-episode. Broken by state on the class:
+    Each has as many copies as there are `ACTIONS`, plays `TURNS_IN_VECTORS` turns with Gymnasium's
+    defaults, and is reset in mid-episode. Broken by state on the class:
 
         class Riddle(TextEnv):
             used = set()  # copies in one process see each other's riddles
@@ -197,11 +200,11 @@ def _same_in_vectors(make: Make) -> None:
 
 
 def _vector_turns(vector: VectorEnv[Any, Any, Any]) -> list[str]:
-    """The reset and 20 turns of a vector environment as text; the environment is closed."""
+    """The reset and the turns of a vector environment as text; the environment is closed."""
     seen: list[object] = [vector.reset(seed=3)]
-    for turn in range(20):
+    for turn in range(TURNS_IN_VECTORS):
         # A reset in mid-episode: the workers of both must drop the rest of the episode.
-        if turn == 11:
+        if turn == TURNS_IN_VECTORS // 2 + 1:
             seen.append(vector.reset())
         observations, *numbers, infos = vector.step((str(turn % 9 + 1), *ACTIONS[1:]))
         seen.append((observations, [array.tolist() for array in numbers], infos))

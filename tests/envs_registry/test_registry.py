@@ -13,7 +13,7 @@ from envs_registry import register_envs
 from envs_registry.catalog import CATALOG, SUITES, bench_kwargs
 from ludic_gym.audit.limits import levels_are_ordered
 from ludic_gym.audit.subject import AuditSubject, statement_of
-from ludic_gym.testing import scale
+from ludic_gym.testing import rules, scale
 from ludic_gym.testing.check import check_text_env
 
 IDS = [entry.id for entry in CATALOG]
@@ -25,21 +25,26 @@ PROGRAMS = ("PythonFunctions", "StdinStdout", "SQL")
 QUICK = {f"ludic/{name}-v0": {"cpu_s": 0.2} for name in PROGRAMS}
 
 
-@pytest.fixture(params=[20, pytest.param(100, marks=pytest.mark.slow)])
-def fewest_episodes(request, monkeypatch):
-    """The episodes that the rule about memory plays, or what it can play in 5 ms per episode."""
-    monkeypatch.setattr(scale, "FEW", request.param)
-    monkeypatch.setattr(scale, "BUDGET_S", request.param / 200)
+@pytest.fixture(params=["few", pytest.param("many", marks=pytest.mark.slow)])
+def episodes_played(request, monkeypatch):
+    """The rules play as many episodes as for a user, or fewer: some episodes run programs."""
+    if request.param == "few":
+        for module in (rules, scale):
+            monkeypatch.setattr(module, "SEEDS", range(2))
+        monkeypatch.setattr(scale, "FEW", 20)
+        monkeypatch.setattr(scale, "BUDGET_S", 0.1)
+        monkeypatch.setattr(scale, "TURNS_IN_VECTORS", 6)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("fewest_episodes")
+@pytest.mark.usefixtures("episodes_played")
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_environment_keeps_the_contract(env_id):
     check_text_env(env_id, **QUICK.get(env_id, {}))
 
 
-@pytest.mark.usefixtures("fewest_episodes")
+@pytest.mark.long
+@pytest.mark.usefixtures("episodes_played")
 @pytest.mark.parametrize(
     ("env_id", "kwargs"),
     [
@@ -118,7 +123,7 @@ def test_gymnasium_finds_an_id_through_the_module():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_baseline_does_better_on_a_harder_level(every):
     stated = [entry.id for entry in CATALOG if entry.levels[0]][::every]
     found = {

@@ -101,6 +101,7 @@ def differences(model, completions, budget):
     return torch.cat(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "make",
     [pytest.param(m, id=n, marks=[pytest.mark.slow] * (n == LONGEST)) for n, m in MODELS.items()],
@@ -178,6 +179,7 @@ def test_other_engines_than_the_local_one_are_refused(options):
         Machine(exact=True, **options)
 
 
+@pytest.mark.long
 def test_a_run_has_ratios_of_exactly_1_and_saves_a_model_like_any_other(tmp_path):
     out, small = tmp_path / "run", {"updates": 3, "groups": 4, "group_size": 4, "minibatches": 1}
     lt.train(

@@ -59,6 +59,7 @@ async def test_a_server_with_equal_bits(folder):
     assert await bad(folder) == {}
 
 
+@pytest.mark.long
 async def test_one_wrong_bit_in_the_params(folder):
     def flip(model, tokenizer):
         octets = model.model.layers[1].mlp.up_proj.weight.view(torch.uint8)
@@ -69,6 +70,7 @@ async def test_one_wrong_bit_in_the_params(folder):
     assert found["params"].endswith("model.layers.1.mlp.up_proj.weight")
 
 
+@pytest.mark.long
 async def test_stale_params(folder):
     def older(model, tokenizer):
         for param in model.parameters():
@@ -80,12 +82,14 @@ async def test_stale_params(folder):
     assert "the params, or their type, are others" in found["bits at T=1"]
 
 
+@pytest.mark.long
 async def test_wrong_type(folder):
     found = await bad(folder, lambda model, tokenizer: model.bfloat16())
     assert found["params"] == "24 of 24 params differ at version 'default': they are bfloat16"
     assert found.keys() >= BITS
 
 
+@pytest.mark.long
 async def test_wrong_temperature(folder, monkeypatch):
     def warmer(logits, draws, uniform):
         draws = draws.copy()

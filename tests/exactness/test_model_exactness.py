@@ -33,6 +33,7 @@ def test_log_probs_are_the_models_own_in_every_architecture(name):
     check_logprobs(made(name))
 
 
+@pytest.mark.long
 def test_most_architectures_keep_packed_items_apart():
     reasons = {name: reason_not_to_pack(made(name)) for name in ARCHITECTURES}
     apart = [name for name, reason in reasons.items() if reason is None]
@@ -51,6 +52,7 @@ def test_most_architectures_keep_packed_items_apart():
     assert {"bloom", "mamba", "recurrent_gemma"} <= reasons.keys() - {*apart}
 
 
+@pytest.mark.long
 def test_most_architectures_compute_a_shared_prompt_once():
     reasons = {name: reason_not_to_share_prompts(made(name)) for name in ARCHITECTURES}
     able = {name for name, reason in reasons.items() if reason is None}

@@ -45,6 +45,7 @@ def trained(model):
     return {n: whole(p.detach()).clone() for n, p in model.named_parameters() if p.requires_grad}
 
 
+@pytest.mark.long
 @kinds
 def test_ten_updates_of_a_rate_of_1e_6_move_nearly_all_params(kind, group):
     model = shard_model(KINDS[kind](), param_dtype=torch.bfloat16)
@@ -95,6 +96,7 @@ def gradients_added_up(kind, *, sync_last_only, reduce_dtype=torch.float32):
     return gradient(), alone
 
 
+@pytest.mark.long
 @kinds
 @pytest.mark.parametrize("sync_last_only", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_gradients_of_micro_batches_add_up_in_float32(kind, sync_last_only, group):
@@ -103,6 +105,7 @@ def test_gradients_of_micro_batches_add_up_in_float32(kind, sync_last_only, grou
     assert relative_error(found.double(), expected) < 1e-6
 
 
+@pytest.mark.long
 def test_a_sum_in_bfloat16_would_be_noticed(group):
     low = gradients_added_up("full", sync_last_only=True, reduce_dtype=torch.bfloat16)
     assert relative_error(low[0].double(), low[1]) > 1e-4

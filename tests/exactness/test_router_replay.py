@@ -301,6 +301,7 @@ async def test_experts_come_from_a_server_through_queue_and_ranks_to_the_forward
     np.testing.assert_allclose(found, plan.behavior_logprobs, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_run_with_router_replay_learns_and_one_without_routers_is_refused(tmp_path):
     def train(model, out):
         save_model(model, tokenizer(), tmp_path / out / "start")

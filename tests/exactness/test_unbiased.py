@@ -63,6 +63,7 @@ def test_rloo_weighed_by_sequence_is_exact_for_samples_of_another_policy(size):
     assert off_by(tokens, TRUE) > 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_maxrl_has_the_gradient_of_a_harmonic_sum_of_pass_at_k(size, monkeypatch):
     binary = ({"stop": 0.0, "left": 0.0, "right": 1.0}, {"stop": 1.0, "left": 1.0, "right": 0.0})

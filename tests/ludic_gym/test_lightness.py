@@ -70,6 +70,7 @@ def of(modules, prefixes):
     return {name for name in modules for prefix in prefixes if f"{name}.".startswith(f"{prefix}.")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "forbidden"), COMMANDS, ids=[" ".join(words) for words, _ in COMMANDS]
 )

@@ -31,6 +31,7 @@ def test_a_name_loads_its_module_when_it_is_first_used():
     assert "ludic_gym.policies.chat" in run(program).split()
 
 
+@pytest.mark.long
 def test_an_import_takes_little_more_than_that_of_gymnasium_and_pettingzoo():
     program = (
         "from time import process_time as s; a = s(); import gymnasium, pettingzoo; b = s(); "

@@ -74,10 +74,12 @@ def run(program, *arguments):
     return done.stdout
 
 
+@pytest.mark.long
 def test_help_of_no_command_loads_torch():
     run(HELP)
 
 
+@pytest.mark.long
 def test_a_look_at_a_queue_loads_no_torch(tmp_path):
     assert "games" in run(TOP, f"file://{tmp_path / 'queue.db'}")
 
@@ -90,6 +92,7 @@ def test_public_names_are_looked_up_when_they_are_used():
     run("import sys, ludic_train as lt; lt.RunConfig; assert 'torch' not in sys.modules")
 
 
+@pytest.mark.long
 def test_an_actor_of_servers_holds_no_torch(tmp_path):
     tokenizer = make_tokenizer(["hello"])
     save_model(make_tiny_model(tokenizer), tokenizer, tmp_path)

@@ -17,6 +17,7 @@ def counting():
     return module
 
 
+@pytest.mark.long
 def test_an_update_passes_at_most_20_files_of_the_trainer(counting):
     learner = counting.trainer()
     asyncio.run(learner.train(1))
@@ -25,6 +26,7 @@ def test_an_update_passes_at_most_20_files_of_the_trainer(counting):
     assert len(files) <= 20, sorted(files)
 
 
+@pytest.mark.long
 def test_a_logprob_passes_at_most_12_containers(counting):
     containers = counting.containers_of_a_logprob()
     assert {"Completion", "SAWItem", "LossBatch"} <= set(containers)

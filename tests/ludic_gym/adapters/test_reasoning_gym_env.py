@@ -29,6 +29,7 @@ ATTACKS = (
 )
 
 
+@pytest.mark.long
 def test_a_data_set_keeps_the_contract():
     check_text_env("ludic/rg-chain_sum-v0")
 
@@ -153,6 +154,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.long
 def test_puzzles_are_the_same_in_every_process(capsys):
     exec(ASKED, {})
     done = subprocess.run(

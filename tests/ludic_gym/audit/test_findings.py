@@ -57,6 +57,7 @@ def subject_of(name, **settings):
     return AuditSubject(env_id=name, statement=stated, **settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "check"), INTENDED)
 def test_the_check_that_is_meant_for_it_finds_the_fault(name, check):
     episodes = 16 if check.startswith("leaks") else 48
@@ -68,7 +69,15 @@ def test_every_check_has_a_fault_that_it_finds():
     assert set(CHECKS) == FOUND_BY_THESE
 
 
-@pytest.mark.parametrize("env_id", ["ludic/Arithmetic-v0", "ludic/Nim-v0", "ludic/Wordle-v0"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "ludic/Arithmetic-v0",
+        "ludic/Nim-v0",
+        pytest.param("ludic/Wordle-v0", marks=pytest.mark.slow),
+    ],
+)
 def test_a_sound_environment_has_no_fault(env_id):
     report = audit_env(AuditSubject(env_id=env_id, statement=statement_of(env_id), episodes=24))
     assert report.failed == ()

@@ -51,6 +51,7 @@ def test_a_tournament(printed):
     assert [rating["games"] for rating in found["ratings"]] == [4, 4]
 
 
+@pytest.mark.long
 def test_the_sandboxes(printed):
     _, found = printed("sandbox", "doctor", "--only", "native")
     assert set(found) == {"native"}

@@ -123,6 +123,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 def test_help_needs_no_package_of_the_trainer():
     commands = ["train", "plan", "actor", "top", "launch", "serve", "status", "doctor", "model"]
     asked = f"""
@@ -141,6 +142,7 @@ for command in {["train tic-tac-toe", *commands]}:
     assert shown == ["train", *commands]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["model"], ["train", "tic-tac-toe"]])
 def test_a_command_without_its_packages_says_how_to_install_them(words, tmp_path):
     words = [sys.executable, "-c", WITHOUT_TRAIN, *words, "--out", str(tmp_path / "out")]
@@ -169,6 +171,7 @@ def test_check_takes_ids_or_all_but_not_both(capsys):
     assert "or all of them with --all" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_check_all_takes_every_id(monkeypatch, capsys):
     few = [entry for entry in CATALOG if entry.id in ("ludic/Nim-v0", "ludic/GSM8K-v0")]
     monkeypatch.setattr("ludic_gym.commands.check.CATALOG", few)
@@ -180,6 +183,7 @@ def test_check_all_takes_every_id(monkeypatch, capsys):
     )
 
 
+@pytest.mark.long
 def test_a_check_shows_how_far_it_is_at_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert main(["check", "ludic/GSM8K-v0"]) == 0
@@ -189,6 +193,7 @@ def test_a_check_shows_how_far_it_is_at_a_terminal(monkeypatch, capsys):
     assert captured.err.endswith("\r\x1b[K")
 
 
+@pytest.mark.long
 def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
     (tmp_path / "broken_envs.py").write_text(textwrap.dedent(BROKEN_ENV))
     ids = ["ludic/Arithmetic-v0", "broken_envs:mine/Broken-v0"]

@@ -154,6 +154,7 @@ def plays(env, say):
     return won
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.id)
 def test_no_environment_is_won_by_an_echo_or_by_everything_at_once(entry):
     env = gym.make(entry.id).unwrapped

@@ -211,6 +211,7 @@ def test_a_process_that_is_stopped_or_killed_changes_no_verdict(pool, sent):
     assert one._idle != [process]
 
 
+@pytest.mark.long
 def test_threads_share_the_processes_of_a_pool(pool):
     two, found = pool(2), []
     asked = [(f"{n}x+{n}", f"{n}(x+1)") for n in range(2, 8)]

@@ -141,6 +141,7 @@ TRIALS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("safe_sandbox", "name"), TRIALS, indirect=["safe_sandbox"])
 async def test_a_cheat_harms_nobody(name, safe_sandbox, untouched, host):
     mark = f"cheat{os.getpid()}"[:15]

@@ -179,6 +179,7 @@ def keepers(names):
     return found
 
 
+@pytest.mark.long
 async def test_containers_that_are_discarded_while_they_start_are_removed(backend):
     if backend.name not in ("docker", "podman"):
         pytest.skip("it makes no container")

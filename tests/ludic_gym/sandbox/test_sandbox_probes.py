@@ -130,7 +130,7 @@ def test_the_doctor_says_where_memory_is_limited(monkeypatch):
     assert "(/x: Permission denied)" in memory_remark()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_doctor_is_content_with_a_sandbox_that_holds(capsys):
     name = next((name for name in BACKENDS if not why_not(name)), None)
     if name is None:

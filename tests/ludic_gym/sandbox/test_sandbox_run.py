@@ -124,6 +124,7 @@ async def test_files_that_do_not_fit_are_refused(any_sandbox):
         await any_sandbox.run(program, limits=limits)
 
 
+@pytest.mark.long
 async def test_programs_of_different_limits_take_turns(any_sandbox):
     source = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0])"
     for size in (3_000_000, 5_000_000, 3_000_000):
@@ -169,6 +170,7 @@ async def test_a_session_can_be_killed(any_sandbox):
     assert (result.ended, result.exit_code) == ("killed", None)
 
 
+@pytest.mark.long
 async def test_a_cancelled_program_gives_its_place_to_the_next(any_sandbox):
     sleeper = Program(source="import time; time.sleep(999)")
     tasks = [asyncio.create_task(any_sandbox.run(sleeper, limits=PATIENT)) for _ in range(9)]

@@ -205,6 +205,7 @@ def broken(cls, **options):
     return str(caught.value)
 
 
+@pytest.mark.long
 def test_a_sound_environment_passes():
     gym.register("sound/Sound-v0", f"{__name__}:Sound")
     try:
@@ -267,6 +268,7 @@ class StingyAECEnv(TicTacToeAECEnv):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
 
 
+@pytest.mark.long
 def test_an_aec_view_must_pass_pettingzoos_tests():
     gym.register("broken/Stingy-v0", f"{__name__}:Sound")
     pettingzoo.register("aec", "broken/Stingy-v0", f"{__name__}:StingyAECEnv")

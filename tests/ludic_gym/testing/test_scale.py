@@ -112,6 +112,7 @@ class Exits(Sound):
         return super().start(options)
 
 
+@pytest.mark.long
 def test_a_process_that_ends_is_told_and_the_next_environment_is_played():
     LEAK.append("a device")
     found = broken(Exits, "in every process")
@@ -184,6 +185,7 @@ class Breaks(Sound):
         raise RuntimeError("broken")
 
 
+@pytest.mark.long
 def test_an_environment_that_raises_everywhere_leaves_processes_for_the_next():
     with pytest.raises(RuntimeError, match="broken"):
         broken(Breaks, "a seed means the same in every process")

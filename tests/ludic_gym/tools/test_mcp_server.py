@@ -20,6 +20,7 @@ def request(method, **params):
     return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
 
 
+@pytest.mark.long
 async def test_a_client_of_the_protocol_plays_an_episode():
     pytest.importorskip("mcp")
     from ludic_gym.tools.mcp_client import mcp_tools

@@ -178,6 +178,7 @@ def server(tmp_path):
     return (sys.executable, str(path))
 
 
+@pytest.mark.long
 async def test_the_tools_of_an_mcp_server_are_called_like_any_other(server, monkeypatch):
     monkeypatch.setenv("A_SECRET", "s")
     async with mcp_tools(server, environment={"SHOWN": "yes"}, output_limit=900) as tools:
@@ -194,11 +195,13 @@ async def test_the_tools_of_an_mcp_server_are_called_like_any_other(server, monk
         assert several == [str(i + 1) for i in range(8)]
 
 
+@pytest.mark.long
 async def test_a_call_of_an_mcp_server_has_a_time_limit_and_the_next_one_works(server):
     async with mcp_tools(server, timeout_s=1.0) as tools:
         assert await use(tools, "sleeps") == "Error: sleeps took longer than 1 s"
 
 
+@pytest.mark.long
 async def test_an_mcp_server_that_goes_away_is_an_error_for_the_model(server):
     async with mcp_tools(server, timeout_s=20.0) as tools:
         assert (await use(tools, "leaves")).startswith("Error: ")

@@ -20,6 +20,7 @@ from ludic_gym.vector.runner import Arrival
 from ludic_gym.wrappers.messages import MESSAGES
 
 GAME = "ludic/TicTacToe-v0"
+PROGRAMS = "ludic/CodeRepair-v0"
 
 
 class Echo(TextEnv):
@@ -80,10 +81,21 @@ def as_lists(value):
     return [as_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env_id", "mode"),
     [
-        *((entry.id, AutoresetMode.NEXT_STEP) for entry in CATALOG),
+        *(
+            pytest.param(
+                entry.id,
+                AutoresetMode.NEXT_STEP,
+                # Programs take long, and one environment of them is among the quick ones.
+                marks=[pytest.mark.slow]
+                if "sandbox" in entry.tags and entry.id != PROGRAMS
+                else [],
+            )
+            for entry in CATALOG
+        ),
         (GAME, AutoresetMode.SAME_STEP),
         (GAME, AutoresetMode.DISABLED),
     ],

@@ -46,6 +46,7 @@ def chosen(page):
     return page.locator('.row[aria-selected="true"]').inner_text().split()
 
 
+@pytest.mark.long
 def test_results_are_there_at_once_and_lead_to_the_episodes(opened, bench_folder):
     page = opened(view_of([bench_folder]))
     assert "12/12" in page.get_by_role("region", name="all numbers").inner_text()
@@ -54,6 +55,7 @@ def test_results_are_there_at_once_and_lead_to_the_episodes(opened, bench_folder
     assert page.locator("#count").inner_text() == "12 of 24"
 
 
+@pytest.mark.long
 def test_the_number_of_errors_leads_to_the_episodes(opened, tmp_path):
     failed = Episode(index=1, task=Task(env_id="ludic/Arithmetic-v0", seed=1), error="it broke")
     page = opened(view_of([folder_of(tmp_path, [episode("a"), failed])]))
@@ -62,6 +64,7 @@ def test_the_number_of_errors_leads_to_the_episodes(opened, tmp_path):
     assert page.locator("#count").inner_text() == "1 of 2"
 
 
+@pytest.mark.long
 def test_a_column_sorts_in_both_directions(opened, bench_folder, other_folder):
     page = opened(view_of([bench_folder, other_folder]))
     table = page.get_by_role("region", name="all numbers")
@@ -73,6 +76,7 @@ def test_a_column_sorts_in_both_directions(opened, bench_folder, other_folder):
         assert rate.first.inner_text().split()[0] == first
 
 
+@pytest.mark.long
 def test_the_matrix_has_the_paired_difference_from_the_chosen_run(
     opened, bench_folder, other_folder
 ):
@@ -85,6 +89,7 @@ def test_the_matrix_has_the_paired_difference_from_the_chosen_run(
     assert lost.replace("\u2212", "+") in matrix.locator("tbody tr").first.inner_text()
 
 
+@pytest.mark.long
 def test_keys_walk_through_episodes(opened, bench_folder):
     page = opened(view_of([bench_folder]))
     page.keyboard.press("2")
@@ -100,6 +105,7 @@ def test_keys_walk_through_episodes(opened, bench_folder):
     assert page.locator("#keys").is_visible()
 
 
+@pytest.mark.long
 def test_an_address_opens_the_same_episode_and_filters(opened, bench_folder, other_folder):
     view = view_of([bench_folder, other_folder])
     page = opened(view, EPISODES)
@@ -117,6 +123,7 @@ def test_an_address_opens_the_same_episode_and_filters(opened, bench_folder, oth
     assert again.locator("#count").inner_text() == "12 of 24"
 
 
+@pytest.mark.long
 def test_filters_and_search_narrow_the_list(opened, other_folder):
     from playwright.sync_api import expect
 
@@ -134,6 +141,7 @@ def test_filters_and_search_narrow_the_list(opened, other_folder):
     assert page.evaluate("CSS.highlights.get('found').size") == 1
 
 
+@pytest.mark.long
 def test_the_list_is_ordered_by_a_number(opened, other_folder):
     page = opened(view_of([other_folder]), EPISODES)
     page.get_by_label("order").select_option("-turns")
@@ -143,6 +151,7 @@ def test_the_list_is_ordered_by_a_number(opened, other_folder):
     assert turns == sorted(turns, reverse=True)
 
 
+@pytest.mark.long
 def test_two_runs_are_side_by_side_and_their_differences_found(opened, bench_folder, other_folder):
     page = opened(view_of([bench_folder, other_folder]), EPISODES)
     page.locator("#episode .side").first.wait_for()
@@ -155,12 +164,14 @@ def test_two_runs_are_side_by_side_and_their_differences_found(opened, bench_fol
     assert 12 <= differ < 24
 
 
+@pytest.mark.long
 def test_settings_that_differ_come_first(opened, bench_folder, other_folder):
     page = opened(view_of([bench_folder, other_folder]), "#/settings")
     lines = page.get_by_role("region", name="settings that differ").locator("tbody tr")
     assert lines.all_inner_texts() == ["policy\toracle\trandom"]
 
 
+@pytest.mark.long
 def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
     ground = "getComputedStyle(document.body).backgroundColor"
     page = opened(view_of([bench_folder]), color_scheme="dark")
@@ -171,6 +182,7 @@ def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
     assert page.evaluate(ground) == "rgb(20, 22, 26)"
 
 
+@pytest.mark.long
 def test_the_page_is_accessible_and_fits(
     opened, bench_folder, other_folder, tmp_path, write_metrics, subtests
 ):
@@ -178,8 +190,8 @@ def test_the_page_is_accessible_and_fits(
 
     write_metrics(tmp_path)
     page = opened(view_of([bench_folder, other_folder, tmp_path]))
-    views = itertools.product("1234", ("light", "dark"), (390, 1280))
-    for key, scheme, width in views:
+    screens = (("light", 390), ("dark", 1280))
+    for key, (scheme, width) in itertools.product("1234", screens):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 840})
         page.keyboard.press(key)
@@ -212,6 +224,7 @@ def episode(text, index=0):
     return Episode(index=index, task=task, rollouts=(Rollout(task=task, steps=(step,)),))
 
 
+@pytest.mark.long
 def test_hostile_text_is_only_text(opened, tmp_path):
     page = opened(view_of([folder_of(tmp_path, [episode(HOSTILE)])]), EPISODES)
     transcript_of(page)
@@ -224,6 +237,7 @@ def test_hostile_text_is_only_text(opened, tmp_path):
     assert page.locator("#episode img, #episode b, #rows b").count() == 0
 
 
+@pytest.mark.long
 def test_a_line_of_a_megabyte_is_cut_until_it_is_asked_for(opened, tmp_path):
     page = opened(view_of([folder_of(tmp_path, [episode("x" * 1_000_000)])]), EPISODES)
     assert len(page.locator(".turn pre").first.inner_text()) == 20_000
@@ -232,6 +246,7 @@ def test_a_line_of_a_megabyte_is_cut_until_it_is_asked_for(opened, tmp_path):
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
+@pytest.mark.slow
 def test_ten_thousand_episodes_put_few_elements_into_the_page(opened, tmp_path):
     from playwright.sync_api import expect
 
@@ -246,6 +261,7 @@ def test_ten_thousand_episodes_put_few_elements_into_the_page(opened, tmp_path):
     expect(page.locator("#count")).to_have_text("1 of 10,000", timeout=60_000)
 
 
+@pytest.mark.long
 def test_a_training_run_has_its_rollouts_among_the_episodes(opened, tmp_path, write_metrics):
     write_metrics(tmp_path)
     kept = [{**episode_to_json(episode(f"board {i}", i)), "update": 10 * i} for i in (0, 1)]
@@ -255,6 +271,7 @@ def test_a_training_run_has_its_rollouts_among_the_episodes(opened, tmp_path, wr
     assert page.locator(".row").all_inner_texts()[1].split()[:2] == ["update", "10"]
 
 
+@pytest.mark.long
 def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
     system = Message(role="system", content="Be brief.")
     asked = (system, Message(role="user", content="What is 1 + 1?"))
@@ -293,6 +310,7 @@ def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
         assert part in words
 
 
+@pytest.mark.long
 def test_a_score_without_its_transcript_says_how_to_keep_it(opened, tmp_path):
     folder = folder_of(tmp_path, [episode("a"), episode("b", 1)])
     page = opened(view_of([folder], most=1), EPISODES)

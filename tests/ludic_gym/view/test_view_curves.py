@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_training_runs_share_a_chart_per_metric_and_constants_are_folded(
     opened, tmp_path, write_metrics
 ):
@@ -39,6 +40,7 @@ def until(page, expression):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_log_scale_and_smoothing_change_the_chart(opened, tmp_path, write_metrics):
     write_metrics(tmp_path / "one")
     page = opened(view_of([tmp_path]), "#/curves?metric=loss")
@@ -53,6 +55,7 @@ def test_a_log_scale_and_smoothing_change_the_chart(opened, tmp_path, write_metr
     until(page, f"Math.abs({last} - (1 / 3 + 1 / 3)) < 1e-6")
 
 
+@pytest.mark.long
 def test_a_served_page_draws_what_is_new(browser, tmp_path, write_metrics):
     write_metrics(tmp_path)
     with make_server(lambda: view_of([tmp_path]), [tmp_path]) as server:

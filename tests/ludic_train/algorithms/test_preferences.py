@@ -116,6 +116,7 @@ def test_the_baseline_of_kto_is_the_mean_log_ratio_and_never_negative(moved):
     assert found[0].attachments[KL_BASELINE].tolist() == [0, 0, *[max(2.5 * moved, 0)] * 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("algo", "epochs"), [(dpo(beta=0.5), 2), (kto(beta=0.5), 1)], ids=["dpo", "kto"]
 )

@@ -188,6 +188,7 @@ def test_a_row_with_sampling_masks_is_compared_among_the_tokens_of_these():
         assert metrics["teacher_rest"].value == 0
 
 
+@pytest.mark.long
 @hypothesis_settings(max_examples=8, deadline=None)
 @given(
     count=st.integers(1, 20),

@@ -21,7 +21,9 @@ def found_by(folder, out, *way):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)]
+)
 def test_shards_that_two_ranks_read_are_those_of_the_whole_model(tmp_path, dtype):
     save_model(tiny_model().to(dtype), tokenizer(), tmp_path / "model")
     for rank in found_by(tmp_path / "model", tmp_path / "out"):

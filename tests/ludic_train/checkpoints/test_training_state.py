@@ -68,7 +68,7 @@ def kill_at(update, out, processes):
 KINDS = [
     ("full", 1),
     ("copies", 2),
-    ("background lora", 1),
+    pytest.param("background lora", 1, marks=pytest.mark.slow),
     pytest.param("background pieces", 2, marks=pytest.mark.slow),
     pytest.param("tied", 1, marks=pytest.mark.slow),
     pytest.param("experts_pieces", 2, marks=pytest.mark.slow),

@@ -156,6 +156,7 @@ def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
     assert all(words[-6:-1] == flags for words in served)
 
 
+@pytest.mark.long
 def test_what_roles_need_is_what_the_plan_estimates(tmp_path, capsys):
     shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000}

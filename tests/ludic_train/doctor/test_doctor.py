@@ -53,6 +53,7 @@ def bad(found):
     return {name for name, finding in found.items() if finding.verdict == "bad"}
 
 
+@pytest.mark.long
 async def test_a_server_that_is_well(served):
     async with patient(served) as server:
         before = {name: value.clone() for name, value in server.params.items()}
@@ -81,22 +82,26 @@ async def test_log_probs_before_temperature_are_found_and_the_flag_is_named(serv
     assert "--logprobs-mode processed_logprobs" in found["log-probs at T=0.7"].found
 
 
+@pytest.mark.long
 async def test_other_params_than_those_of_the_model_are_found(served):
     other = make_tiny_model(served[1], seed=1, **SHAPE)
     params = {name: param.detach() for name, param in other.named_parameters()}
     assert "log-probs at T=1" in bad(await findings(served, params=params))
 
 
+@pytest.mark.long
 async def test_a_push_that_changes_nothing_is_found(served):
     assert {"push", "prefix cache"} <= bad(await findings(served, push=True, deaf=True))
 
 
+@pytest.mark.long
 async def test_another_chat_template_is_found(served):
     found = await findings(served, template="!")
     assert bad(found) == {"tokens"}
     assert "serve the folder" in found["tokens"].remedy
 
 
+@pytest.mark.long
 async def test_a_server_that_tells_nothing_of_itself_is_asked_for_its_dev_mode(served):
     found = await findings(served, push=True, config=None)
     assert bad(found) == {"flags"}
@@ -104,6 +109,7 @@ async def test_a_server_that_tells_nothing_of_itself_is_asked_for_its_dev_mode(s
     assert found["push"].verdict == "skipped"
 
 
+@pytest.mark.long
 async def test_flags_that_are_missing_are_named(served):
     config = {
         "model_config": {
@@ -117,6 +123,7 @@ async def test_flags_that_are_missing_are_named(served):
         assert flag in remedy
 
 
+@pytest.mark.long
 async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
     async with patient(served) as server:
         server.faults["/start_weight_update"] = "500"
@@ -125,6 +132,7 @@ async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
     assert "failed in start: " in found["push"].found
 
 
+@pytest.mark.long
 async def test_without_push_the_server_stays_as_it_is(served):
     async with patient(served) as server:
         found = await examination(served, server, push=False)
@@ -137,6 +145,7 @@ async def test_no_server_no_examination(served):
         await examined("http://127.0.0.1:1", str(served[2]), dtype="float32", push=True)
 
 
+@pytest.mark.long
 async def test_the_command_prints_a_table_and_its_code_says_whether_all_is_well(served, capsys):
     async with patient(served, raw=True) as server:
         words = ["doctor", "--url", server.url, "--model", str(served[2]), "--no-push"]

@@ -136,6 +136,7 @@ async def test_the_episodes_sampling_replaces_that_of_the_agent(gateway, engine)
     assert two.seed != 3
 
 
+@pytest.mark.long
 async def test_streams_give_the_same_answer(gateway):
     session = gateway.open()
     async with sdk(gateway, session) as client:
@@ -232,6 +233,7 @@ async def test_a_session_ends_at_its_deadline_and_its_requests_with_it(engine):
             gateway.session(session.id)
 
 
+@pytest.mark.long
 async def test_two_hundred_sessions_at_once_are_kept_apart():
     engine = ScriptedEngine(lambda text: text.split("user\n")[1][:3], tokenizer())
     async with Gateway(engine, engine.tokenizer).running() as gateway:

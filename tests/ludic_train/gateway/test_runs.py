@@ -50,7 +50,7 @@ def updates_of(run):
     return [line for line in lines if "rows" in line]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_commands_of_the_guide_train_and_measure_a_program(tmp_path, model):
     run, results = tmp_path / "run", tmp_path / "results"
     settings = ["--model", model, "--out", str(run), "--no-preflight"]

@@ -113,6 +113,7 @@ async def test_equal_clients_draw_equal_seeds(model, tokenizer):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+@pytest.mark.long
 async def test_the_event_loop_stays_alive_while_the_model_runs(client):
     ticks = []
 

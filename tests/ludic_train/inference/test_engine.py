@@ -64,6 +64,7 @@ def assert_logprobs_are_those_of_the_full_forward(model, completions, reference_
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -98,6 +99,7 @@ def test_logprobs_of_a_model_with_adapters_are_those_of_its_full_forward(
     assert_logprobs_are_those_of_the_full_forward(model, completions, reference_logits)
 
 
+@pytest.mark.long
 def test_completions_end_at_the_stop_token_or_at_max_tokens(make_model, tokenizer):
     engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=64)
     completions = run(engine, [request([5], seed=i, max_tokens=60) for i in range(200)])

@@ -69,6 +69,7 @@ def engines(model, tokenizer, room, max_batch_size=5):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["llama", pytest.param("qwen3", marks=pytest.mark.slow)])
 @WORKLOADS
 @given(seed=st.integers(0, 10**6), room=st.sampled_from([ROOM // 4, ROOM, 10**8]))
@@ -83,6 +84,7 @@ def test_completions_are_those_without_a_cache(family, seed, room, make_model, t
     assert cached.prefixes.num_bytes <= room
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["qwen3", pytest.param("llama", marks=pytest.mark.slow)])
 @WORKLOADS
 @given(seed=st.integers(0, 10**6), room=st.sampled_from([ROOM // 4, 10**8]))

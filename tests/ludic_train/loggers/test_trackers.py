@@ -53,6 +53,7 @@ def ran(program, **env):
     subprocess.run(words, env={**os.environ, **env}, check=True, timeout=180)
 
 
+@pytest.mark.long
 def test_a_run_of_trackio_is_written(tmp_path):
     program = (
         "from ludic_train.loggers.trackers import TrackioLogger\n"

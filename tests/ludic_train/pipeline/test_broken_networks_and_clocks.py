@@ -34,8 +34,8 @@ async def network(scene, monkeypatch):
 @pytest.mark.parametrize(
     "ways",
     [
-        pytest.param((THERE,), id="requests are lost"),
-        pytest.param((BACK,), id="answers are lost"),
+        pytest.param((THERE,), id="requests are lost", marks=pytest.mark.slow),
+        pytest.param((BACK,), id="answers are lost", marks=pytest.mark.slow),
         pytest.param((THERE, BACK), id="both are lost"),
     ],
 )

@@ -106,6 +106,7 @@ def group_of(*rows, **facts):
     return RolloutGroup(key=KEY, trajectories=(one,))
 
 
+@pytest.mark.long
 @given(groups, st.sampled_from([None, 1, 3]))
 def test_what_is_read_is_what_was_written_bit_for_bit(group, level):
     read = group_from_bytes(group_to_bytes(group, zstd_level=level))
@@ -113,6 +114,7 @@ def test_what_is_read_is_what_was_written_bit_for_bit(group, level):
     assert list(map(content, read.trajectories)) == list(map(content, group.trajectories))
 
 
+@pytest.mark.long
 @given(groups, st.sampled_from([None, 1]), st.data())
 def test_no_truncated_message_is_read(group, level, data):
     whole = group_to_bytes(group, zstd_level=level)

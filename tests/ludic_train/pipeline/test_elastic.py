@@ -105,6 +105,7 @@ async def assert_learned_from_what_was_sampled(run, updates):
     assert max(distances) < 1e-6
 
 
+@pytest.mark.long
 async def test_servers_join_in_the_middle_and_a_killed_one_costs_its_own_requests(
     tmp_path, redis_server, caplog
 ):
@@ -129,6 +130,7 @@ async def test_servers_join_in_the_middle_and_a_killed_one_costs_its_own_request
         assert "joined the run in" in second.log.read_text()
 
 
+@pytest.mark.long
 async def test_a_silent_server_loses_its_lease_and_gets_its_place_back(
     tmp_path, redis_server, monkeypatch, caplog
 ):

@@ -227,7 +227,7 @@ async def assert_accounted_for(world):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=[pytest.mark.slow] if n >= 4 else []) for n in range(50)]
+    "seed", [pytest.param(n, marks=[pytest.mark.slow] if n >= 2 else []) for n in range(50)]
 )
 async def test_no_schedule_of_snapshots_and_kills_trains_on_a_group_twice(world, seed):
     await carry_out(world, random.Random(seed))

@@ -64,6 +64,7 @@ async def assert_learned_from_what_was_sampled(run):
     assert max(distances) < 1e-6
 
 
+@pytest.mark.long
 async def test_a_server_that_is_killed_and_started_again_gets_its_params_once_more(tmp_path):
     async with playing(tmp_path) as (run, server):
         training = asyncio.create_task(run.train(UPDATES))
@@ -76,6 +77,7 @@ async def test_a_server_that_is_killed_and_started_again_gets_its_params_once_mo
         await assert_learned_from_what_was_sampled(run)
 
 
+@pytest.mark.long
 async def test_a_server_that_is_silent_for_a_while_costs_time_alone(tmp_path):
     async with playing(tmp_path) as (run, server):
         training = asyncio.create_task(run.train(UPDATES))

@@ -37,6 +37,7 @@ async def test_a_result_that_is_no_longer_awaited_disturbs_nothing():
     assert abandoned.cancelled()
 
 
+@pytest.mark.long
 def test_a_thread_that_hangs_does_not_delay_the_exit():
     done = subprocess.run(
         [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=300, check=True

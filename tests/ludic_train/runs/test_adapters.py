@@ -55,6 +55,7 @@ def learned(out):
     return load_file(out / "model" / "adapter_model.safetensors")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [pytest.param("rslora", marks=pytest.mark.slow), "dora"])
 def test_a_run_updates_publishes_and_resumes_bit_for_bit(kind, base, tmp_path):
     straight, cut = tmp_path / "straight", tmp_path / "cut"

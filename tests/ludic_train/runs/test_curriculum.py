@@ -132,7 +132,7 @@ def learned(out, *, crash_at=None, resume=False):
     return (out / "model" / "model.safetensors").read_bytes(), moves
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_that_crashed_above_its_first_level_goes_on_bit_for_bit(tmp_path):
     params, moves = learned(tmp_path / "straight")
     assert (moves[0], moves[-1], len(moves)) == (0, 1, 6)

@@ -140,6 +140,7 @@ def forks(monkeypatch):
         server.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lora_rank", [SLOW_FULL, 2])
 async def test_a_server_that_is_killed_is_started_again_and_no_update_is_lost(
     tmp_path, start, stand_in, forks, monkeypatch, capsys, lora_rank

@@ -14,6 +14,7 @@ from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, traini
 RECIPES = pytest.mark.parametrize("recipe", [TIC_TAC_TOE, ARITHMETIC], ids=lambda r: r.name)
 
 
+@pytest.mark.long
 @RECIPES
 def test_what_is_measured_is_never_trained_on(recipe):
     measured = {

@@ -99,7 +99,7 @@ def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_nex
     open_run(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=out), resume=False)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_on_a_full_disk_ends_in_one_line_and_goes_on_bit_for_bit(straight, disk):
     out = disk.folder / "run"
     process = start(out)

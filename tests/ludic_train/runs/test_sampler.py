@@ -69,6 +69,7 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
         assert torch.equal(value, expected[name].detach())
 
 
+@pytest.mark.long
 async def test_a_server_without_sampling_masks_is_refused_before_anything_is_played(run_folder):
     start = learner_from_model(str(run_folder), max_tokens=2, lora_rank=0, seed=0)
     server = SamplingVLLM(start.model, start.tokenizer)

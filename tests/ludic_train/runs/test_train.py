@@ -27,6 +27,7 @@ def trained(out, **options):
     return lt.train(env, out=out, algo=algo, demonstrator="random", max_tokens=4, **options)
 
 
+@pytest.mark.long
 def test_success_and_reward_are_reported_for_any_environment(tmp_path):
     results = trained(tmp_path / "run")
     names = {"success", "success_low", "success_high", "reward", "cut_off"}
@@ -38,6 +39,7 @@ def test_success_and_reward_are_reported_for_any_environment(tmp_path):
     assert any("eval/test/success" in json.loads(line) for line in lines)
 
 
+@pytest.mark.long
 def test_samples_of_top_p_are_learned_from_on_policy(tmp_path):
     trained(tmp_path / "run", updates=2, top_p=0.8, min_p=0.01)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -47,6 +49,7 @@ def test_samples_of_top_p_are_learned_from_on_policy(tmp_path):
     assert max(map(abs, divergence)) < 1e-9
 
 
+@pytest.mark.long
 async def test_it_works_in_the_running_loop_of_a_notebook(tmp_path):
     results = trained(tmp_path / "run")
     assert 0.0 <= results["test/success"] <= 1.0

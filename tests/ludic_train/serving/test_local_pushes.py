@@ -321,6 +321,7 @@ async def asked(server, count):
     return tasks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["keep", "wait"])
 async def test_a_pause_lets_requests_end_and_holds_new_ones_until_resume(server, mode):
     early = await asked(server, 4)
@@ -349,6 +350,7 @@ async def test_a_pause_that_aborts_ends_requests_and_clients_call_it_an_error(se
     assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [])
 
 
+@pytest.mark.long
 async def test_a_swap_without_a_pause_waits_for_requests_all_the_same(server):
     before = kept(server.model)
     server.change(1)

@@ -93,6 +93,7 @@ async def test_a_plain_client_of_openai_gets_the_text(server):
     assert completion.completion_ids is None
 
 
+@pytest.mark.long
 async def test_many_requests_at_once_are_each_what_they_are_alone(server):
     asked = [Sampling(seed=seed, max_tokens=12) for seed in range(40)]
     async with tokens_client(server) as client:

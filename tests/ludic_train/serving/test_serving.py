@@ -276,6 +276,7 @@ def ludic_serve(*words):
         child.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_until_a_signal_comes(fake, signum):
     with ludic_serve() as child:

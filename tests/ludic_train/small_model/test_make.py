@@ -29,6 +29,7 @@ def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("LUDIC_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.long
 async def test_equal_seeds_make_equal_files(tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         await make_small_model(CUT_DOWN, tmp_path / name, lessons=LESSONS, seed=seed)
@@ -74,6 +75,7 @@ async def test_a_model_is_known_by_all_that_it_was_made_from(tmp_path):
     assert not is_made(tmp_path, CUT_DOWN, 0, LESSONS)
 
 
+@pytest.mark.long
 def test_the_command_makes_a_model_once_and_names_it(monkeypatch, capsys):
     monkeypatch.setitem(make.SIZES, "tiny", replace(CUT_DOWN, dialogs=60))
     assert main(["--size", "tiny"]) == 0

@@ -79,6 +79,7 @@ async def test_rows_are_sent_as_tokens_and_their_sampled_ones_judged():
             assert values[t] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.long
 async def test_a_student_comes_closer_to_a_teacher_behind_http():
     student, teacher_model = tiny_model(0), tiny_model(1)
     distances = []

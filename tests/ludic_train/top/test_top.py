@@ -250,6 +250,7 @@ def test_a_look_can_be_read_by_a_program(run_folder, capsys):
     assert sample["servers"][0]["status"]["error"]
 
 
+@pytest.mark.long
 def test_a_live_look_ends_with_ctrl_c_and_answers_prometheus(run_folder):
     port = free_port()
     words = ["top", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]

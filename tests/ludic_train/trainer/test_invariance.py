@@ -24,6 +24,7 @@ from ludic_train.algorithms.presets import grpo
 AGGREGATIONS = [token_mean, sequence_mean, prompt_mean, ConstantLength(30)]
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(
     count=st.integers(1, 30),

@@ -38,6 +38,7 @@ def on_meta(model, **options):
     return model_from_config(model.config, torch.float32, **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recompute", [False, True])
 def test_activations_are_those_that_live_in_a_real_update(recompute):
     model = make_tiny_model(make_tokenizer(["a b c"]), num_layers=6)
@@ -68,6 +69,7 @@ def test_compute_is_six_operations_per_param_and_token_and_what_attention_takes(
     assert least < found.flops < 2.5 * least
 
 
+@pytest.mark.long
 def test_recomputing_and_lora_and_shards_save_what_they_should(model):
     usual = estimate_update(on_meta(model), LOAD)
     recomputed = estimate_update(on_meta(model), LOAD, recompute=True)
@@ -83,6 +85,7 @@ def test_recomputing_and_lora_and_shards_save_what_they_should(model):
     assert sharded.bytes["gathered"] > 0
 
 
+@pytest.mark.long
 def test_moments_of_8_bits_and_offloading_save_what_they_should(model):
     usual = estimate_update(on_meta(model), LOAD)
     eight = estimate_update(on_meta(model), LOAD, adamw_bits=8)

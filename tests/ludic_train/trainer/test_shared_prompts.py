@@ -65,6 +65,7 @@ def test_a_token_attends_to_its_own_piece_and_to_the_prompt_before_the_copy():
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(st.integers(2, 24), st.integers(0, 1000), st.integers(1, 3), st.integers(30, 300))
 def test_logprobs_and_gradients_are_those_of_the_items_alone(count, seed, prompts, budget):

@@ -66,6 +66,7 @@ def played(env, program):
     return env.step(f"```python\n{program}\n```")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", reward_cheats.FUNCTIONS)
 def test_no_function_earns_what_its_results_are_not_worth(functions, name):
     _, reward, terminated, truncated, info = played(functions, reward_cheats.FUNCTIONS[name])
@@ -87,6 +88,7 @@ HARMFUL = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HARMFUL)
 def test_no_program_that_harms_the_sandbox_earns_anything(asserted, name):
     program = f"{CHEATS[name]}\ndef f(x):\n    return -1"

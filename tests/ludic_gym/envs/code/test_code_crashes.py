@@ -78,7 +78,7 @@ def held_against_the_truth(count, folder, monkeypatch):
 
 @pytest.mark.long
 def test_no_episode_is_lost_and_none_blamed_when_sandboxes_break(tmp_path, monkeypatch):
-    held_against_the_truth(120, tmp_path, monkeypatch)
+    held_against_the_truth(60, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow

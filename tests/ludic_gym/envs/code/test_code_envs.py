@@ -23,10 +23,11 @@ ENVS = [PythonFunctionsEnv, StdinStdoutEnv, CodeRepairEnv, SQLEnv]
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", ENVS)
-def test_every_bundled_problem_is_solved_by_its_own_solution(make):
+def test_a_bundled_problem_is_solved_by_its_own_solution(make, every):
     env = make()
-    for row in range(env.num_rows):
+    for row in range(0, env.num_rows, every):
         env.reset(seed=0, options={"row": row})
         over = False
         while not over:
@@ -205,6 +206,7 @@ DATABASE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "reward", "outcome"),
     [

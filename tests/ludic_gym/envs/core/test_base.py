@@ -55,6 +55,7 @@ def dice(tmp_path, monkeypatch):
     del sys.modules["dice_of_test"]
 
 
+@pytest.mark.long
 def test_two_methods_make_an_environment_that_keeps_the_contract(dice):
     lg.check_text_env(dice)
     env = gym.make(dice)

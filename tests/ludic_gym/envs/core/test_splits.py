@@ -18,6 +18,7 @@ def test_a_split_is_the_same_in_every_process():
     assert in_test("")
 
 
+@pytest.mark.long
 def test_splits_have_no_task_in_common_over_100_000_seeds():
     # The task is one of 5,000, so that each would come 20 times in either split if it could.
     def task(seed, split):

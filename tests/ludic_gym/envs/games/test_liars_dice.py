@@ -135,6 +135,7 @@ def playthrough(state, seed):
         state = play(state, rng.choice(legal_actions(state)))
 
 
+@pytest.mark.long
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 5))
 def test_no_player_sees_or_acts_on_dice_of_others(seed, players, dice):
     start = liars_dice(players, dice).initial(np.random.default_rng(seed))

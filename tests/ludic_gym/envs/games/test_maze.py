@@ -50,7 +50,8 @@ def test_the_oracle_takes_the_shortest_path():
     assert moves == ["right", "right", "down", "down"]
 
 
-@pytest.mark.parametrize("size", [2, 6, 12])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 6, pytest.param(12, marks=pytest.mark.slow)])
 def test_the_turns_are_enough_for_every_maze(size):
     env = gym.make(ID, size=size).unwrapped
     for seed in range(20):

@@ -57,6 +57,7 @@ def test_a_box_in_a_corner_has_no_oracle():
         env.unwrapped.oracle_action()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "boxes"), [(5, 1), (6, 2), (7, 3)])
 def test_every_level_can_be_solved_within_forty_steps_and_is_not_solved_yet(size, boxes):
     env = gym.make(ID, size=size, boxes=boxes).unwrapped

@@ -78,6 +78,7 @@ def test_a_question_stays_on_its_line():
     assert len(text) < 260
 
 
+@pytest.mark.long
 def test_the_oracle_finds_everything_in_time():
     for thing in sorted(things()):
         env = thinking_of(thing)

@@ -231,6 +231,7 @@ def unknown_elsewhere(state, viewer, rng):
     return state._replace(roles=worlds[rng.integers(len(worlds))])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("players", [5, 7])
 def test_no_player_sees_or_acts_on_a_hidden_role(players):
     rng, changed = np.random.default_rng(0), 0
@@ -263,6 +264,7 @@ def village_wins(village, wolves, count=80):
     return sum(state.winner == "village" for state in ends) / count
 
 
+@pytest.mark.long
 def test_each_strength_wins_more_than_the_weaker_one():
     # Measured in 400 games: 0.04, 0.17, 0.81 for villages; 0.39 against the best werewolves.
     assert village_wins(at_random, by_claims) < 0.12

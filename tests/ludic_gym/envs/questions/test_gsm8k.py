@@ -72,6 +72,7 @@ def test_a_copy_shares_the_rows_and_nothing_else():
     assert twin.reset()[0] == env.reset()[0]
 
 
+@pytest.mark.long
 def test_all_of_the_original_test_split_is_graded_right(test_rows):
     rows = [json.loads(line) for line in test_rows.read_text(encoding="utf-8").splitlines()]
     env = gym.make(ID, data=str(test_rows))

@@ -11,6 +11,7 @@ from ludic_gym.graders.constraints import KINDS, Constraint, kept, read
 ID = "ludic/InstructionFollowing-v0"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", range(1, 7))
 def test_constraints_that_are_drawn_together_can_be_kept_together(count):
     seen = set()

@@ -100,6 +100,7 @@ def test_a_template_takes_any_fields_and_answers_may_have_another_name():
     assert env.step("2")[1] == 1.0
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(["q", "a b"]), st.text(min_size=1), min_size=2))
 def test_values_are_never_read_as_templates(fields):
     row = {name: text + "x{q}{0}{a.b}" for name, text in fields.items()}
@@ -195,7 +196,11 @@ def test_a_slow_judge_does_not_hold_up_other_episodes(registered):
     assert (result.successes, result.errors) == (4, ())
 
 
-@pytest.mark.parametrize("grader", [same, lg.grade_number, RUBRIC])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "grader",
+    [*(pytest.param(g, marks=pytest.mark.slow) for g in (same, lg.grade_number)), RUBRIC],
+)
 def test_it_keeps_the_contract_of_text_environments(registered, grader):
     lg.check_text_env(registered(qa({"train": ROWS, "test": ROWS}, grader=grader)))
 

@@ -32,6 +32,7 @@ def test_the_task_itself_is_not_on_its_topic(topic):
     assert not is_on_topic(f"Write a short report about {topic}. Here is a letter.", topic)
 
 
+@pytest.mark.long
 def test_no_fixed_text_is_about_more_than_a_few_topics():
     everything = " ".join(stem for stems in TOPICS.values() for stem in stems)
     assert not any(is_on_topic(everything, topic) for topic in TOPICS)

@@ -97,6 +97,7 @@ def test_a_case_that_takes_too_long_fails_alone(grader):
     assert (verdict.outcome, verdict.passed) == ("timeout", 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "outcome", "passed"),
     [
@@ -250,6 +251,7 @@ def test_a_verdict_is_found_once_for_all_who_ask(sandbox):
     assert counting.starts == 1
 
 
+@pytest.mark.long
 def test_what_time_ran_out_for_is_tried_again(sandbox):
     counting = CountingSandbox(sandbox)
     grader = Grader(counting)
@@ -305,6 +307,7 @@ async def test_what_raises_is_not_remembered_and_reaches_all_who_ask():
     assert len(tries) == 2
 
 
+@pytest.mark.long
 def test_a_sandbox_that_breaks_is_tried_again_and_costs_nothing(crashing):
     sandbox = crashing(0.3)
     grader = Grader(sandbox)
@@ -337,6 +340,7 @@ def test_a_sandbox_that_cannot_work_is_not_tried_again():
     assert sandbox.starts == 1
 
 
+@pytest.mark.long
 def test_pairs_of_sandboxes_do_not_wait_for_each_other(grader):
     async def many():
         codes = [f"def add(a, b): return a + b - {i} + {i} * 1" for i in range(10)]
