@@ -20,7 +20,7 @@ from ludic_gym.vector.runner import Arrival
 from ludic_gym.wrappers.messages import MESSAGES
 
 GAME = "ludic/TicTacToe-v0"
-PROGRAMS = "ludic/CodeRepair-v0"
+PROGRAMS = "ludic/CodeRepair-v0"  # The one of its kind that CI plays.
 
 
 class Echo(TextEnv):
@@ -89,7 +89,6 @@ def as_lists(value):
             pytest.param(
                 entry.id,
                 AutoresetMode.NEXT_STEP,
-                # Programs take long, and one environment of them is among the quick ones.
                 marks=[pytest.mark.slow]
                 if "sandbox" in entry.tags and entry.id != PROGRAMS
                 else [],
