@@ -32,7 +32,8 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import find_vllm
@@ -152,7 +153,7 @@ def served(
         vllm = find_vllm(python)
         with started_server(str(folder / "model"), options, vllm, limits) as server:
             full: dict[str, PolicyPublisher] = {
-                "vLLM, TCP (gloo)": VLLMPublisher(server.url, GlooWire()),
+                "vLLM, TCP (gloo)": VLLMPublisher(server.url, TcpWire()),
                 "vLLM, shared memory": VLLMPublisher(server.url, FileWire()),
                 "vLLM, checkpoint folder": ReloadPublisher(server.url, folder / "versions"),
             }

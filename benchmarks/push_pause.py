@@ -43,7 +43,8 @@ from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.control import PhaseLimits
-from ludic_train.publishers.transports import FileWire, GlooWire, Wire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import find_vllm
@@ -169,7 +170,7 @@ async def measured(url: str, model: nn.Module, count: int, requests: int) -> lis
     size, rows = sum(p.nbytes for p in model.parameters()), []
     async with under_load(url, requests):
         usual = await between(url)
-        for name, wire in (("TCP (gloo)", GlooWire()), ("shared memory", FileWire())):
+        for name, wire in (("TCP (gloo)", TcpWire()), ("shared memory", FileWire())):
             found = await pushes(url, wire, model, count)
             transfer, pause, drain, rate = (
                 median(getattr(push, part) for push in found) for part in Push.__slots__

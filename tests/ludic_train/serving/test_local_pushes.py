@@ -4,7 +4,6 @@ import asyncio
 import copy
 import subprocess
 import time
-from contextlib import suppress
 
 import forked
 import peft
@@ -18,9 +17,12 @@ from ludic_train.errors import PublishError
 from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.transports import FileWire, GlooWire, own_address
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_vllm.wire import gloo_group, open_store, packed
+from ludic_vllm.receiver import Trainer
+from ludic_vllm.relay import Arriving
+from ludic_vllm.wire import packed
 
 CHUNK = 60_000
 LIMITS = PhaseLimits(connect=30, pause=30, start=30, update=30, finish=30, resume=30)
@@ -31,7 +33,7 @@ REQUEST = {
     "token_ids": [5, 6],
     "sampling_params": {"max_tokens": 200, "seed": 0, "logprobs": 0},
 }
-NOBODY = {"transport": "gloo", "master_address": "127.0.0.1", "timeout_s": 0.5}
+NOBODY = {"transport": "tcp", "trainer": ["127.0.0.1", 9], "secret": "ab", "timeout_s": 0.5}
 both_heads = pytest.mark.parametrize("model", [True, False], indirect=True, ids=["tied", "untied"])
 
 
@@ -56,7 +58,7 @@ def assert_has(server, params, version):
 
 
 @both_heads
-@pytest.mark.parametrize("wire", [GlooWire, FileWire])
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
 async def test_each_push_brings_the_trainers_params(server, wire):
     async with client_of(server) as client:
         target = publisher(server, wire=wire(), clients=[client])
@@ -72,7 +74,7 @@ async def test_each_push_brings_the_trainers_params(server, wire):
 
 
 async def test_all_servers_of_a_fleet_get_the_same(servers):
-    target = publisher(*servers, wire=GlooWire())
+    target = publisher(*servers, wire=TcpWire())
     servers[0].change(1)
     await target.publish(servers[0].model.named_parameters(), 1)
     for server in servers:
@@ -81,7 +83,7 @@ async def test_all_servers_of_a_fleet_get_the_same(servers):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("wire", "last"), [(GlooWire, 10), pytest.param(FileWire, 4, marks=pytest.mark.slow)]
+    ("wire", "last"), [(TcpWire, 10), pytest.param(FileWire, 4, marks=pytest.mark.slow)]
 )
 async def test_with_64_requests_and_many_pushes_every_completion_is_of_the_version_it_names(
     server, wire, last
@@ -126,7 +128,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wire", [GlooWire, FileWire])
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
 @pytest.mark.parametrize("what", WRONG)
 async def test_params_that_do_not_fit_change_nothing(server, wire, what):
     name, tensor, reason = WRONG[what]
@@ -163,7 +165,7 @@ async def test_a_second_publisher_is_refused_until_the_session_is_closed(server)
 TRAINER = """
 import asyncio, sys, time
 from ludic_train.models.load import load_model
-from ludic_train.publishers.transports import GlooWire
+from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.vllm import VLLMPublisher
 
 def slowly(params):
@@ -174,7 +176,7 @@ def slowly(params):
         yield param
 
 model, _ = load_model(sys.argv[2])
-publisher = VLLMPublisher(sys.argv[1], GlooWire(), chunk_bytes=1000)
+publisher = VLLMPublisher(sys.argv[1], TcpWire(), chunk_bytes=1000)
 asyncio.run(publisher.publish(slowly(model.named_parameters()), 1))
 """
 
@@ -191,7 +193,7 @@ async def test_after_a_trainer_was_killed_the_next_one_takes_over(server, tokeni
 
     assert_has(server, before, "default")
     server.change(1)
-    target = publisher(server, wire=GlooWire())
+    target = publisher(server, wire=TcpWire())
     with pytest.raises(PublishError, match=r"call take_over\(\)"):
         await target.publish(server.model.named_parameters(), 2)
     await target.take_over()
@@ -205,7 +207,7 @@ async def test_a_push_that_ends_between_its_staging_and_its_swap_leaves_the_old_
     server.change(1)
     async with client_of(server) as client:
         await server.post("/start_weight_update")
-        announced = wire.announced(whole(server.model, wire))
+        announced = announced_by(wire, whole(server.model, wire))
         for info in (announced, {"last": True}):
             assert (await server.post("/update_weights", {"update_info": info}))[0] == 200
         wire.release(swapped=False)
@@ -226,7 +228,7 @@ async def test_params_that_changed_on_the_way_are_refused(server):
     server.change(1)
     await server.post("/start_weight_update")
     chunk = whole(server.model, wire)
-    announced = wire.announced(chunk)
+    announced = announced_by(wire, chunk)
     # After the checksum was computed.
     chunk.buffer[0] += 1
     status, reason = await server.refusal("/update_weights", {"update_info": announced})
@@ -238,28 +240,26 @@ async def test_params_that_changed_on_the_way_are_refused(server):
 
 
 async def test_a_trainer_that_hangs_up_while_it_sends_leaves_the_params(server):
-    before, host = kept(server.model), own_address(server.url)
-    store = open_store(host, timeout_s=20)
-    info = {"transport": "gloo", "master_address": host, "master_port": store.port}
-    meeting = asyncio.create_task(
-        server.post("/init_weight_transfer_engine", {"init_info": {**info, "timeout_s": 20}})
-    )
-    group = await asyncio.to_thread(gloo_group, store, rank=0, world_size=2, timeout_s=20)
-    assert (await meeting)[0] == 200
+    before, secret = kept(server.model), b"known"
+    trainer = Trainer(secret)
+    address = ("127.0.0.1", trainer.listen("127.0.0.1"))
+    info = {"transport": "tcp", "trainer": address, "secret": secret.hex(), "timeout_s": 20}
+    assert (await server.post("/init_weight_transfer_engine", {"init_info": info}))[0] == 200
     await server.post("/start_weight_update")
-    announced = {"names": ["model.norm.weight"], "dtype_names": ["float32"], "shapes": [[64]]}
-    update = asyncio.create_task(server.post("/update_weights", {"update_info": announced}))
+    # 256 bytes, of which the trainer has 100.
+    trainer.offer(("s", 0), Arriving(torch.zeros(256, dtype=torch.uint8), 100))
+    names = {"names": ["model.norm.weight"], "dtype_names": ["float32"], "shapes": [[64]]}
+    announced = {"update_info": {**names, "session": "s", "index": 0, "sources": [[address]]}}
+    update = asyncio.create_task(server.refusal("/update_weights", announced))
     await asyncio.sleep(0.3)
     assert not update.done()
-    update.cancel()
-    with suppress(asyncio.CancelledError):
-        await update
-    del group
+    trainer.close()
+    assert "closed before the end" in (await update)[1]
 
     assert_has(server, before, "default")
-    while (await server.post("/start_weight_update"))[0] != 200:
-        await asyncio.sleep(0.01)
-    status, reason = await server.refusal("/update_weights", {"update_info": announced})
+    assert (await server.post("/start_weight_update"))[0] == 200
+    server.served.receiver.close()
+    status, reason = await server.refusal("/update_weights", announced)
     assert (status, "no trainer is connected" in reason) == (500, True)
 
 
@@ -268,7 +268,7 @@ async def test_a_trainer_that_hangs_up_while_it_sends_leaves_the_params(server):
     [
         ("/update_weights", {"update_info": {}}, "no weight update is open"),
         ("/finish_weight_update", None, "no weight update is open"),
-        ("/init_weight_transfer_engine", {"init_info": NOBODY}, "Error"),
+        ("/init_weight_transfer_engine", {"init_info": NOBODY}, "ConnectionRefusedError"),
     ],
 )
 async def test_steps_out_of_order_are_refused(server, path, body, reason):
@@ -354,7 +354,7 @@ async def test_a_swap_without_a_pause_waits_for_requests_all_the_same(server):
     server.change(1)
     await server.post("/start_weight_update")
     wire = FileWire()
-    announced = wire.announced(whole(server.model, wire))
+    announced = announced_by(wire, whole(server.model, wire))
     assert (await server.post("/update_weights", {"update_info": announced}))[0] == 200
     wire.release(swapped=False)
     early = await asked(server, 4)
@@ -367,6 +367,11 @@ async def test_a_swap_without_a_pause_waits_for_requests_all_the_same(server):
         got = torch.tensor([each["logprob"] for each in choice["logprobs"]["content"]])
         assert (got - expected).abs().max() < 1e-5
     assert not server.served.gate.is_paused
+
+
+def announced_by(wire, chunk):
+    """What the only server is told of a chunk."""
+    return wire.announced(chunk, ["here"])["here"]
 
 
 def whole(model, wire):
