@@ -5,12 +5,16 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from ludic_vllm.relay import Address
 
 # Machines that fetch from the trainer, and from each machine. Each copy of the params takes its
-# share of an uplink, and each level little time, as chunks are passed on while they arrive.
-FAN_OUT = 2
+# share of an uplink, and each level hardly any time, as chunks are passed on while they arrive:
+# `benchmarks/push_tree.py` finds a chain to be fastest.
+FAN_OUT = 1
+# Ancestors that a worker knows beside the trainer.
+KNOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,7 @@ def tree_sources(places: Mapping[int, Place], fan_out: int) -> dict[int, list[Ad
     places: of all workers, by number. fan_out: as FAN_OUT, at least 1.
     The first worker of each machine is its head; the heads form a tree in their order, of the least
     depth, and the others fetch from their head. The trainer is the head of its own machine.
-    Between them are the ancestors of the worker, which have all that the parent has.
+    Between them are ancestors of the worker, KNOWN with the parent, which have all that it has.
     """
     parents: dict[int, int | None] = {}
     # Apart, because an address of the loopback interface is of no use on another machine.
@@ -43,7 +47,7 @@ def tree_sources(places: Mapping[int, Place], fan_out: int) -> dict[int, list[Ad
             yield places[parent].address
             parent = parents[parent]
 
-    return {n: [*ancestors(n), place.trainer] for n, place in places.items()}
+    return {n: [*islice(ancestors(n), KNOWN), place.trainer] for n, place in places.items()}
 
 
 def _parents(places: Mapping[int, Place], fan_out: int) -> dict[int, int | None]:

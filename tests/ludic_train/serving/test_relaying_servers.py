@@ -2,8 +2,10 @@
 
 import asyncio
 import os
-import sys
+from dataclasses import dataclass
+from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -14,55 +16,95 @@ from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.server_tokens import KEY_VARIABLE
-from ludic_train.serving.process import ServerProcess, responds, spawn
-from ludic_train.serving.startup import free_port, guarded
-from ludic_vllm import relay
+from ludic_train.serving.process import responds
+from ludic_train.serving.startup import free_port
 
 pytestmark = pytest.mark.long
-# Starts a server that passes on one chunk a second, so that a test can act within a chunk.
+# A server that takes a second or two to pass params on, so that it can be killed meanwhile.
 SLOW = """
-import time
+import sys, time
 from ludic_vllm import relay
 relay.PIECE = 2**16
 after = relay.Arriving.after
-def slowly(*args, **kwargs):
-    time.sleep(0.05)
-    return after(*args, **kwargs)
+def slowly(self, start, timeout_s):
+    time.sleep(0.1)
+    return after(self, start, timeout_s)
 relay.Arriving.after = slowly
-from ludic_gym.__main__ import main
-main()
+from ludic_gym.commands.main import main
+sys.exit(main())
 """
+
+
+@dataclass
+class Server:
+    """A local server at an address that counts as a machine of its own."""
+
+    folder: Path
+    host: str
+
+    def __post_init__(self):
+        port = free_port(self.host)
+        self.url = f"http://{self.host}:{port}"
+        words = [str(self.folder), "--engine", "local", "--threads", "1"]
+        where = ["--host", self.host, "--port", str(port)]
+        self.process = forked.Python(["-c", SLOW, "serve", *words, *where], env=dict(os.environ))
+
+    async def checksums(self):
+        """Of the params that it samples from."""
+        client = ControlClient(self.url)
+        try:
+            body = {"method": "ludic_checksums", "kwargs": {}}
+            return (await client.post("/collective_rpc", body))["results"][0]
+        finally:
+            await client.aclose()
 
 
 @pytest.fixture
 def fleet(tokenizer, tmp_path, monkeypatch):
-    """Five servers at addresses that count as machines of their own, and the trainer's model."""
-    # The servers are at no usual address of this machine, where a token would be in a file.
+    """Five servers, and the trainer's model, which began as theirs."""
+    # None of them is at an address for which the token is in a file.
     monkeypatch.setenv(KEY_VARIABLE, "secret")
     model = make_tiny_model(tokenizer, hidden_size=128)
     save_model(model, tokenizer, tmp_path)
-    servers = []
-    for number in range(2, 7):
-        host, port = f"127.0.0.{number}", free_port()
-        words = ["serve", str(tmp_path), "--engine", "local", "--threads", "1", "--host", host]
-        log = tmp_path / f"{number}.log"
-        command = guarded([sys.executable, "-c", SLOW, *words, "--port", str(port)])
-        process = spawn(command, log, os.environ)
-        servers.append(ServerProcess(f"http://{host}:{port}", log, process))
+    servers = [Server(tmp_path, f"127.0.0.{number}") for number in range(2, 7)]
     try:
         while not all(responds(server.url) for server in servers):
             assert all(server.process.poll() is None for server in servers)
         yield model, servers
     finally:
         for server in servers:
-            server.stop()
+            server.process.kill()
+            server.process.wait()
 
 
-async def checksums(url):
-    """Of all params that the server samples from."""
-    client = ControlClient(url)
-    try:
-        body = {"method": "ludic_checksums", "kwargs": {}}
-        return (await client.post("/collective_rpc", body))["results"][0]
-    finally:
-        await client.aclose()
+def changed(model):
+    with torch.no_grad():
+        for param in model.parameters():
+            param.add_(0.05 * torch.randn(param.shape))
+    return param_checksums(model)
+
+
+async def test_a_relay_that_is_killed_in_the_middle_costs_itself_alone(fleet):
+    model, servers = fleet
+    wire = TcpWire("127.0.0.1", fan_out=2)
+    publisher = VLLMPublisher([s.url for s in servers], wire, on_failure="skip")
+    expected = changed(model)
+    await publisher.publish(model.named_parameters(), 1)
+    assert [await s.checksums() for s in servers] == [expected] * 5
+
+    # .2 and .3 fetch from the trainer, .4 and .5 from .2, .6 from .3.
+    killed, *others = servers
+    expected = changed(model)
+    publishing = asyncio.create_task(publisher.publish(model.named_parameters(), 2))
+    await asyncio.sleep(0.5)
+    assert not publishing.done()
+    killed.process.kill()
+    await publishing
+    assert [await s.checksums() for s in others] == [expected] * 4
+    assert [replica.version for replica in publisher.fleet.in_state("ready")] == [2] * 4
+    (lost,) = publisher.fleet.in_state("failed")
+    assert (lost.url, lost.phase) == (killed.url, "update")
+
+    expected = changed(model)
+    await publisher.publish(model.named_parameters(), 3)
+    assert [await s.checksums() for s in others] == [expected] * 4
