@@ -36,7 +36,7 @@ class ParamsReceiver:
 
     A session goes `start`, `receive` per chunk, `complete`, `put_in`. Any error in a session closes
     it, and so does an update with `abort`. One session is open at a time.
-    Memory: staged params take as much as the model, on the CPU, until `put_in` has copied them.
+    Memory: staged params take as much as the model, on the CPU, until `put_in`.
     host: address that other servers fetch them from, while and after they arrive; None takes the
         one from which this process reaches the trainer.
     """
@@ -110,14 +110,20 @@ class ParamsReceiver:
         return session
 
     def put_in(self, staged: dict[str, Tensor]) -> None:
-        """Copy the params into the model, which must not be sampled from meanwhile.
+        """Put the params into the model, which must not be sampled from meanwhile.
 
-        staged: result of `complete` or `loaded`; tensors are moved to the model's device.
+        staged: result of `complete` or `loaded`, used here alone; tensors are moved to the model's
+        device.
         """
         with torch.no_grad():
             for name, tensor in model_params(self._model, staged).items():
-                # In place, because tied params share one tensor.
-                self._params[name].copy_(tensor)
+                param = self._params[name]
+                if (tensor.device, tensor.dtype) == (param.device, param.dtype):
+                    # No copy, so that the pause does not grow with the model. Tied params are one
+                    # object, of which the memory is exchanged.
+                    param.data = tensor
+                else:
+                    param.copy_(tensor)
 
     async def loaded(self, folder: Path) -> dict[str, Tensor]:
         """All params of a checkpoint by name, for `put_in`.
@@ -151,7 +157,8 @@ class ParamsReceiver:
         infos, receiver, key = update.infos(), self._receiver, (update.session, update.index)
         size = buffer_bytes(infos)
         if update.path:
-            buffer = await in_thread(partial(mapped, update.path, size))
+            # Copied before the pause: the model must not depend on memory of the trainer.
+            buffer = await in_thread(lambda: mapped(update.path, size).clone())
         elif receiver is None:
             raise PublishError("no trainer is connected: call /init_weight_transfer_engine first")
         else:

@@ -113,11 +113,22 @@ async def test_with_64_requests_and_many_pushes_every_completion_is_of_the_versi
             await publish(version)
         await asking
     assert {completion.policy_version for completion in done} == set(range(last + 1))
-    for completion in done[:: max(1, len(done) // 100)]:
-        version, ids = completion.policy_version, completion.completion_ids
-        assert completion.versions == (version,) * len(ids)
-        expected = server.logprobs(completion.prompt_ids, ids, history[version], 1.2)
-        assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-5
+    # A push comes between two tokens of what is in flight.
+    mixed = [completion for completion in done if len(set(completion.versions)) > 1]
+    assert mixed
+    for completion in [*mixed, *done[:: max(1, len(done) // 100)]]:
+        assert completion.policy_version == min(completion.versions)
+        assert sorted(completion.versions) == list(completion.versions)
+        assert_of_its_versions(server, completion, history)
+
+
+def assert_of_its_versions(server, completion, history, temperature=1.2):
+    """Each token has the log-prob of the params that it names, given all tokens before it."""
+    ids, versions = completion.completion_ids, torch.tensor(completion.versions)
+    for version in set(completion.versions):
+        expected = server.logprobs(completion.prompt_ids, ids, history[version], temperature)
+        difference = (torch.tensor(completion.logprobs) - expected)[versions == version]
+        assert difference.abs().max() < 1e-5
 
 
 WRONG = {
@@ -321,10 +332,9 @@ async def asked(server, count):
     return tasks
 
 
-@pytest.mark.parametrize("mode", ["keep", "wait"])
-async def test_a_pause_lets_requests_end_and_holds_new_ones_until_resume(server, mode):
+async def test_a_pause_lets_requests_end_and_holds_new_ones_until_resume(server):
     early = await asked(server, 4)
-    await server.post(f"/pause?mode={mode}")
+    await server.post("/pause?mode=wait")
     assert server.served.gate.running == 0
     late = await asked(server, 3)
     assert (await server.get("/is_paused"))[1] == {"is_paused": True}
@@ -334,6 +344,22 @@ async def test_a_pause_lets_requests_end_and_holds_new_ones_until_resume(server,
     await server.post("/resume")
     assert [(await task)[0] for task in late] == [200] * 3
     assert (await server.get("/is_paused"))[1] == {"is_paused": False}
+
+
+async def test_a_pause_that_keeps_requests_samples_no_token_until_resume(server):
+    early = await asked(server, 4)
+    while not server.served.client.num_sampled:
+        await asyncio.sleep(0.001)
+    await server.post("/pause?mode=keep")
+    sampled = server.served.client.num_sampled
+    late = await asked(server, 3)
+    await asyncio.sleep(0.1)
+    assert server.served.client.num_sampled == sampled < 4 * 200
+    assert not any(task.done() for task in [*early, *late])
+    await server.post("/resume")
+    for task in [*early, *late]:
+        status, answer = await task
+        assert (status, len(answer["choices"][0]["token_ids"])) == (200, 200)
 
 
 async def test_a_pause_that_aborts_ends_requests_and_clients_call_it_an_error(server):
@@ -349,24 +375,49 @@ async def test_a_pause_that_aborts_ends_requests_and_clients_call_it_an_error(se
     assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [])
 
 
-async def test_a_swap_without_a_pause_waits_for_requests_all_the_same(server):
-    before = kept(server.model)
+async def test_a_swap_comes_between_two_tokens_of_what_is_in_flight(server):
+    history = {0: kept(server.model)}
     server.change(1)
+    history[1] = kept(server.model)
     await server.post("/start_weight_update")
     wire = FileWire()
     announced = announced_by(wire, whole(server.model, wire))
     assert (await server.post("/update_weights", {"update_info": announced}))[0] == 200
     wire.release(swapped=False)
     early = await asked(server, 4)
+    while server.served.client.num_sampled < 40:
+        await asyncio.sleep(0.001)
     await server.post("/finish_weight_update", {"weight_version": "1"})
     assert_has(server, kept(server.model), "1")
+    assert not any(task.done() for task in early)
     for task in early:
         (choice,) = (await task)[1]["choices"]
-        assert choice["weight_versions"][0]["version"] == "default"
-        expected = server.logprobs([5, 6], choice["token_ids"], before)
+        old, new = choice["weight_versions"]
+        assert (old["version"], new["version"]) == ("default", "1")
+        assert 0 == old["start"] < old["end"] == new["start"]
+        assert new["start"] < new["end"] == len(choice["token_ids"])
         got = torch.tensor([each["logprob"] for each in choice["logprobs"]["content"]])
-        assert (got - expected).abs().max() < 1e-5
+        for span, params in zip((old, new), history.values(), strict=True):
+            expected = server.logprobs([5, 6], choice["token_ids"], params)
+            part = slice(span["start"], span["end"])
+            assert (got - expected)[part].abs().max() < 1e-5
     assert not server.served.gate.is_paused
+
+
+async def test_scores_of_a_completion_that_a_swap_overtakes_are_of_one_version(server):
+    body = {**REQUEST, "sampling_params": {**REQUEST["sampling_params"], "logprobs": 2}}
+    server.served.model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.002))
+    asking = asyncio.create_task(server.post(GENERATE, body))
+    while server.served.client.num_sampled < 20:
+        await asyncio.sleep(0.001)
+    server.change(1)
+    await publisher(server).publish(server.model.named_parameters(), 1)
+    (choice,) = (await asking)[1]["choices"]
+    ids = choice["token_ids"]
+    assert [span["version"] for span in choice["weight_versions"]] == ["1"]
+    expected = server.logprobs([5, 6], ids)
+    got = torch.tensor([each["logprob"] for each in choice["logprobs"]["content"]])
+    assert (got - expected).abs().max() < 1e-5
 
 
 def announced_by(wire, chunk):
