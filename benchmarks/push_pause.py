@@ -55,7 +55,7 @@ from ludic_train.serving.startup import free_port, guarded
 SAMPLED = "vllm:generation_tokens_total"
 PROMPT, REPLY_TOKENS = 16, 64
 WARM_S, USUAL_S = 5.0, 5.0
-# A push waits for the longest completion of the local server.
+# The machine may be busy with other programs.
 LIMITS = PhaseLimits(pause=600.0)
 
 
@@ -170,7 +170,7 @@ async def measured(url: str, model: nn.Module, count: int, requests: int) -> lis
     size, rows = sum(p.nbytes for p in model.parameters()), []
     async with under_load(url, requests):
         usual = await between(url)
-        for name, wire in (("TCP (gloo)", TcpWire()), ("shared memory", FileWire())):
+        for name, wire in (("TCP", TcpWire()), ("shared memory", FileWire())):
             found = await pushes(url, wire, model, count)
             transfer, pause, drain, rate = (
                 median(getattr(push, part) for push in found) for part in Push.__slots__
