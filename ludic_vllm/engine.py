@@ -98,8 +98,9 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         self.shutdown()
         if init_info.transport == "files":
             return
+        host, port = init_info.trainer
         self._receiver = Receiver(
-            tuple(init_info.trainer),
+            (str(host), int(port)),
             bytes.fromhex(init_info.secret),
             init_info.first_member + self._worker,
             timeout_s=init_info.timeout_s,

@@ -40,7 +40,7 @@ class Arriving:
 
     def __init__(self, buffer: Tensor, filled: int = 0) -> None:
         self.buffer, self.filled = buffer, filled
-        self.view = memoryview(buffer.numpy())
+        self.view = buffer.numpy().data
         self._failed = False
         self._change = threading.Condition()
 
