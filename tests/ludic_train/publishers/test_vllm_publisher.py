@@ -54,7 +54,7 @@ def served(server):
     return server.version, digest(server.params)
 
 
-@pytest.fixture(params=[TcpWire, FileWire], ids=["gloo", "files"])
+@pytest.fixture(params=[TcpWire, FileWire], ids=["tcp", "files"])
 def wire(request):
     return request.param()
 
