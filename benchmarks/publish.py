@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import socket
 import threading
 import time
@@ -19,7 +20,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -32,21 +32,15 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.process import started_server
-from ludic_vllm.wire import (
-    broadcast,
-    checksum,
-    gloo_group,
-    join_store,
-    mapped,
-    open_store,
-    packed,
-    unpacked,
-)
+from ludic_vllm.receiver import Receiver, Trainer
+from ludic_vllm.relay import Arriving, Key
+from ludic_vllm.wire import checksum, mapped, packed
 
 MODELS = {
     "10M": {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "num_kv_heads": 2},
@@ -87,31 +81,33 @@ def loopback_seconds(size: int, repeats: int) -> float:
             return timed(transfer, repeats)
 
 
-def gloo_seconds(model: nn.Module, repeats: int) -> float:
-    """Packing, sending, receiving and unpacking, by two threads."""
-    store = open_store("127.0.0.1", timeout_s=60)
+def tcp_seconds(model: nn.Module, repeats: int) -> float:
+    """Packing, sending, receiving and checking, by two threads."""
+    secret, host = b"of the benchmark", "127.0.0.1"
+    trainer = Trainer(secret)
+    address = (host, trainer.listen(host))
+    receiver = Receiver(address, secret, 0, timeout_s=60)
+    trainer.members([0], 60)
     named = [(name, param.detach()) for name, param in model.named_parameters()]
-    chunks = [(c.infos, len(c.buffer)) for c in packed(named, chunk_bytes=CHUNK_BYTES)]
+    keys = (("benchmark", i) for i in itertools.count())
 
-    def receive() -> None:
-        other = join_store("127.0.0.1", store.port, timeout_s=60)
-        group = gloo_group(other, rank=1, world_size=2, timeout_s=60)
-        for _ in range(repeats):
-            for infos, size in chunks:
-                buffer = torch.empty(size, dtype=torch.uint8)
-                broadcast(group, buffer)
-                dict(unpacked(infos, buffer))
-
-    thread = threading.Thread(target=receive)
-    thread.start()
-    group = gloo_group(store, rank=0, world_size=2, timeout_s=60)
+    def receive(key: Key, size: int) -> None:
+        checksum(receiver.fetch(key, size, [address]))
+        receiver.report(key)
 
     def send() -> None:
-        for chunk in packed(named, chunk_bytes=CHUNK_BYTES):
-            broadcast(group, chunk.buffer)
+        for key, chunk in zip(keys, packed(named, chunk_bytes=CHUNK_BYTES), strict=False):
+            size = len(chunk.buffer)
+            trainer.offer(key, Arriving(chunk.buffer, size))
+            checksum(chunk.buffer)
+            threading.Thread(target=receive, args=(key, size)).start()
+            trainer.wait(key, [0], 60)
+            trainer.drop()
+            receiver.drop()
 
     seconds = timed(send, repeats)
-    thread.join()
+    receiver.close()
+    trainer.close()
     return seconds
 
 
@@ -122,7 +118,7 @@ def file_seconds(model: nn.Module, repeats: int) -> float:
     def transfer() -> None:
         params = model.named_parameters()
         for chunk in packed(params, chunk_bytes=CHUNK_BYTES, allocate=wire.allocated):
-            announced = wire.announced(chunk)
+            announced = wire.announced(chunk, ["here"])["here"]
             checksum(mapped(announced["path"], len(chunk.buffer)))
             wire.release(swapped=False)
 
@@ -152,7 +148,7 @@ def served(
         vllm = find_vllm(python)
         with started_server(str(folder / "model"), options, vllm, limits) as server:
             full: dict[str, PolicyPublisher] = {
-                "vLLM, TCP (gloo)": VLLMPublisher(server.url, GlooWire()),
+                "vLLM, TCP": VLLMPublisher(server.url, TcpWire()),
                 "vLLM, shared memory": VLLMPublisher(server.url, FileWire()),
                 "vLLM, checkpoint folder": ReloadPublisher(server.url, folder / "versions"),
             }
@@ -176,7 +172,7 @@ def measured(name: str, python: str | None, repeats: int) -> Table:
     copying = copy_seconds(size)
     rows = {"a copy in memory": (copying, size)}
     rows["a TCP connection on this machine"] = (loopback_seconds(size, repeats), size)
-    rows["wire alone: TCP (gloo)"] = (gloo_seconds(model, repeats), size)
+    rows["wire alone: TCP"] = (tcp_seconds(model, repeats), size)
     rows["wire alone: shared memory"] = (file_seconds(model, repeats), size)
     if python is not None:
         rows |= served(model, tokenizer, python, repeats)

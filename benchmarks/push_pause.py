@@ -43,7 +43,8 @@ from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.control import PhaseLimits
-from ludic_train.publishers.transports import FileWire, GlooWire, Wire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import find_vllm
@@ -54,7 +55,7 @@ from ludic_train.serving.startup import free_port, guarded
 SAMPLED = "vllm:generation_tokens_total"
 PROMPT, REPLY_TOKENS = 16, 64
 WARM_S, USUAL_S = 5.0, 5.0
-# A push waits for the longest completion of the local server.
+# The machine may be busy with other programs.
 LIMITS = PhaseLimits(pause=600.0)
 
 
@@ -169,7 +170,7 @@ async def measured(url: str, model: nn.Module, count: int, requests: int) -> lis
     size, rows = sum(p.nbytes for p in model.parameters()), []
     async with under_load(url, requests):
         usual = await between(url)
-        for name, wire in (("TCP (gloo)", GlooWire()), ("shared memory", FileWire())):
+        for name, wire in (("TCP", TcpWire()), ("shared memory", FileWire())):
             found = await pushes(url, wire, model, count)
             transfer, pause, drain, rate = (
                 median(getattr(push, part) for push in found) for part in Push.__slots__

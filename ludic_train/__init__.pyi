@@ -204,8 +204,8 @@ from .publishers.folder import FollowingClient as FollowingClient
 from .publishers.lora import LoRAPublisher as LoRAPublisher
 from .publishers.nccl import NcclWire as NcclWire
 from .publishers.reload import ReloadPublisher as ReloadPublisher
+from .publishers.tcp import TcpWire as TcpWire
 from .publishers.transports import FileWire as FileWire
-from .publishers.transports import GlooWire as GlooWire
 from .publishers.vllm import VLLMPublisher as VLLMPublisher
 from .recipes.catalog import ARITHMETIC as ARITHMETIC
 from .recipes.catalog import TIC_TAC_TOE as TIC_TAC_TOE

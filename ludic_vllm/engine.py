@@ -7,15 +7,13 @@ param or a lost trainer leaves the server with its old version. Written for vLLM
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
-from torch import Tensor
-from torch._C._distributed_c10d import Store
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -26,15 +24,9 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
+from ludic_vllm.receiver import Receiver
 from ludic_vllm.staging import Receive, Staging
-from ludic_vllm.wire import (
-    ParamInfo,
-    broadcast,
-    buffer_bytes,
-    gloo_group,
-    join_store,
-    mapped,
-)
+from ludic_vllm.wire import ParamInfo, buffer_bytes, mapped
 from ludic_vllm.worker import repair_packed
 
 # "type: ignore[misc]": vLLM is not installed where types are checked.
@@ -42,27 +34,29 @@ from ludic_vllm.worker import repair_packed
 
 @dataclass(kw_only=True)
 class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """Address of the trainer. transport: "gloo", or "files" on a file system that both see.
+    """Address of the trainer. transport: "tcp", or "files" on a file system that both see.
 
-    world_size: ranks of the group, the trainer's included. timeout_s: limit in seconds to join.
+    trainer: host and port. secret: of the trainer, in hexadecimal. first_member: number of the
+    first worker. timeout_s: limit in seconds to connect.
     Raises ValueError for another transport.
     """
 
     transport: str = "files"
-    master_address: str = ""
-    master_port: int = 0
-    world_size: int = 2
+    trainer: tuple[str, int] = ("", 0)
+    secret: str = ""
+    first_member: int = 0
     timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.transport not in ("gloo", "files"):
-            raise ValueError(f'transport={self.transport!r} must be "gloo" or "files"')
+        if self.transport not in ("tcp", "files"):
+            raise ValueError(f'transport={self.transport!r} must be "tcp" or "files"')
 
 
 @dataclass(kw_only=True)
 class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """Some params. path: the file of their buffer; "" receives it from the group.
+    """Some params. path: the file of their buffer; "" fetches it from the sources.
 
+    session, index: name of the chunk. sources: for each worker, addresses in order of preference.
     checksum: of the buffer, see `ludic_vllm.wire`; None checks nothing.
     last: True waits until all have arrived: if any param is missing, the session ends.
     abort: True ends the session instead, and drops the staged params.
@@ -72,6 +66,9 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     dtype_names: list[str] = field(default_factory=list)
     shapes: list[list[int]] = field(default_factory=list)
     path: str = ""
+    session: str = ""
+    index: int = 0
+    sources: list[list[tuple[str, int]]] = field(default_factory=list)
     checksum: int | None = None
     last: bool = False
     abort: bool = False
@@ -84,7 +81,7 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
-    """Receives params over gloo or from files, and loads them when all have arrived and fit.
+    """Receives params over TCP or from files, and loads them when all have arrived and fit.
 
     vLLM makes one per worker, and calls each method on all workers, between two decoding steps.
     Every worker stages all params, on the CPU; `load_weights` takes the worker's shard of them.
@@ -93,35 +90,25 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
-    _group: torch.distributed.ProcessGroup | None = None
-    _store: Store | None = None
+    _receiver: Receiver | None = None
     _staging: Staging
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        """Connect to the trainer, in place of an earlier one.
-
-        Raises RuntimeError if the trainer, or another worker, does not join in time.
-        """
+        """Connect to the trainer, in place of an earlier one. Raises OSError if that fails."""
         self.shutdown()
         if init_info.transport == "files":
             return
-        parallel = self.parallel_config
-        # Data-parallel engines each count their workers from 0.
-        own = parallel.data_parallel_index * parallel.world_size + parallel.rank
-        self._store = join_store(
-            init_info.master_address, init_info.master_port, timeout_s=init_info.timeout_s
-        )
-        self._group = gloo_group(
-            self._store,
-            # Rank 0 is the trainer's.
-            rank=1 + own,
-            world_size=init_info.world_size,
+        host, port = init_info.trainer
+        self._receiver = Receiver(
+            (str(host), int(port)),
+            bytes.fromhex(init_info.secret),
+            init_info.first_member + self._worker,
             timeout_s=init_info.timeout_s,
         )
 
     def start_weight_update(self) -> None:
         """Begin with nothing staged."""
-        self._staging = Staging(self._expected)
+        self._drop()
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """Stage some params, in a thread; wait for all of them at the last part alone.
@@ -130,26 +117,24 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         the last part, and for `abort`, which also drops the staged params.
         """
         staging = self._staging
-        # Dropped unless all is well: after any error vLLM closes the session.
-        self._staging = Staging(self._expected)
-        if update_info.abort:
-            raise ValueError("the update was aborted on request")
-        if update_info.names:
-            try:
-                staging.add(update_info.infos, self._receive(update_info), update_info.checksum)
-            except ValueError:
-                # The trainer's broadcast gets an error instead of a wait.
-                self.shutdown()
-                raise
-        if update_info.last:
-            staging.settled()
-        self._staging = staging
+        try:
+            if update_info.abort:
+                raise ValueError("the update was aborted on request")
+            if update_info.names:
+                receive, report = self._transfer(update_info)
+                staging.add(update_info.infos, receive, update_info.checksum, report)
+            if update_info.last:
+                staging.settled()
+        except BaseException:
+            # After any error vLLM closes the session.
+            self._drop()
+            raise
 
     def finish_weight_update(self) -> None:
         """Load the params. Raises ValueError, and changes nothing, if some are missing."""
         staged = self._staging.settled()
         # Released before the load, so that a failed one leaves nothing for the next session.
-        self._staging = Staging(self._expected)
+        self._drop()
         # vLLM loads each layer in the layout of the checkpoint, then converts it again.
         initialize_layerwise_reload(self.model)
         self.model.load_weights(iter(staged.items()))
@@ -157,25 +142,39 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         repair_packed(self.model)
 
     def shutdown(self) -> None:
-        """Drop the group."""
-        self._group = self._store = None
+        """Close the connection to the trainer."""
+        if self._receiver is not None:
+            self._receiver.close()
+        self._receiver = None
 
-    def _receive(self, update_info: UpdateInfo) -> Receive:
-        """A function that returns the buffer of an update, from its file or the trainer."""
-        num_bytes, group = buffer_bytes(update_info.infos), self._group
+    def _drop(self) -> None:
+        """Drop all that is staged."""
+        self._staging = Staging(self._expected)
+        if self._receiver is not None:
+            self._receiver.drop()
+
+    @property
+    def _worker(self) -> int:
+        """Number of this worker in the server."""
+        parallel = self.parallel_config
+        # Data-parallel engines each count their workers from 0.
+        return int(parallel.data_parallel_index * parallel.world_size + parallel.rank)
+
+    def _transfer(self, update_info: UpdateInfo) -> tuple[Receive, Callable[[str], object]]:
+        """Functions that return the buffer of an update, and that report its arrival."""
+        num_bytes, receiver = buffer_bytes(update_info.infos), self._receiver
         if update_info.path:
             # Mapped here and not in the thread, after whose start the file may be removed.
             buffer = mapped(update_info.path, num_bytes)
-            return lambda: buffer
-        if group is None:
+            return lambda: buffer, lambda error: None
+        if receiver is None:
             raise ValueError("no trainer is connected: call /init_weight_transfer_engine first")
-
-        def receive() -> Tensor:
-            received = torch.empty(num_bytes, dtype=torch.uint8)
-            broadcast(group, received)
-            return received
-
-        return receive
+        key = (update_info.session, update_info.index)
+        sources = [(host, port) for host, port in update_info.sources[self._worker]]
+        return (
+            lambda: receiver.fetch(key, num_bytes, sources),
+            lambda error: receiver.report(key, error),
+        )
 
     @cached_property
     def _expected(self) -> dict[str, tuple[int, ...]]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from torch import Tensor
 
 from ludic_vllm.wire import ParamInfo, checksum, few, unpacked
 
 Receive = Callable[[], Tensor]
+# Tells the trainer that a chunk has arrived ("") or why not.
+Report = Callable[[str], object]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -29,11 +32,17 @@ class Staging:
         self._expected = expected
         self._chunks: list[Future[dict[str, Tensor]]] = []
 
-    def add(self, infos: Sequence[ParamInfo], receive: Receive, expected_sum: int | None) -> None:
+    def add(
+        self,
+        infos: Sequence[ParamInfo],
+        receive: Receive,
+        expected_sum: int | None,
+        report: Report = lambda error: None,
+    ) -> None:
         """Receive a chunk in a thread, after those before it; returns at once.
 
         infos: its params. receive: returns its buffer, and may block.
-        expected_sum: checksum of the buffer; None checks nothing.
+        expected_sum: checksum of the buffer; None checks nothing. report: called at the end.
         Raises ValueError for params that the model does not have, and for the error of an earlier
         chunk.
         """
@@ -51,7 +60,9 @@ class Staging:
         # A daemon, because a transfer from a lost trainer blocks up to its time limit, and must not
         # delay the exit of the server.
         work = threading.Thread(
-            target=_receive, args=(chunk, before, infos, receive, expected_sum), daemon=True
+            target=_receive,
+            args=(chunk, before, infos, receive, expected_sum, report),
+            daemon=True,
         )
         self._chunks.append(chunk)
         work.start()
@@ -76,10 +87,11 @@ def _receive(
     infos: Sequence[ParamInfo],
     receive: Receive,
     expected_sum: int | None,
+    report: Report,
 ) -> None:
-    """Set the result of a chunk, or its error."""
+    """Set the result of a chunk, or its error, and report it."""
     try:
-        # Broadcasts of one group have an order, and an error of an earlier chunk ends the session.
+        # An error of an earlier chunk ends the session.
         if before is not None:
             before.result()
         buffer = receive()
@@ -88,6 +100,11 @@ def _receive(
                 f"the checksum of {few(info.name for info in infos)} is {found}, the trainer's "
                 f"{expected_sum}: the params did not arrive as they were sent"
             )
+        # First, because the trainer announces the last part when all chunks are reported.
         chunk.set_result(dict(unpacked(infos, buffer)))
+        report("")
     except (RuntimeError, OSError, ValueError) as error:
-        chunk.set_exception(ValueError(str(error)))
+        if not chunk.done():
+            chunk.set_exception(ValueError(str(error)))
+            with suppress(OSError):
+                report(str(error))

@@ -9,12 +9,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 # Bytes. Every tensor begins at a multiple of it, so that any dtype can be viewed in place.
 ALIGNMENT = 64
@@ -143,27 +142,6 @@ def open_store(host: str, *, timeout_s: float) -> TCPStore:
     return TCPStore(
         host, 0, is_master=True, timeout=timedelta(seconds=timeout_s), wait_for_workers=False
     )
-
-
-def join_store(host: str, port: int, *, timeout_s: float) -> TCPStore:
-    """The store that another process opened.
-
-    timeout_s: limit of each access. Raises RuntimeError for one that cannot be reached.
-    """
-    timeout = timedelta(seconds=timeout_s)
-    return TCPStore(host, port, is_master=False, timeout=timeout, wait_for_workers=False)
-
-
-def gloo_group(store: Store, *, rank: int, world_size: int, timeout_s: float) -> dist.ProcessGroup:
-    """A group over TCP, apart from torch's default one; returns when all its ranks have joined.
-
-    timeout_s: limit in seconds to join, and of each broadcast.
-    The store must live as long as the group. Raises RuntimeError for a rank that does not join.
-    """
-    # Not torch's default group, which belongs to the trainer's ranks or to vLLM's workers.
-    prefixed = PrefixStore("ludic", store)
-    timeout = timedelta(seconds=timeout_s)
-    return cast(dist.ProcessGroup, dist.ProcessGroupGloo(prefixed, rank, world_size, timeout))
 
 
 def broadcast(group: dist.ProcessGroup, buffer: Tensor) -> None:

@@ -16,7 +16,8 @@ from ludic_gym.types import Sampling
 from ludic_train.doctor.checks import QUESTIONS, RESTART, Finding, Patient, judged
 from ludic_train.doctor.scores import differences, is_greedy
 from ludic_train.publishers.nccl import NcclWire
-from ludic_train.publishers.transports import FileWire, GlooWire, Wire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.server_tokens import LOOPBACK
 from ludic_vllm import BACKEND
@@ -42,7 +43,7 @@ def publisher_to(patient: Patient) -> VLLMPublisher | None:
     if backend == "nccl" and torch.cuda.is_available():
         wire = NcclWire()
     elif backend == BACKEND:
-        wire = FileWire() if urlsplit(patient.url).hostname in LOOPBACK else GlooWire()
+        wire = FileWire() if urlsplit(patient.url).hostname in LOOPBACK else TcpWire()
     else:
         return None
     return VLLMPublisher(patient.url, wire, clients=[patient.client], model=patient.model)

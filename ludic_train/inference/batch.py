@@ -77,6 +77,7 @@ class Batch:
     rows: its numbers, [rows] of ROW: tokens of the prompt, sampled, and to sample at most; the key
         of its noise; its sampling parameters.
     ids, logprobs: the sampled tokens, [rows, at least the greatest count].
+    versions: of the params that each token is sampled from, in the shape of `ids`.
     masks: of each row, the ids that each of its tokens was drawn from; none where all were.
     experts: of each row, those that its tokens went through, in parts [tokens, layers, k]; no parts
         unless they are recorded.
@@ -87,6 +88,7 @@ class Batch:
         self.rows = np.zeros(0, ROW)
         self.ids: Ints = np.zeros((0, 8), np.int64)
         self.logprobs: Floats = np.zeros((0, 8), np.float32)
+        self.versions: Ints = np.zeros((0, 8), np.int64)
         self.masks: list[list[Ints]] = []
         self.experts: list[list[NDArray[np.int16]]] = []
 
@@ -103,8 +105,8 @@ class Batch:
         """The last sampled token of each row."""
         return np.asarray(self.ids[np.arange(len(self)), self.rows["count"] - 1], np.int64)
 
-    def join(self, requests: Sequence[Request]) -> None:
-        """Add rows, with nothing sampled yet."""
+    def join(self, requests: Sequence[Request], version: int = 0) -> None:
+        """Add rows, with nothing sampled yet. version: the least that their tokens can have."""
         keys = noise_keys([request.sampling.seed or 0 for request in requests])
         draws = draws_of(request.sampling for request in requests)
         facts = [
@@ -119,6 +121,20 @@ class Batch:
         space = (len(new), self.ids.shape[1])
         self.ids = np.concatenate((self.ids, np.zeros(space, np.int64)))
         self.logprobs = np.concatenate((self.logprobs, np.zeros(space, np.float32)))
+        # A request that waited may be older than the params.
+        versions = np.array([max(r.policy_version or 0, version) for r in requests], np.int64)
+        self.versions = np.concatenate((self.versions, np.broadcast_to(versions[:, None], space)))
+
+    def set_version(self, version: int) -> None:
+        """Give this version to all tokens from now on."""
+        later = np.arange(self.versions.shape[1]) >= self.rows["count"][:, None]
+        self.versions = np.where(later, version, self.versions)
+
+    def texts(self) -> list[Ids]:
+        """Tokens of each row that are in the key-value cache."""
+        return [
+            (*request.prompt_ids, *self.sampled(i)[:-1]) for i, request in enumerate(self.requests)
+        ]
 
     def record(self, ids: Ints, logprobs: Floats, masks: Sequence[Ints | None]) -> None:
         """Add a sampled token to each of the last `len(ids)` rows; masks: as in `Drawn`."""
@@ -128,6 +144,8 @@ class Batch:
         if counts.max() == self.ids.shape[1]:
             self.ids = np.concatenate((self.ids, np.zeros_like(self.ids)), axis=1)
             self.logprobs = np.concatenate((self.logprobs, np.zeros_like(self.logprobs)), axis=1)
+            latest = np.broadcast_to(self.versions[:, -1:], self.versions.shape)
+            self.versions = np.concatenate((self.versions, latest), axis=1)
         places = np.arange(first, len(self)), counts
         self.ids[places], self.logprobs[places] = ids, logprobs
         counts += 1
@@ -142,6 +160,7 @@ class Batch:
         self.masks = [self.masks[i] for i in order]
         self.experts = [self.experts[i] for i in order]
         self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
+        self.versions = self.versions[kept]
 
     def sampled(self, i: int) -> list[int]:
         """All tokens sampled for row i."""
@@ -150,7 +169,9 @@ class Batch:
     def completion(self, i: int, text: str, reason: FinishReason) -> Completion:
         """The completion of row i, which has ended."""
         request, ids, masks = self.requests[i], self.sampled(i), self.masks[i]
-        parts = self.experts[i]
+        parts, versions = self.experts[i], self.versions[i, : self.rows["count"][i]].tolist()
+        # Usually the params stay the same, and one number says it all.
+        is_mixed = request.policy_version is not None and {*versions} != {request.policy_version}
         return Completion(
             text=text,
             finish_reason=reason,
@@ -159,9 +180,22 @@ class Batch:
             completion_ids=tuple(ids),
             logprobs=tuple(self.logprobs[i, : self.rows["count"][i]].tolist()),
             sampling_mask=packed_masks(masks, ids) if masks else None,
-            policy_version=request.policy_version,
+            policy_version=min(versions) if is_mixed else request.policy_version,
+            versions=tuple(versions) if is_mixed else None,
             routed_experts=experts_to_base64(np.concatenate(parts)) if parts else None,
         )
+
+
+def consecutive(texts: Sequence[Ids]) -> Iterator[range]:
+    """Runs of texts that can be read in one forward pass, padded to the longest."""
+    start = longest = 0
+    for i, text in enumerate(texts):
+        longest = max(longest, len(text))
+        if i > start and longest * (i + 1 - start) > PREFILL_TOKENS:
+            yield range(start, i)
+            start, longest = i, len(text)
+    if texts:
+        yield range(start, len(texts))
 
 
 def prefills(

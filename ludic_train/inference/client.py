@@ -47,7 +47,7 @@ class LocalChatClient:
     Requests of all coroutines are batched while they run, at most `max_batch_size` at a time; the
     rest wait. The forward passes run in one worker thread, so the event loop stays responsive. The
     next request is sampled from the params as they are then; setting `policy_version` after that is
-    all that publishing takes. Change params only while no request is in flight.
+    all that publishing takes. Change params only while no request is in flight, or by `exchange`.
 
     Keys and values of texts stay in memory while the params are the same, and a prompt that begins
     with 64 tokens or more of an earlier prompt and completion is read from there on.
@@ -104,6 +104,8 @@ class LocalChatClient:
         self._task: asyncio.Task[None] | None = None
         # Makes the worker thread return at the next token: a request was cancelled or dropped.
         self._interrupted = False
+        # While it exists, requests in flight get no further token.
+        self._held: asyncio.Future[None] | None = None
 
     @property
     def cached_keys(self) -> torch.Tensor:
@@ -171,10 +173,40 @@ class LocalChatClient:
         """Tokens of prompts that were looked up among cached prefixes so far, and those found."""
         return self._engine.prefixes.num_queried, self._engine.prefixes.num_found
 
+    async def exchange(self, change: Callable[[], None], version: int) -> None:
+        """Change the params between two tokens of what is in flight, which continues with them.
+
+        change: called in the thread of the engine. version: the new `policy_version`, greater than
+        the one before. Completions that have tokens of several versions hold all of them.
+        """
+
+        def work() -> None:
+            change()
+            self._engine.renew(version)
+            self.policy_version = version
+
+        await self.between_tokens(work)
+
+    async def between_tokens(self, work: Callable[[], T]) -> T:
+        """Result of the work in the thread of the engine, where params do not change meanwhile."""
+        self._interrupted = True
+        return await self._in_thread(work)
+
+    async def hold(self) -> None:
+        """Sample no further token until `go_on`; returns when the one in work is done."""
+        if self._held is None:
+            self._held = asyncio.get_running_loop().create_future()
+        await self.between_tokens(lambda: None)
+
+    def go_on(self) -> None:
+        """Continue what is held."""
+        if self._held is not None:
+            self._held.set_result(None)
+            self._held = None
+
     async def forget_prefixes(self) -> None:
         """Drop all cached prefixes, between two tokens of what is in flight."""
-        self._interrupted = True
-        await self._in_thread(self._engine.prefixes.clear)
+        await self.between_tokens(self._engine.prefixes.clear)
 
     async def settled(self) -> None:
         """Return when nothing is in flight and the worker thread rests: params may change now.
@@ -241,6 +273,8 @@ class LocalChatClient:
         try:
             while self._inbox or self._answers:
                 await self._quiet()
+                while self._held is not None:
+                    await asyncio.wait({self._held})
                 advance = partial(self._advance, *self._collect())
                 # The model may raise anything; gather carries it here as a result.
                 (ended,) = await asyncio.gather(self._in_thread(advance), return_exceptions=True)

@@ -13,7 +13,14 @@ from torch import Tensor, nn
 
 from ludic_gym.types import Completion
 from ludic_train.errors import EngineError
-from ludic_train.inference.batch import Batch, Prefill, Request, prefills, prefix_prefills
+from ludic_train.inference.batch import (
+    Batch,
+    Prefill,
+    Request,
+    consecutive,
+    prefills,
+    prefix_prefills,
+)
 from ludic_train.inference.decoder import Decoder, causal_lm
 from ludic_train.inference.exact_decoder import ExactDecoder
 from ludic_train.inference.experts import experts_of_prompts, experts_of_rows
@@ -76,6 +83,8 @@ class Engine:
         self._is_stop[list(stop_ids(model, tokenizer))] = True
         # Tokens so far, those of requests that were cancelled included.
         self.num_sampled = 0
+        # Of the params, since they were changed below requests; 0 before.
+        self._version = 0
         self.reset()
 
     @property
@@ -93,6 +102,8 @@ class Engine:
         self.prefixes.clear()
         self._waiting: deque[Request] = deque()
         self._batch = Batch()
+        # True if the cache is of params that have changed since.
+        self._is_stale = False
         self._decoder.release()
 
     def add(self, request: Request) -> None:
@@ -104,6 +115,17 @@ class Engine:
         self._waiting = deque(each for each in self._waiting if each not in requests)
         with torch.inference_mode():
             self._leave([i for i, each in enumerate(self._batch.requests) if each in requests])
+
+    def renew(self, version: int) -> None:
+        """Sample all further tokens from the params as they are now.
+
+        version: of these tokens. Rows in flight keep the tokens that they have, and are read anew
+        with the next step.
+        """
+        self._version, self._params = version, None
+        self.prefixes.clear()
+        self._batch.set_version(version)
+        self._is_stale = bool(self._batch.requests)
 
     def advance(self, interrupted: Callable[[], bool] = lambda: False) -> list[Ended]:
         """Admit waiting requests, then decode until some request ends; those that did.
@@ -131,6 +153,8 @@ class Engine:
         self._decoder.follow()
         if self.cached_keys is not before:
             self.prefixes.clear()
+        if self._is_stale:
+            self._read_anew()
         # Prompts first: a row that joins now shares every later step with the others.
         room = min(self._max_batch_size - len(self._batch), len(self._waiting))
         if room:
@@ -152,11 +176,20 @@ class Engine:
             first = len(self._batch)
             with self._recording() as seen:
                 logits.append(self._read(prefill))
-            self._batch.join([each for sharers in prefill.sharers for each in sharers])
+            joining = [each for sharers in prefill.sharers for each in sharers]
+            self._batch.join(joining, self._version)
             self.prefixes.count(sum(map(len, prefill.prompts)), sum(prefill.starts))
             if seen:
                 self._note_prompts(prefill, seen, first)
         return torch.cat(logits)
+
+    def _read_anew(self) -> None:
+        """Fill the cache of all rows from the params as they are now."""
+        self._decoder.refresh()
+        texts = self._batch.texts()
+        for rows in consecutive(texts):
+            self._decoder.prefill([texts[i] for i in rows], [1] * len(rows), rows.start)
+        self._is_stale = False
 
     def _read(self, prefill: Prefill) -> Tensor:
         """Read texts into the rows after the batch, and keep them: logits, [rows, V]."""

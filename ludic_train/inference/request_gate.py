@@ -58,13 +58,17 @@ class Gate:
                 raise
             raise Aborted from None
 
+    def close(self) -> None:
+        """Hold further requests; those in flight stay."""
+        self.is_paused = True
+        self._open.clear()
+
     async def pause(self, *, abort: bool = False) -> None:
         """Hold further requests; return when those in flight have ended, or were aborted.
 
         Requests that a resume() lets in meanwhile are not waited for.
         """
-        self.is_paused = True
-        self._open.clear()
+        self.close()
         if abort:
             for task in self._in_flight:
                 task.cancel()

@@ -7,6 +7,7 @@ element; then every chunk is one broadcast, its params one after the other witho
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -40,7 +41,7 @@ class NcclWire:
 
     def __init__(self, device: str = "cuda:0", *, buffer_bytes: int = 2**30) -> None:
         if not torch.cuda.is_available():
-            raise ConfigError("NcclWire needs a GPU; GlooWire and FileWire work without")
+            raise ConfigError("NcclWire needs a GPU; TcpWire and FileWire work without")
         self._device = torch.device(device)
         self._buffer_bytes = buffer_bytes
 
@@ -78,14 +79,14 @@ class NcclWire:
         """Memory of the device that the params are on."""
         return torch.empty(size, dtype=torch.uint8, device=device)
 
-    def announced(self, chunk: Chunk) -> dict[str, Any]:
+    def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Names, dtypes and shapes. Raises ConfigError for a chunk larger than the buffer."""
         if chunk.buffer.numel() > self._buffer_bytes and len(chunk.infos) > 1:
             raise ConfigError(
                 f"a chunk of {chunk.buffer.numel()} bytes exceeds buffer_bytes="
                 f"{self._buffer_bytes}; give the publisher that much as chunk_bytes"
             )
-        return announcement(chunk)
+        return dict.fromkeys(urls, announcement(chunk))
 
     def release(self, *, swapped: bool) -> None:
         """Nothing: a chunk's buffer is the only memory."""

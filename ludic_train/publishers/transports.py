@@ -1,4 +1,4 @@
-"""Transports of params to a vLLM server: TCP, or files that both machines see."""
+"""Transports of params to servers, and the one of files that both machines see."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import asyncio
 import concurrent.futures
 import os
 import shutil
-import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import torch
 from torch import Tensor
 
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import ControlClient
-from ludic_vllm.wire import Chunk, broadcast, checksum, gloo_group, open_store
+from ludic_vllm.wire import Chunk, checksum
 
 T = TypeVar("T")
 # Sends the buffer of a chunk to one server, and returns when it has arrived.
@@ -46,61 +44,14 @@ class Wire(Protocol):
     def allocated(self, size: int, device: torch.device) -> Tensor:
         """The buffer of a chunk, uint8 [size]; device: that of its params."""
 
-    def announced(self, chunk: Chunk) -> dict[str, Any]:
-        """Announcement of a chunk, whose buffer `allocated` made, for the servers."""
+    def announced(self, chunk: Chunk, urls: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """Announcement of a chunk, whose buffer `allocated` made, for each of the servers."""
 
     def release(self, *, swapped: bool) -> None:
         """Free what servers no longer need of the chunks that they have received.
 
         swapped: True at the end of a publication, False after each chunk.
         """
-
-
-class GlooWire:
-    """TCP, to any machine.
-
-    host: this machine's address as the servers see it; None determines it from the route.
-    """
-
-    alignment = 64
-    stages = True
-
-    def __init__(self, host: str | None = None) -> None:
-        self._host = host
-
-    async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
-        """Connect by a group of this process (rank 0) and the server's workers.
-
-        Raises PublishError if they do not all join within `limit_s` seconds.
-        """
-        # A group per server, because one lost member breaks a group for all others.
-        host = self._host or own_address(server.url)
-        store = open_store(host, timeout_s=limit_s)
-        world_size = 1 + await server.world_size()
-        init_info = {
-            "transport": "gloo",
-            "master_address": host,
-            "master_port": store.port,
-            "world_size": world_size,
-            "timeout_s": limit_s,
-        }
-
-        def join() -> Send:
-            group = gloo_group(store, rank=0, world_size=world_size, timeout_s=limit_s)
-            return lambda buffer: broadcast(group, buffer)
-
-        return await met(server.connect(init_info), join)
-
-    def allocated(self, size: int, device: torch.device) -> Tensor:
-        """Memory of the CPU, from which alone gloo sends."""
-        return torch.empty(size, dtype=torch.uint8)
-
-    def announced(self, chunk: Chunk) -> dict[str, Any]:
-        """Names, dtypes, shapes and checksum; the buffer itself goes through the group."""
-        return {**announcement(chunk), "checksum": checksum(chunk.buffer)}
-
-    def release(self, *, swapped: bool) -> None:
-        """Nothing: a chunk's buffer is the only memory."""
 
 
 class FileWire:
@@ -145,13 +96,14 @@ class FileWire:
         except OSError as error:
             raise PublishError(
                 f"no room for {size} bytes of params in {self._folder} ({error.strerror}): take "
-                "GlooWire(), or a FileWire(folder) on a larger file system"
+                "TcpWire(), or a FileWire(folder) on a larger file system"
             ) from error
 
-    def announced(self, chunk: Chunk) -> dict[str, Any]:
-        """As of `GlooWire`, with the path of the file."""
+    def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Names, dtypes, shapes, checksum, and the path of the file."""
         path = str(self._files[-1])
-        return {**announcement(chunk), "checksum": checksum(chunk.buffer), "path": path}
+        info = {**announcement(chunk), "checksum": checksum(chunk.buffer), "path": path}
+        return dict.fromkeys(urls, info)
 
     def release(self, *, swapped: bool) -> None:
         """Remove the files, those of a shared folder after the swap."""
@@ -171,18 +123,6 @@ def announcement(chunk: Chunk) -> dict[str, Any]:
         "dtype_names": [info.dtype for info in chunk.infos],
         "shapes": [list(info.shape) for info in chunk.infos],
     }
-
-
-def own_address(url: str) -> str:
-    """This machine's address as the server at `url` sees it.
-
-    Raises OSError if there is no route to the server.
-    """
-    parts = urlsplit(url)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # No packet is sent: the kernel only chooses the address that it would send from.
-        probe.connect((parts.hostname or "127.0.0.1", parts.port or 80))
-        return str(probe.getsockname()[0])
 
 
 async def met(request: Coroutine[Any, Any, object], join: Callable[[], T]) -> T:

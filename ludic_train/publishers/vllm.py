@@ -16,7 +16,8 @@ from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.control import SESSION_OPEN, PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.outgoing import outgoing
-from ludic_train.publishers.transports import GlooWire, Send, Wire, met
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import Send, Wire, met
 from ludic_vllm.wire import Chunk, packed
 
 # Bytes. Memory of a push beside the model; larger chunks save few requests.
@@ -56,7 +57,7 @@ class VLLMPublisher:
         if chunk_bytes < 1:
             raise ConfigError(f"chunk_bytes={chunk_bytes} must be at least 1")
         self.fleet = Fleet(urls, clients, on_failure, limits)
-        self._wire = wire or GlooWire()
+        self._wire = wire or TcpWire()
         self._model = model
         self._chunk_bytes = chunk_bytes
         self._sends: dict[str, Send] = {}
@@ -100,8 +101,9 @@ class VLLMPublisher:
         joining = fleet.in_state("ready", "updating")
         await run("start", joining, lambda r: r.server.start(), then="updating")
         for chunk in self._chunks(params):
-            send = partial(self._send, chunk=chunk, update_info=self._wire.announced(chunk))
-            await run("update", fleet.in_state("updating"), send)
+            updating = fleet.in_state("updating")
+            announced = self._wire.announced(chunk, [r.url for r in updating])
+            await run("update", updating, partial(self._send, chunk=chunk, announced=announced))
             self._wire.release(swapped=False)
         if self._wire.stages:
             # Here and not in "finish": a server that has not received all must be found before
@@ -147,11 +149,11 @@ class VLLMPublisher:
         replica.connected()
 
     async def _send(
-        self, replica: Replica, *, chunk: Chunk, update_info: Mapping[str, Any]
+        self, replica: Replica, *, chunk: Chunk, announced: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Send one chunk to one server, while its request announces it."""
         send = self._sends[replica.url]
-        await met(replica.server.update(update_info), lambda: send(chunk.buffer))
+        await met(replica.server.update(announced[replica.url]), lambda: send(chunk.buffer))
 
     async def _roll_back(self) -> None:
         """Resume the servers that still have whole params."""

@@ -29,7 +29,8 @@ from ludic_train.models.load import save_model
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import has_expert_adapters
 from ludic_train.publishers.lora import PREFIX, LoRAPublisher
-from ludic_train.publishers.transports import SHARED_MEMORY, FileWire, GlooWire, Wire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import SHARED_MEMORY, FileWire, Wire
 from ludic_train.publishers.vllm import CHUNK_BYTES, VLLMPublisher
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, read_address
@@ -304,7 +305,7 @@ def _wire(model: torch.nn.Module) -> Wire:
     """Shared memory if it has room for all params, often not so in a container; else TCP."""
     needed = sum(param.nbytes for param in model.parameters()) + 2 * CHUNK_BYTES
     has_room = SHARED_MEMORY.is_dir() and disk_usage(SHARED_MEMORY).free > needed
-    return FileWire() if has_room else GlooWire()
+    return FileWire() if has_room else TcpWire()
 
 
 def _adapter(model: torch.nn.Module) -> PeftConfig | None:

@@ -9,20 +9,11 @@ import hashlib
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import torch
 from aiohttp import web
 from safetensors.torch import load_file
 
-from ludic_vllm.wire import (
-    ParamInfo,
-    broadcast,
-    buffer_bytes,
-    checksum,
-    gloo_group,
-    join_store,
-    mapped,
-    unpacked,
-)
+from ludic_vllm.receiver import Receiver
+from ludic_vllm.wire import ParamInfo, buffer_bytes, checksum, mapped, unpacked
 
 MISSING = "the update lacks"
 METRICS = """# HELP vllm:num_requests_running Number of requests.
@@ -60,7 +51,7 @@ class FakeVLLM:
         self.paused = False
         self.open = False
         self.staged = {}
-        self._group = self._store = None
+        self._receiver = None
         self._resumed = asyncio.Event()
         self._resumed.set()
         self.runner = self.url = None
@@ -140,15 +131,16 @@ class FakeVLLM:
 
     async def _init_weight_transfer_engine(self, body):
         info = body["init_info"]
-        if info["transport"] == "gloo":
+        if info["transport"] == "tcp":
             await asyncio.to_thread(self._join, info)
 
     def _join(self, info):
-        self._store = join_store(
-            info["master_address"], info["master_port"], timeout_s=info["timeout_s"]
+        self._receiver = Receiver(
+            tuple(info["trainer"]),
+            bytes.fromhex(info["secret"]),
+            info["first_member"],
+            timeout_s=info["timeout_s"],
         )
-        size = info["world_size"]
-        self._group = gloo_group(self._store, rank=1, world_size=size, timeout_s=info["timeout_s"])
 
     async def _start_weight_update(self, body):
         if self.open:
@@ -175,8 +167,11 @@ class FakeVLLM:
         if "path" in info:
             buffer = mapped(info["path"], buffer_bytes(infos))
         else:
-            buffer = torch.empty(buffer_bytes(infos), dtype=torch.uint8)
-            await asyncio.to_thread(broadcast, self._group, buffer)
+            key, sources = (info["session"], info["index"]), map(tuple, info["sources"][0])
+            buffer = await asyncio.to_thread(
+                self._receiver.fetch, key, buffer_bytes(infos), list(sources)
+            )
+            self._receiver.report(key)
         if checksum(buffer) != info["checksum"]:
             raise ValueError("wrong checksum")
         params = dict(unpacked(infos, buffer))

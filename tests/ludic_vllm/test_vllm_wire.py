@@ -1,20 +1,13 @@
-"""Params in packed buffers, and two processes' worth of group in two threads."""
+"""Params in packed buffers."""
 
-from concurrent.futures import ThreadPoolExecutor
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_vllm.wire import (
     ParamInfo,
-    broadcast,
     buffer_bytes,
-    gloo_group,
     info_of,
-    join_store,
-    open_store,
     packed,
     unpacked,
 )
@@ -65,25 +58,3 @@ def test_what_is_said_of_a_param():
     info = info_of("w", torch.zeros(2, 3, dtype=torch.bfloat16))
     assert info == ParamInfo(name="w", dtype="bfloat16", shape=(2, 3))
     assert info.num_bytes == 12
-
-
-def test_a_buffer_reaches_the_other_end():
-    store = open_store("127.0.0.1", timeout_s=30)
-
-    def receive():
-        other = join_store("127.0.0.1", store.port, timeout_s=30)
-        group = gloo_group(other, rank=1, world_size=2, timeout_s=30)
-        buffer = torch.zeros(4, dtype=torch.uint8)
-        broadcast(group, buffer)
-        return buffer
-
-    with ThreadPoolExecutor() as threads:
-        received = threads.submit(receive)
-        group = gloo_group(store, rank=0, world_size=2, timeout_s=30)
-        broadcast(group, torch.arange(4, dtype=torch.uint8))
-        assert received.result().tolist() == [0, 1, 2, 3]
-
-
-def test_a_peer_that_does_not_come_is_an_error():
-    with pytest.raises(RuntimeError):
-        gloo_group(open_store("127.0.0.1", timeout_s=0.5), rank=0, world_size=2, timeout_s=0.5)

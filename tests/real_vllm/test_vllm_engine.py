@@ -19,7 +19,8 @@ from ludic_train.doctor.scores import expected_logprobs
 from ludic_train.errors import PublishError
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 
 pytestmark = pytest.mark.vllm
@@ -96,7 +97,7 @@ async def test_a_chat_is_rendered_as_the_trainer_does(engine, client):
 def publisher_of(kind, engine, client, folder):
     if kind == "reload":
         return ReloadPublisher(engine.url, folder, clients=[client])
-    wire = GlooWire() if kind == "gloo" else FileWire()
+    wire = TcpWire() if kind == "gloo" else FileWire()
     return VLLMPublisher(engine.url, wire, clients=[client], chunk_bytes=100_000)
 
 
@@ -123,7 +124,7 @@ async def tokens_generated(engine):
 async def test_32_requests_in_flight_outlive_a_push_and_every_token_knows_its_version(
     engine, client
 ):
-    publisher = VLLMPublisher(engine.url, GlooWire(), clients=[client])
+    publisher = VLLMPublisher(engine.url, TcpWire(), clients=[client])
     await publisher.publish(engine.model.named_parameters(), 100)
     before = {n: p.detach().clone() for n, p in engine.model.named_parameters()}
     prompts = [[i + 1, *PROMPTS[i % 6]] for i in range(32)]
@@ -153,7 +154,7 @@ async def test_32_requests_in_flight_outlive_a_push_and_every_token_knows_its_ve
 
 @pytest.mark.slow
 async def test_log_probs_are_the_trainers_after_each_of_50_pushes_under_load(engine, client):
-    publisher = VLLMPublisher(engine.url, GlooWire(), clients=[client], chunk_bytes=100_000)
+    publisher = VLLMPublisher(engine.url, TcpWire(), clients=[client], chunk_bytes=100_000)
     await publisher.publish(engine.model.named_parameters(), 1000)
 
     async def load(number):
@@ -188,7 +189,7 @@ async def test_a_push_that_ends_between_its_staging_and_its_swap_leaves_the_old_
 
     engine.change(12)
     with pytest.raises(KeyboardInterrupt):
-        await Gone(engine.url, GlooWire()).publish(engine.model.named_parameters(), 301)
+        await Gone(engine.url, TcpWire()).publish(engine.model.named_parameters(), 301)
     after = {n: p.detach().clone() for n, p in engine.model.named_parameters()}
     engine.model.load_state_dict(before, strict=False)
     await assert_served(engine, client, 300)
@@ -206,9 +207,10 @@ async def test_nan_and_damaged_params_change_nothing(engine, client):
     with pytest.raises(PublishError, match="has 64 of 64 values that are NaN"):
         await publisher.publish(broken.items(), 401)
 
-    class Damaging(GlooWire):
-        def announced(self, chunk):
-            return {**super().announced(chunk), "checksum": 1}
+    class Damaging(TcpWire):
+        def announced(self, chunk, urls):
+            known = super().announced(chunk, urls)
+            return {url: {**info, "checksum": 1} for url, info in known.items()}
 
     with pytest.raises(PublishError, match="the trainer's 1: the params did not"):
         await VLLMPublisher(engine.url, Damaging()).publish(engine.model.named_parameters(), 402)

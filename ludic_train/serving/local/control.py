@@ -11,7 +11,6 @@ from pathlib import Path
 from aiohttp import web
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models.exact import param_checksums
 from ludic_train.serving.local.responses import SERVED, reply
 from ludic_train.serving.local.schemas import Call, Finish, Init, NewVersion, Update, read
 
@@ -19,20 +18,27 @@ MODES = ("keep", "wait", "abort")
 
 
 async def pause(request: web.Request) -> web.Response:
-    """POST /pause?mode=: hold further requests; returns when none is in flight.
+    """POST /pause?mode=: hold further requests; returns when no token is sampled any more.
 
-    mode: "abort" ends the requests in flight at once; with "keep" and "wait" they run to their end.
+    mode: "abort" ends the requests in flight at once, "wait" lets them run to their end, and "keep"
+        holds them where they are.
     Raises ConfigError for any other mode.
     """
     mode = request.query.get("mode", "abort")
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r} is none of {', '.join(MODES)}")
-    await request.app[SERVED].gate.pause(abort=mode == "abort")
+    served = request.app[SERVED]
+    if mode == "keep":
+        served.gate.close()
+        await served.client.hold()
+    else:
+        await served.gate.pause(abort=mode == "abort")
     return reply({"status": "paused"})
 
 
 async def resume(request: web.Request) -> web.Response:
     """POST /resume: sample for the requests that were held, and for all further ones."""
+    request.app[SERVED].client.go_on()
     request.app[SERVED].gate.resume()
     return reply({"status": "resumed"})
 
@@ -71,7 +77,8 @@ async def update(request: web.Request) -> web.Response:
 async def finish(request: web.Request) -> web.Response:
     """POST /finish_weight_update: copy the params into the model.
 
-    Waits for requests in flight; without `weight_version` the version keeps its name.
+    Requests in flight continue with the new params, and name the versions of their tokens.
+    Without `weight_version` the version keeps its name.
     Raises PublishError if params are missing; the model is unchanged then.
     """
     served, body = request.app[SERVED], read(await request.read(), Finish)
@@ -81,14 +88,9 @@ async def finish(request: web.Request) -> web.Response:
 
 
 async def rename(request: web.Request) -> web.Response:
-    """POST /update_weight_version: rename the current params.
-
-    Waits for requests in flight, so that each response has one version.
-    """
+    """POST /update_weight_version: rename the current params, also for tokens that they gave."""
     served, body = request.app[SERVED], read(await request.read(), NewVersion)
-    # Alone, so that the version cannot change between the tokens of a request and its response.
-    async with served.gate.alone():
-        served.version = body.new_version
+    served.rename(body.new_version)
     return reply({"success": True, "new_version": body.new_version})
 
 
@@ -109,8 +111,7 @@ async def call(request: web.Request) -> web.Response:
     if body.method == "ludic_repair_packed":
         return reply({"results": [False]})
     if body.method == "ludic_checksums":
-        async with served.gate.alone():
-            return reply({"results": [param_checksums(served.model)]})
+        return reply({"results": [await served.client.between_tokens(served.checksums)]})
     folder = body.kwargs.get("weights_path")
     if body.method != "reload_weights" or not isinstance(folder, str):
         raise ConfigError(

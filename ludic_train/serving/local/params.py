@@ -13,23 +13,19 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch._C._distributed_c10d import Store
-from torch.distributed import ProcessGroup
 
 from ludic_train.errors import PublishError
 from ludic_train.models.conversion import hub_params, model_params
 from ludic_train.publishers.control import SESSION_OPEN
 from ludic_train.publishers.transports import in_thread
 from ludic_train.serving.local.schemas import InitInfo, UpdateInfo
+from ludic_vllm.receiver import Receiver
 from ludic_vllm.wire import (
     ParamInfo,
-    broadcast,
     buffer_bytes,
     checksum,
     few,
-    gloo_group,
     info_of,
-    join_store,
     mapped,
     unpacked,
 )
@@ -40,11 +36,14 @@ class ParamsReceiver:
 
     A session goes `start`, `receive` per chunk, `complete`, `put_in`. Any error in a session closes
     it, and so does an update with `abort`. One session is open at a time.
-    Memory: staged params take as much as the model, on the CPU, until `put_in` has copied them.
+    Memory: staged params take as much as the model, on the CPU, until `put_in`.
+    host: address that other servers fetch them from, while and after they arrive; None takes the
+        one from which this process reaches the trainer.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self.host: str | None = None
         self._params = dict(model.named_parameters())
         # Trainers send the names of checkpoints, as vLLM takes them.
         meta = ((name, torch.empty_like(p, device="meta")) for name, p in self._params.items())
@@ -52,18 +51,31 @@ class ParamsReceiver:
         # None while no session is open.
         # The params of the open session that have arrived.
         self._session: dict[str, Tensor] | None = None
-        # The store must live as long as the group that was made by it.
-        self._meeting: tuple[Store, ProcessGroup] | None = None
+        self._receiver: Receiver | None = None
 
     async def meet(self, info: InitInfo) -> None:
         """Connect to the trainer that calls, in place of an earlier one.
 
         info: address of the trainer; files need no connection.
-        Raises PublishError if the trainer does not join within `info.timeout_s` seconds.
+        Raises PublishError if it cannot be reached within `info.timeout_s` seconds.
         """
-        self._meeting = None
-        if info.transport == "gloo":
-            self._meeting = await in_thread(partial(_met, info))
+        self.close()
+        if info.transport == "tcp":
+            self._receiver = await in_thread(
+                lambda: Receiver(
+                    info.trainer,
+                    bytes.fromhex(info.secret),
+                    info.first_member,
+                    host=self.host,
+                    timeout_s=info.timeout_s,
+                )
+            )
+
+    def close(self) -> None:
+        """Close the connection to the trainer."""
+        if self._receiver is not None:
+            self._receiver.close()
+        self._receiver = None
 
     def start(self) -> None:
         """Open a session. Raises PublishError if one is open already."""
@@ -98,14 +110,20 @@ class ParamsReceiver:
         return session
 
     def put_in(self, staged: dict[str, Tensor]) -> None:
-        """Copy the params into the model, which must not be sampled from meanwhile.
+        """Put the params into the model, which must not be sampled from meanwhile.
 
-        staged: result of `complete` or `loaded`; tensors are moved to the model's device.
+        staged: result of `complete` or `loaded`, used here alone; tensors are moved to the model's
+        device.
         """
         with torch.no_grad():
             for name, tensor in model_params(self._model, staged).items():
-                # In place, because tied params share one tensor.
-                self._params[name].copy_(tensor)
+                param = self._params[name]
+                if (tensor.device, tensor.dtype) == (param.device, param.dtype):
+                    # No copy, so that the pause does not grow with the model. Tied params are one
+                    # object, of which the memory is exchanged.
+                    param.data = tensor
+                else:
+                    param.copy_(tensor)
 
     async def loaded(self, folder: Path) -> dict[str, Tensor]:
         """All params of a checkpoint by name, for `put_in`.
@@ -126,31 +144,27 @@ class ParamsReceiver:
             raise PublishError("the update was aborted on request")
         if not update.names:
             return
-        try:
-            # Before anything is received: the announcement decides how much memory that takes.
-            self._check(update.infos())
-            received = await self._received(update)
-        except BaseException:
-            # Bytes still in transit must not be taken for the next chunk, and without the group
-            # their sender gets an error instead of a wait.
-            self._meeting = None
-            raise
+        # Before anything is received: the announcement decides how much memory that takes.
+        self._check(update.infos())
+        received = await self._received(update)
         # A chunk takes seconds to arrive, and other requests run meanwhile.
         if self._session is not session:
             raise PublishError("the update was aborted meanwhile")
         session.update(received)
 
     async def _received(self, update: UpdateInfo) -> dict[str, Tensor]:
-        """The params of an update by name, from its file or from the trainer's broadcast."""
-        infos = update.infos()
+        """The params of an update by name, from its file or from its sources."""
+        infos, receiver, key = update.infos(), self._receiver, (update.session, update.index)
         size = buffer_bytes(infos)
         if update.path:
-            buffer = await in_thread(partial(mapped, update.path, size))
-        elif self._meeting is None:
+            # Copied before the pause: the model must not depend on memory of the trainer.
+            buffer = await in_thread(lambda: mapped(update.path, size).clone())
+        elif receiver is None:
             raise PublishError("no trainer is connected: call /init_weight_transfer_engine first")
         else:
-            buffer = torch.empty(size, dtype=torch.uint8)
-            await in_thread(partial(broadcast, self._meeting[1], buffer))
+            # The only worker of its server.
+            (sources,) = update.sources
+            buffer = await in_thread(partial(receiver.fetch, key, size, sources))
         if update.checksum is not None:
             found = await in_thread(partial(checksum, buffer))
             if found != update.checksum:
@@ -158,6 +172,8 @@ class ParamsReceiver:
                     f"the checksum of {few(update.names)} is {found}, the trainer's "
                     f"{update.checksum}: the params did not arrive as they were sent"
                 )
+        if receiver is not None and not update.path:
+            await in_thread(partial(receiver.report, key))
         return dict(unpacked(infos, buffer))
 
     def _opened(self) -> dict[str, Tensor]:
@@ -171,6 +187,8 @@ class ParamsReceiver:
         # By identity: another session may be open by now.
         if self._session is session:
             self._session = None
+            if self._receiver is not None:
+                self._receiver.drop()
 
     def _check(self, infos: Iterable[ParamInfo]) -> None:
         """Raises PublishError for params that the model does not have."""
@@ -187,13 +205,6 @@ class ParamsReceiver:
         """Raises PublishError if a param of the model is missing."""
         if missing := sorted(self._expected.keys() - staged.keys()):
             raise PublishError(f"the update lacks {few(missing)}")
-
-
-def _met(info: InitInfo) -> tuple[Store, ProcessGroup]:
-    """The store and the group of the trainer (rank 0) and this process (rank 1)."""
-    store = join_store(info.master_address, info.master_port, timeout_s=info.timeout_s)
-    group = gloo_group(store, rank=1, world_size=info.world_size, timeout_s=info.timeout_s)
-    return store, group
 
 
 def _described(info: ParamInfo) -> str:

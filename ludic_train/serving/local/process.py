@@ -27,6 +27,8 @@ from ludic_train.serving.startup import url_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# Addresses to listen on that no other process can connect to; relays listen on IPv4 alone.
+ANY_ADDRESS = ("0.0.0.0", "::", "::1")
 # For responses that are being written when a signal comes.
 SHUTDOWN_S = 0.2
 # A prompt of 128k token ids takes about one of them.
@@ -74,8 +76,11 @@ async def running(served: Served, bound: socket.socket, token: str = "") -> web.
 
     bound: a socket with an address, from `bound_socket`. token: as of `guarded`; "" for none.
     """
+    host = bound.getsockname()[0]
+    if host not in ANY_ADDRESS:
+        served.receiver.host = host
     runner = web.AppRunner(
-        make_app(served, guarded(bound.getsockname()[0], token) if token else None),
+        make_app(served, guarded(host, token) if token else None),
         # A client that closes its connection makes room for others.
         handler_cancellation=True,
         access_log=None,

@@ -92,7 +92,9 @@ def generated(each: Sampled, *, with_logprobs: bool) -> Json:
         "logprobs": {"content": content} if with_logprobs else None,
         "sampling_mask": _masks(each),
         "routed_experts": each.completion.routed_experts,
-        "weight_versions": [{"version": each.version, "start": 0, "end": len(ids)}],
+        "weight_versions": [
+            {"version": name, "start": start, "end": end} for name, start, end in each.versions
+        ],
     }
 
 

@@ -146,21 +146,23 @@ class Chat(_OpenAI, kw_only=True):
 class InitInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Address of a trainer.
 
-    transport: "gloo", or "files" that both see; the other fields are for "gloo".
-    world_size: ranks of the group, the trainer's included. timeout_s: limit in seconds to join.
+    transport: "tcp", or "files" that both see; the other fields are for "tcp".
+    trainer: host and port. secret: of the trainer, in hexadecimal. first_member: number of this
+        server among all workers of all servers. timeout_s: limit in seconds to connect.
     """
 
-    transport: Literal["gloo", "files"]
-    master_address: str = ""
-    master_port: Port = 1
-    world_size: Positive = 2
+    transport: Literal["tcp", "files"]
+    trainer: tuple[str, Port] = ("", 1)
+    secret: Annotated[str, Meta(pattern="^([0-9a-f]{2})*$")] = ""
+    first_member: Annotated[int, Meta(ge=0)] = 0
     timeout_s: Annotated[float, Meta(gt=0, le=LONGEST_S)] = 60.0
 
 
 class UpdateInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Some params, announced in three parallel lists.
 
-    path: the file of their buffer; "" receives it from the trainer.
+    path: the file of their buffer; "" fetches it from the sources.
+    session, index: name of the chunk. sources: of the one worker, addresses in order of preference.
     checksum: of the buffer, see `ludic_vllm.wire`; None checks nothing.
     last: True requires that all have arrived. abort: True ends the session instead.
     """
@@ -169,6 +171,11 @@ class UpdateInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dtype_names: list[str] = []
     shapes: list[list[int]] = []
     path: str = ""
+    session: str = ""
+    index: int = 0
+    sources: Annotated[list[list[tuple[str, Port]]], Meta(min_length=1, max_length=1)] = (
+        msgspec.field(default_factory=lambda: [[]])
+    )
     checksum: int | None = None
     last: bool = False
     abort: bool = False

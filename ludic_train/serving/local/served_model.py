@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
@@ -16,6 +18,7 @@ from ludic_train.errors import ModelNotFound
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.request_gate import Aborted, Gate
 from ludic_train.inference.sampling import Ranking, Scores
+from ludic_train.models.exact import param_checksums
 from ludic_train.serving.local.params import ParamsReceiver
 
 if TYPE_CHECKING:
@@ -29,14 +32,15 @@ REMEMBERED_TOKENS = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """A completion, the version of the params that all of it comes from, and requested scores.
+    """A completion, the versions of the params that it comes from, and requested scores.
 
+    versions: name, first token, and the one after the last; one after the other.
     scores: log-probs in nats by token id, for each token of the completion; empty unless requested.
     prompt_scores: of the prompt's tokens but the first.
     """
 
     completion: Completion
-    version: str
+    versions: Sequence[tuple[str, int, int]]
     scores: Sequence[Scores] = ()
     prompt_scores: Sequence[Scores] = ()
 
@@ -53,9 +57,9 @@ class Counts:
 
 
 class Served:
-    """A model behind a gate: it is sampled from, or its params change, never both at a time.
+    """A model behind a gate, whose params change between two tokens of what is sampled.
 
-    name: in requests. version: of its params. text_of: text of a token.
+    name: in requests. text_of: text of a token.
     client: samples in batches. gate: admits requests. receiver: stages params from a trainer.
     started: Unix time in seconds. routed_experts, prefix_cache_bytes: as of `LocalChatClient`.
     """
@@ -70,7 +74,8 @@ class Served:
         prefix_cache_bytes: int | None = None,
     ) -> None:
         self.name, self.model, self.tokenizer = name, model, tokenizer
-        self.version = UNNAMED
+        # By the client's number of each version.
+        self._names = {0: UNNAMED}
         self.counts = Counts()
         self.started = int(time.time())
         self.client = LocalChatClient(
@@ -85,6 +90,19 @@ class Served:
         # The likeliest tokens of most positions are the same few.
         self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(tokenizer.decode([i])))
 
+    @property
+    def version(self) -> str:
+        """Name of the params as they are now."""
+        return self._names[self.client.policy_version]
+
+    def rename(self, version: str) -> None:
+        """Give the params another name."""
+        self._names[self.client.policy_version] = version
+
+    def checksums(self) -> dict[str, str]:
+        """Type and CRC-32 of each param, by name."""
+        return param_checksums(self.model)
+
     def require(self, name: str | None) -> None:
         """Raises ModelNotFound for the name of another model."""
         if name is not None and name != self.name:
@@ -98,7 +116,7 @@ class Served:
         top: int | None = None,
         prompt_top: int | None = None,
     ) -> list[Sampled]:
-        """A completion for each sampling, all of one version; waits while the server is paused.
+        """A completion for each sampling; waits while the server is paused.
 
         top: number of the likeliest tokens to score for each of the completion. prompt_top: for
             each of the prompt, at temperature 1; with 0 the token itself, with None nothing.
@@ -111,21 +129,18 @@ class Served:
             return await asyncio.gather(*choices)
 
         try:
-            # One entry for all choices, so that no change of the params comes between them.
             return await self.gate.let_in(all_choices)
         except Aborted:
             return [self._aborted(prompt_ids, sampling) for sampling in samplings]
 
     async def put_in(self, params: dict[str, Tensor], version: str) -> None:
-        """Replace the params, and their version, once no request is in flight.
+        """Replace the params, and their version, between two tokens of what is in flight.
 
         params: result of `receiver.complete` or `receiver.loaded`.
-        Requests that arrive meanwhile wait.
         """
-        async with self.gate.alone():
-            # In a thread, because a large copy would block the routes that show the state.
-            await asyncio.to_thread(self.receiver.put_in, params)
-            self.version = version
+        number = 1 + max(self._names)
+        self._names[number] = version
+        await self.client.exchange(partial(self.receiver.put_in, params), number)
 
     def _aborted(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
         """The result of a request that a pause aborted: no text and no tokens."""
@@ -137,17 +152,43 @@ class Served:
             completion_ids=(),
             logprobs=(),
         )
-        return Sampled(completion=completion, version=self.version)
+        return Sampled(completion=completion, versions=[(self.version, 0, 0)])
 
     async def _one(
         self, prompt_ids: Sequence[int], sampling: Sampling, top: int | None, prompt_top: int | None
     ) -> Sampled:
         """One completion with the requested scores, counted."""
-        # Choices run in parallel; the client puts them into one batch.
-        completion = await self.client.continued(prompt_ids, sampling)
-        ids = completion.completion_ids or ()
+        while True:
+            # Choices run in parallel; the client puts them into one batch.
+            completion = await self.client.continued(prompt_ids, sampling)
+            found = await self._scored(prompt_ids, completion, sampling, top, prompt_top)
+            # Scores are computed after the tokens, and params that have changed give others.
+            is_whole = set(_versions(completion)) <= {self.client.policy_version}
+            if is_whole or not any(found):
+                break
         self.counts.completions += 1
         self.counts.prompt_tokens += len(prompt_ids)
+        spans = groupby(enumerate(_versions(completion)), key=itemgetter(1))
+        return Sampled(
+            completion=completion,
+            versions=[
+                (self._names[number], (part := [i for i, _ in span])[0], part[-1] + 1)
+                for number, span in spans
+            ],
+            scores=found[0],
+            prompt_scores=found[1],
+        )
+
+    async def _scored(
+        self,
+        prompt_ids: Sequence[int],
+        completion: Completion,
+        sampling: Sampling,
+        top: int | None,
+        prompt_top: int | None,
+    ) -> tuple[Sequence[Scores], Sequence[Scores]]:
+        """Scores of the completion and of its prompt, those that are requested."""
+        ids = completion.completion_ids or ()
         scores: Sequence[Scores] = ()
         if top:
             ranking = Ranking(top=top, sampling=sampling)
@@ -157,6 +198,11 @@ class Served:
         # The first token has no score, so a prompt of one token has none.
         if prompt_top is not None and len(prompt_ids) > 1:
             prompt_scores = await self.client.scored(prompt_ids, 1, Ranking(top=prompt_top))
-        return Sampled(
-            completion=completion, version=self.version, scores=scores, prompt_scores=prompt_scores
-        )
+        return scores, prompt_scores
+
+
+def _versions(completion: Completion) -> Sequence[int]:
+    """The client's number of the version of each token."""
+    number = completion.policy_version
+    assert number is not None
+    return completion.versions or [number] * len(completion.completion_ids or ())

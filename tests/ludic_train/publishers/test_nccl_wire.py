@@ -34,5 +34,5 @@ def test_params_are_announced_as_vllm_reads_them():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_other_wires_are_named():
-    with pytest.raises(ConfigError, match="GlooWire and FileWire work without"):
+    with pytest.raises(ConfigError, match="TcpWire and FileWire work without"):
         NcclWire()

@@ -9,7 +9,8 @@ from torch import nn
 
 from ludic_train.errors import PublishError
 from ludic_train.publishers.outgoing import float32_modules, outgoing
-from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 
 
@@ -62,7 +63,7 @@ def test_a_model_names_its_float32_modules_below_any_wrapper():
     assert float32_modules(None) == set()
 
 
-@pytest.mark.parametrize("wire", [GlooWire, FileWire])
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
 async def test_nan_reaches_no_server_and_the_next_publication_works(wire):
     before = {"a": torch.zeros(3), "b": torch.zeros(2)}
     after = {"a": torch.ones(3), "b": torch.ones(2)}

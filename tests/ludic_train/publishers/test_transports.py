@@ -51,7 +51,7 @@ def test_files_of_a_shared_folder_have_names_until_the_swap(tmp_path, monkeypatc
     wire = FileWire(tmp_path) if shared else FileWire()
     params = [("a", torch.ones(3)), ("empty", torch.ones(0)), ("b", torch.ones(2))]
     for chunk in packed(params, chunk_bytes=1, allocate=wire.allocated):
-        wire.announced(chunk)
+        wire.announced(chunk, [])
         wire.release(swapped=False)
     assert len(list(tmp_path.iterdir())) == (3 if shared else 0)
     wire.release(swapped=True)
@@ -60,7 +60,7 @@ def test_files_of_a_shared_folder_have_names_until_the_swap(tmp_path, monkeypatc
 
 def test_a_file_system_without_room_is_an_error_and_no_crash(tmp_path):
     wire = FileWire(tmp_path)
-    with pytest.raises(PublishError, match=r"no room for \d+ bytes of params in .*GlooWire"):
+    with pytest.raises(PublishError, match=r"no room for \d+ bytes of params in .*TcpWire"):
         # More than any disk.
         wire.allocated(2**60, torch.device("cpu"))
     wire.release(swapped=True)

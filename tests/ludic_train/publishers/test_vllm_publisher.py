@@ -10,7 +10,8 @@ from fake_vllm.fleet import digest, running
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import PhaseLimits
-from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 
 # Long enough for a busy machine to do what works, short enough to wait for what hangs.
@@ -53,7 +54,7 @@ def served(server):
     return server.version, digest(server.params)
 
 
-@pytest.fixture(params=[GlooWire, FileWire], ids=["gloo", "files"])
+@pytest.fixture(params=[TcpWire, FileWire], ids=["tcp", "files"])
 def wire(request):
     return request.param()
 
@@ -112,7 +113,7 @@ async def test_servers_sample_until_all_params_have_arrived(wire):
 async def test_requests_are_held_for_the_swap_and_see_one_version_each():
     seen = []
     async with running(1, params(0)) as (server,):
-        target = publisher([server], GlooWire())
+        target = publisher([server], TcpWire())
         await published(target, 0)
 
         async def ask():
@@ -155,7 +156,7 @@ async def test_training_may_go_on_without_the_server_that_failed_until_it_is_bac
     client = Client()
     async with running(2, params(0)) as servers:
         good, bad = servers
-        target = publisher(servers, GlooWire(), on_failure="skip", clients=[client])
+        target = publisher(servers, TcpWire(), on_failure="skip", clients=[client])
         await published(target, 1)
         bad.faults[ROUTES[phase]] = "500"
         await published(target, 2)
@@ -174,7 +175,7 @@ async def test_training_may_go_on_without_the_server_that_failed_until_it_is_bac
 async def test_a_server_that_was_killed_and_started_again_joins_with_the_next_version():
     async with running(2, params(0)) as servers:
         good, bad = servers
-        target = publisher(servers, GlooWire(), on_failure="skip")
+        target = publisher(servers, TcpWire(), on_failure="skip")
         await published(target, 1)
         bad.faults["/update_weights"] = "die"
         await published(target, 2)
@@ -213,7 +214,7 @@ async def test_after_a_fault_that_passed_the_same_publisher_works_again(wire):
 async def test_a_slow_server_is_waited_for():
     async with running(2, params(0)) as servers:
         servers[1].faults["/update_weights"] = 0.5
-        target = publisher(servers, GlooWire())
+        target = publisher(servers, TcpWire())
         await published(target, 1)
         assert [served(server) for server in servers] == [("1", digest(params(1)))] * 2
 

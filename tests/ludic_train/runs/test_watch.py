@@ -15,7 +15,8 @@ from ludic_train.algorithms.presets import sft
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
-from ludic_train.publishers.transports import FileWire, GlooWire
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.rows import trajectory_from
 from ludic_train.runs import watch
@@ -82,7 +83,7 @@ async def test_a_session_that_a_dead_trainer_left_open_is_closed():
 
 
 async def test_a_server_that_was_started_again_is_met_anew_at_the_next_publication(caplog):
-    async with published(2, wire=GlooWire()) as ((one, other), publisher):
+    async with published(2, wire=TcpWire()) as ((one, other), publisher):
         other = await begun_anew(other)
         await publisher.publish(params(8), 8)
         assert caplog.messages == []

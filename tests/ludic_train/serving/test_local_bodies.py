@@ -83,7 +83,7 @@ async def test_what_is_no_such_object_is_refused(alive, body):
         (CHAT, {"messages": [USER], "response_format": {"type": "json"}}, "response_format="),
         ("/pause?mode=sleep", None, "mode='sleep' is none of keep, wait, abort"),
         ("/collective_rpc", {"method": "exec", "kwargs": {"a": 1}}, "'exec' with .* cannot be"),
-        ("/init_weight_transfer_engine", {"init_info": {"master_address": "a"}}, "`transport`"),
+        ("/init_weight_transfer_engine", {"init_info": {"secret": "ab"}}, "`transport`"),
         ("/update_weight_version", {"new_version": 3}, "Expected `str`, got `int`.* has 3"),
     ],
 )  # fmt: skip

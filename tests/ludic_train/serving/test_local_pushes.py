@@ -3,60 +3,28 @@
 import asyncio
 import copy
 import subprocess
-import time
-from contextlib import suppress
 
 import forked
 import peft
 import pytest
 import torch
+from local_pushes import announced_by, assert_has, client_of, kept, publisher, whole
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_gym.errors import ClientError
 from ludic_gym.types import Sampling
 from ludic_train.errors import PublishError
-from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.transports import FileWire, GlooWire, own_address
-from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_vllm.wire import gloo_group, open_store, packed
+from ludic_train.publishers.tcp import TcpWire
+from ludic_train.publishers.transports import FileWire
+from ludic_vllm.receiver import Trainer
+from ludic_vllm.relay import Arriving
 
-CHUNK = 60_000
-LIMITS = PhaseLimits(connect=30, pause=30, start=30, update=30, finish=30, resume=30)
-GENERATE = "/inference/v1/generate"
-# Of this seed comes no end of turn before the limit.
-LONG = Sampling(max_tokens=200, temperature=1.0, seed=0)
-REQUEST = {
-    "token_ids": [5, 6],
-    "sampling_params": {"max_tokens": 200, "seed": 0, "logprobs": 0},
-}
-NOBODY = {"transport": "gloo", "master_address": "127.0.0.1", "timeout_s": 0.5}
+NOBODY = {"transport": "tcp", "trainer": ["127.0.0.1", 9], "secret": "ab", "timeout_s": 0.5}
 both_heads = pytest.mark.parametrize("model", [True, False], indirect=True, ids=["tied", "untied"])
 
 
-def client_of(server):
-    return VLLMTokenClient(server.url, server.render)
-
-
-def publisher(*servers, wire=None, **kwargs):
-    urls = [server.url for server in servers]
-    return VLLMPublisher(urls, wire or FileWire(), chunk_bytes=CHUNK, limits=LIMITS, **kwargs)
-
-
-def kept(model):
-    return {name: param.detach().clone() for name, param in model.named_parameters()}
-
-
-def assert_has(server, params, version):
-    """The server computes with these params, and calls them so."""
-    assert server.served.version == version
-    for name, param in server.served.model.named_parameters():
-        assert torch.equal(param, params[name]), name
-
-
 @both_heads
-@pytest.mark.parametrize("wire", [GlooWire, FileWire])
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
 async def test_each_push_brings_the_trainers_params(server, wire):
     async with client_of(server) as client:
         target = publisher(server, wire=wire(), clients=[client])
@@ -72,7 +40,7 @@ async def test_each_push_brings_the_trainers_params(server, wire):
 
 
 async def test_all_servers_of_a_fleet_get_the_same(servers):
-    target = publisher(*servers, wire=GlooWire())
+    target = publisher(*servers, wire=TcpWire())
     servers[0].change(1)
     await target.publish(servers[0].model.named_parameters(), 1)
     for server in servers:
@@ -81,7 +49,7 @@ async def test_all_servers_of_a_fleet_get_the_same(servers):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("wire", "last"), [(GlooWire, 10), pytest.param(FileWire, 4, marks=pytest.mark.slow)]
+    ("wire", "last"), [(TcpWire, 10), pytest.param(FileWire, 4, marks=pytest.mark.slow)]
 )
 async def test_with_64_requests_and_many_pushes_every_completion_is_of_the_version_it_names(
     server, wire, last
@@ -111,11 +79,22 @@ async def test_with_64_requests_and_many_pushes_every_completion_is_of_the_versi
             await publish(version)
         await asking
     assert {completion.policy_version for completion in done} == set(range(last + 1))
-    for completion in done[:: max(1, len(done) // 100)]:
-        version, ids = completion.policy_version, completion.completion_ids
-        assert completion.versions == (version,) * len(ids)
-        expected = server.logprobs(completion.prompt_ids, ids, history[version], 1.2)
-        assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-5
+    # A push comes between two tokens of what is in flight.
+    mixed = [completion for completion in done if len(set(completion.versions)) > 1]
+    assert mixed
+    for completion in [*mixed, *done[:: max(1, len(done) // 100)]]:
+        assert completion.policy_version == min(completion.versions)
+        assert sorted(completion.versions) == list(completion.versions)
+        assert_of_its_versions(server, completion, history)
+
+
+def assert_of_its_versions(server, completion, history, temperature=1.2):
+    """Each token has the log-prob of the params that it names, given all tokens before it."""
+    ids, versions = completion.completion_ids, torch.tensor(completion.versions)
+    for version in set(completion.versions):
+        expected = server.logprobs(completion.prompt_ids, ids, history[version], temperature)
+        difference = (torch.tensor(completion.logprobs) - expected)[versions == version]
+        assert difference.abs().max() < 1e-5
 
 
 WRONG = {
@@ -126,7 +105,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wire", [GlooWire, FileWire])
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
 @pytest.mark.parametrize("what", WRONG)
 async def test_params_that_do_not_fit_change_nothing(server, wire, what):
     name, tensor, reason = WRONG[what]
@@ -163,7 +142,7 @@ async def test_a_second_publisher_is_refused_until_the_session_is_closed(server)
 TRAINER = """
 import asyncio, sys, time
 from ludic_train.models.load import load_model
-from ludic_train.publishers.transports import GlooWire
+from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.vllm import VLLMPublisher
 
 def slowly(params):
@@ -174,7 +153,7 @@ def slowly(params):
         yield param
 
 model, _ = load_model(sys.argv[2])
-publisher = VLLMPublisher(sys.argv[1], GlooWire(), chunk_bytes=1000)
+publisher = VLLMPublisher(sys.argv[1], TcpWire(), chunk_bytes=1000)
 asyncio.run(publisher.publish(slowly(model.named_parameters()), 1))
 """
 
@@ -191,7 +170,7 @@ async def test_after_a_trainer_was_killed_the_next_one_takes_over(server, tokeni
 
     assert_has(server, before, "default")
     server.change(1)
-    target = publisher(server, wire=GlooWire())
+    target = publisher(server, wire=TcpWire())
     with pytest.raises(PublishError, match=r"call take_over\(\)"):
         await target.publish(server.model.named_parameters(), 2)
     await target.take_over()
@@ -205,7 +184,7 @@ async def test_a_push_that_ends_between_its_staging_and_its_swap_leaves_the_old_
     server.change(1)
     async with client_of(server) as client:
         await server.post("/start_weight_update")
-        announced = wire.announced(whole(server.model, wire))
+        announced = announced_by(wire, whole(server.model, wire))
         for info in (announced, {"last": True}):
             assert (await server.post("/update_weights", {"update_info": info}))[0] == 200
         wire.release(swapped=False)
@@ -226,7 +205,7 @@ async def test_params_that_changed_on_the_way_are_refused(server):
     server.change(1)
     await server.post("/start_weight_update")
     chunk = whole(server.model, wire)
-    announced = wire.announced(chunk)
+    announced = announced_by(wire, chunk)
     # After the checksum was computed.
     chunk.buffer[0] += 1
     status, reason = await server.refusal("/update_weights", {"update_info": announced})
@@ -238,28 +217,26 @@ async def test_params_that_changed_on_the_way_are_refused(server):
 
 
 async def test_a_trainer_that_hangs_up_while_it_sends_leaves_the_params(server):
-    before, host = kept(server.model), own_address(server.url)
-    store = open_store(host, timeout_s=20)
-    info = {"transport": "gloo", "master_address": host, "master_port": store.port}
-    meeting = asyncio.create_task(
-        server.post("/init_weight_transfer_engine", {"init_info": {**info, "timeout_s": 20}})
-    )
-    group = await asyncio.to_thread(gloo_group, store, rank=0, world_size=2, timeout_s=20)
-    assert (await meeting)[0] == 200
+    before, secret = kept(server.model), b"known"
+    trainer = Trainer(secret)
+    address = ("127.0.0.1", trainer.listen("127.0.0.1"))
+    info = {"transport": "tcp", "trainer": address, "secret": secret.hex(), "timeout_s": 20}
+    assert (await server.post("/init_weight_transfer_engine", {"init_info": info}))[0] == 200
     await server.post("/start_weight_update")
-    announced = {"names": ["model.norm.weight"], "dtype_names": ["float32"], "shapes": [[64]]}
-    update = asyncio.create_task(server.post("/update_weights", {"update_info": announced}))
+    # 256 bytes, of which the trainer has 100.
+    trainer.offer(("s", 0), Arriving(torch.zeros(256, dtype=torch.uint8), 100))
+    names = {"names": ["model.norm.weight"], "dtype_names": ["float32"], "shapes": [[64]]}
+    announced = {"update_info": {**names, "session": "s", "index": 0, "sources": [[address]]}}
+    update = asyncio.create_task(server.refusal("/update_weights", announced))
     await asyncio.sleep(0.3)
     assert not update.done()
-    update.cancel()
-    with suppress(asyncio.CancelledError):
-        await update
-    del group
+    trainer.close()
+    assert "closed before the end" in (await update)[1]
 
     assert_has(server, before, "default")
-    while (await server.post("/start_weight_update"))[0] != 200:
-        await asyncio.sleep(0.01)
-    status, reason = await server.refusal("/update_weights", {"update_info": announced})
+    assert (await server.post("/start_weight_update"))[0] == 200
+    server.served.receiver.close()
+    status, reason = await server.refusal("/update_weights", announced)
     assert (status, "no trainer is connected" in reason) == (500, True)
 
 
@@ -268,7 +245,7 @@ async def test_a_trainer_that_hangs_up_while_it_sends_leaves_the_params(server):
     [
         ("/update_weights", {"update_info": {}}, "no weight update is open"),
         ("/finish_weight_update", None, "no weight update is open"),
-        ("/init_weight_transfer_engine", {"init_info": NOBODY}, "Error"),
+        ("/init_weight_transfer_engine", {"init_info": NOBODY}, "ConnectionRefusedError"),
     ],
 )
 async def test_steps_out_of_order_are_refused(server, path, body, reason):
@@ -310,72 +287,6 @@ async def test_a_publisher_of_adapters_is_told_to_merge_them(server, tmp_path):
     target = LoRAPublisher(server.url, tmp_path, config)
     with pytest.raises(PublishError, match="publish them merged"):
         await target.publish(adapted.named_parameters(), 1)
-
-
-async def asked(server, count):
-    """That many requests that are under way, for as long as 200 tokens of a slow model take."""
-    server.served.model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.002))
-    tasks = [asyncio.create_task(server.post(GENERATE, REQUEST)) for _ in range(count)]
-    while server.served.gate.running + server.served.gate.waiting < count:
-        await asyncio.sleep(0)
-    return tasks
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mode", ["keep", "wait"])
-async def test_a_pause_lets_requests_end_and_holds_new_ones_until_resume(server, mode):
-    early = await asked(server, 4)
-    await server.post(f"/pause?mode={mode}")
-    assert server.served.gate.running == 0
-    late = await asked(server, 3)
-    assert (await server.get("/is_paused"))[1] == {"is_paused": True}
-    assert server.served.gate.waiting == 3
-    assert [(await task)[0] for task in early] == [200] * 4
-    assert not any(task.done() for task in late)
-    await server.post("/resume")
-    assert [(await task)[0] for task in late] == [200] * 3
-    assert (await server.get("/is_paused"))[1] == {"is_paused": False}
-
-
-async def test_a_pause_that_aborts_ends_requests_and_clients_call_it_an_error(server):
-    async with client_of(server) as client:
-        asking = asyncio.create_task(client.continued([5, 6], LONG))
-        (other,) = await asked(server, 1)
-        while server.served.gate.running < 2:
-            await asyncio.sleep(0)
-        await server.post("/pause?mode=abort")
-        with pytest.raises(ClientError, match="finish_reason is 'abort'"):
-            await asking
-    (choice,) = (await other)[1]["choices"]
-    assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [])
-
-
-@pytest.mark.long
-async def test_a_swap_without_a_pause_waits_for_requests_all_the_same(server):
-    before = kept(server.model)
-    server.change(1)
-    await server.post("/start_weight_update")
-    wire = FileWire()
-    announced = wire.announced(whole(server.model, wire))
-    assert (await server.post("/update_weights", {"update_info": announced}))[0] == 200
-    wire.release(swapped=False)
-    early = await asked(server, 4)
-    await server.post("/finish_weight_update", {"weight_version": "1"})
-    assert_has(server, kept(server.model), "1")
-    for task in early:
-        (choice,) = (await task)[1]["choices"]
-        assert choice["weight_versions"][0]["version"] == "default"
-        expected = server.logprobs([5, 6], choice["token_ids"], before)
-        got = torch.tensor([each["logprob"] for each in choice["logprobs"]["content"]])
-        assert (got - expected).abs().max() < 1e-5
-    assert not server.served.gate.is_paused
-
-
-def whole(model, wire):
-    """All params as one chunk."""
-    params = model.named_parameters()
-    (chunk,) = packed(params, chunk_bytes=2**30, allocate=wire.allocated)
-    return chunk
 
 
 async def test_the_params_can_be_given_another_name(server):

@@ -1,0 +1,61 @@
+"""What tests of pushes to the local server share."""
+
+import asyncio
+import time
+
+import torch
+
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_train.publishers.control import PhaseLimits
+from ludic_train.publishers.transports import FileWire
+from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_vllm.wire import packed
+
+CHUNK = 60_000
+LIMITS = PhaseLimits(connect=30, pause=30, start=30, update=30, finish=30, resume=30)
+GENERATE = "/inference/v1/generate"
+REQUEST = {
+    "token_ids": [5, 6],
+    "sampling_params": {"max_tokens": 200, "seed": 0, "logprobs": 0},
+}
+
+
+def client_of(server):
+    return VLLMTokenClient(server.url, server.render)
+
+
+def publisher(*servers, wire=None, **kwargs):
+    urls = [server.url for server in servers]
+    return VLLMPublisher(urls, wire or FileWire(), chunk_bytes=CHUNK, limits=LIMITS, **kwargs)
+
+
+def kept(model):
+    return {name: param.detach().clone() for name, param in model.named_parameters()}
+
+
+def assert_has(server, params, version):
+    """The server computes with these params, and calls them so."""
+    assert server.served.version == version
+    for name, param in server.served.model.named_parameters():
+        assert torch.equal(param, params[name]), name
+
+
+async def asked(server, count):
+    """That many requests that are under way, for as long as 200 tokens of a slow model take."""
+    server.served.model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.002))
+    tasks = [asyncio.create_task(server.post(GENERATE, REQUEST)) for _ in range(count)]
+    while server.served.gate.running + server.served.gate.waiting < count:
+        await asyncio.sleep(0)
+    return tasks
+
+
+def announced_by(wire, chunk):
+    """What the only server is told of a chunk."""
+    return wire.announced(chunk, ["here"])["here"]
+
+
+def whole(model, wire):
+    """All params as one chunk."""
+    params = model.named_parameters()
+    (chunk,) = packed(params, chunk_bytes=2**30, allocate=wire.allocated)
+    return chunk
