@@ -164,7 +164,7 @@ def _streams_of(
     No gradient is kept. Arrays are float32, and int32 for ids, on the CPU.
     """
     with replayed(model, micro_batch):
-        out = forward(model, micro_batch, device, top_k=top_k)
+        out = forward(model, micro_batch, device, top_k=top_k, entropy=False)
     found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
     found[TOP_LOGPROBS] = out.top_logprobs if top_k is not None else None
     known = {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
