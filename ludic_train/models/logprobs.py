@@ -227,7 +227,7 @@ def _unchanged(logits: Tensor) -> Tensor:
 
 def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
     """True for a head that is one matrix, of the type of the hidden states."""
-    if type(head) is not nn.Linear or head.bias is not None:
+    if type(head) is not nn.Linear or "bias" in dict(head.named_parameters(recurse=False)):
         return False
     return head.weight.dtype == hidden.dtype and hidden.dtype in PLAIN_TYPES
 
@@ -307,7 +307,7 @@ def _chunks(
     hidden: Tensor, targets: Tensor, temperature: Tensor, masks: SamplingMasks | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, SamplingMasks | None]]:
     """Hidden states, targets, temperatures and masks of CHUNK_TOKENS tokens after the others."""
-    streams = (each.split(CHUNK_TOKENS) for each in (hidden, targets, temperature))
+    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
     of_masks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
     return zip(*streams, of_masks, strict=False)
 
@@ -340,7 +340,7 @@ def _softmax_less_target_(
     # A CPU makes each pass over some rows while its cache holds them.
     rows = max(CACHED_LOGITS // logits.shape[1], 1) if logits.is_cpu else max(len(logits), 1)
     chosen, entropies = [], []
-    for z, y in zip(logits.split(rows), targets.split(rows), strict=True):
+    for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
         logprobs = z.log_softmax(-1)
         chosen.append(logprobs.gather(-1, y[:, None])[:, 0])
         torch.exp(logprobs, out=z)
@@ -358,7 +358,8 @@ def _softmax_less_target_(
 def _entropy_slope(less: Tensor, targets: Tensor, logprobs: Tensor, entropy: Tensor) -> Tensor:
     """Gradient of H with respect to the logits, [N, V], of p - onehot(target)."""
     p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
-    return torch.special.entr(p).addcmul_(p, entropy[:, None], value=-1)
+    slope: Tensor = torch.special.entr(p)
+    return slope.addcmul_(p, entropy[:, None], value=-1)
 
 
 def _scaled(

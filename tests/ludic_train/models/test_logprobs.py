@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models import heads, logprobs
-from ludic_train.models.logprobs import SamplingMasks, action_logprobs
+from ludic_train.models.heads import SamplingMasks
+from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
