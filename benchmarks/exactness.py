@@ -25,7 +25,7 @@ from ludic_train.trainer.probes import (
 
 def without_finish(model: nn.Module) -> float:
     """The difference, with the output of the head as logits."""
-    with mock.patch.object(logprobs, "logit_finish", return_value=lambda logits: logits):
+    with mock.patch.object(logprobs, "logit_finish", return_value=None):
         return logprob_difference(model)[0]
 
 

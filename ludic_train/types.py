@@ -170,7 +170,7 @@ class TokenLogprobs:
 
     logprobs: [N] nats of the taken tokens, under the distribution that each was sampled from:
         temperature applied, and renormalised over its sampling mask; carries the gradient.
-    entropy: [N] nats of these distributions; carries the gradient too.
+    entropy: [N] nats of these distributions; carries the gradient too. [0] if it was not computed.
     values: [N] returns that a value head expects from the states before the tokens, with gradient;
         None without one.
     top_logprobs: [N, k + 1] nats of k further tokens at each place, the teacher's most likely ones,

@@ -13,7 +13,7 @@ of micro-batches add up to the loss of the update, however they were cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -321,13 +321,21 @@ def clipped_surrogate(
 
 def fetched(metrics: OnDevice) -> Metrics:
     """The metrics with plain numbers, which leave the device in one transfer."""
-    scalars = [number for _, numbers in metrics.values() for number in numbers]
+    return fetched_each([metrics])[0]
+
+
+def fetched_each(parts: Sequence[OnDevice]) -> list[Metrics]:
+    """The metrics of each part with plain numbers; all of them leave the device together."""
+    scalars = [number for part in parts for _, of in part.values() for number in of]
     if not scalars:
-        return {}
+        return [{} for _ in parts]
     device = scalars[0].device
     # Each transfer waits for the device to finish, so one per number would serialise the update.
     plain = iter(torch.stack([s.detach().double().to(device) for s in scalars]).tolist())
-    return {name: kind(*(next(plain) for _ in of)) for name, (kind, of) in metrics.items()}
+    return [
+        {name: kind(*(next(plain) for _ in of)) for name, (kind, of) in part.items()}
+        for part in parts
+    ]
 
 
 def check_positive(name: str, value: float) -> None:

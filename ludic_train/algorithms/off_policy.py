@@ -33,6 +33,7 @@ from ludic_train.metrics import Metrics, Peak, SampleSize, Stat, Total
 from ludic_train.types import PROXIMAL, LossBatch, TokenLogprobs
 
 KL_AT_LAG_0 = "mismatch/kl_at_lag_0"
+AT_LAG = "tokens/at_lag_"
 # The bins of the histogram of lags: from, and up to but without.
 LAGS = {"0": (0, 1), "1": (1, 2), "2-3": (2, 4), "4-7": (4, 8), "8+": (8, math.inf)}
 
@@ -159,6 +160,17 @@ class Corrected:
 
 
 def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
+    """The metrics of `mismatch` as plain numbers, without lags that no token has."""
+    return without_empty_lags(fetched(mismatch(out, batch)))
+
+
+def without_empty_lags(metrics: Metrics) -> Metrics:
+    """The metrics without the bins of lags that no token is in."""
+    empty = {name for name, m in metrics.items() if name.startswith(AT_LAG) and m == Total(0.0)}
+    return {name: metric for name, metric in metrics.items() if name not in empty}
+
+
+def mismatch(out: TokenLogprobs, batch: LossBatch) -> OnDevice:
     """The distance of the current params to the sampler, on the tokens it sampled.
 
     mismatch/kl: KL(sampler || current) in nats per token, by k3; mismatch/kl_at_lag_0: the same on
@@ -187,9 +199,9 @@ def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
             KL_AT_LAG_0: (Stat, ((divergence * fresh).sum(), fresh.sum())),
             "lag": (Stat, (lag.sum(), count)),
             "lag_max": (Peak, (lag.max(),)),
-            **{f"tokens/at_lag_{name}": (Total, (inside.sum(),)) for name, inside in bins.items()},
+            **{AT_LAG + name: (Total, (inside.sum(),)) for name, inside in bins.items()},
         }
-    return {name: metric for name, metric in fetched(found).items() if metric != Total(0.0)}
+    return found
 
 
 def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from types import MethodType
@@ -14,51 +13,33 @@ import torch.nn.functional as F
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
-from torch.utils.checkpoint import checkpoint
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ludic_gym.errors import ConfigError
 from ludic_train.models.context_parallel import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
+from ludic_train.models.heads import (
+    CHUNK_TOKENS,
+    LogitFinish,
+    SamplingMasks,
+    chunk_logprobs,
+    chunked,
+    outside,
+)
 from ludic_train.types import TokenLogprobs
 
-# Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
-CHUNK_TOKENS = 1024
 # So many probabilities, 0.5 GB, are kept for the backward pass; more are computed again by it.
 KEPT_PROBABILITIES = 2**27
+# Logits that stay in the cache of a CPU while a row is worked on, 1 MB.
+CACHED_LOGITS = 2**18
 VALUE_HEAD = "value_head"
-# exp of the negative of it is finite in float32.
-LEAST_REST = -80.0
-Head = Callable[[Tensor], Tensor]
-LogitFinish = Callable[[Tensor], Tensor]
 # Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
 # bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
 FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
 DIVISORS = ("logits_scaling",)
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+# Types of params that the product of a plain head is written for.
+PLAIN_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _SHARDED_FORWARD = "sharded_forward"
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingMasks:
-    """The tokens that each of N tokens was drawn from.
-
-    sizes: int64 [N], of each mask; 0 for a token that was drawn from the whole vocabulary.
-    ids: int64 [sum of sizes], of all masks, in the order of the tokens.
-    """
-
-    sizes: Tensor
-    ids: Tensor
-
-    def chosen(self, tokens: Tensor) -> SamplingMasks:
-        """The masks of the tokens that are True in `tokens`, bool [N]."""
-        return SamplingMasks(self.sizes[tokens], self.ids[tokens.repeat_interleave(self.sizes)])
-
-    def split(self, size: int) -> Iterator[SamplingMasks]:
-        """The masks of `size` tokens after `size` tokens."""
-        parts = torch.split(self.sizes, size)
-        ids = torch.split(self.ids, [int(part.sum()) for part in parts])
-        return map(SamplingMasks, parts, ids)
 
 
 def action_logprobs(
@@ -71,6 +52,8 @@ def action_logprobs(
     masks: SamplingMasks | None = None,
     top: Tensor | int | None = None,
     attention_mask: Tensor | None = None,
+    *,
+    entropy: bool = True,
 ) -> TokenLogprobs:
     """Log softmax(logits / temperature) of the tokens at (row, column), float32 nats [N].
 
@@ -83,6 +66,7 @@ def action_logprobs(
         the model's most likely ones. The log-prob of all other tokens follows theirs.
     attention_mask: bool [B, 1, T, T], of queries to keys, where positions do not say all; for
         models whose attention is "sdpa" or "eager", without windows.
+    entropy: False may leave out the entropies, which is faster; they are then [0].
     Only hidden states of action tokens meet the vocabulary, a chunk at a time. Where the
     probabilities of all would take more than 0.5 GB, the backward pass computes a chunk's logits
     again instead of keeping them. Logits are float32, whatever the type of the params. With a value
@@ -94,7 +78,7 @@ def action_logprobs(
     if isinstance(causal_lm, FSDPModule):
         forward = getattr(causal_lm, _SHARDED_FORWARD)
     inputs = input_ids, row, column, temperature, position_ids, masks, top, attention_mask
-    found = iter(forward(*inputs))
+    found = iter(forward(*inputs, entropy))
     return TokenLogprobs(
         logprobs=next(found),
         entropy=next(found),
@@ -133,8 +117,9 @@ def _forward(
     masks: SamplingMasks | None,
     top: Tensor | int | None,
     attention_mask: Tensor | None,
+    entropy: bool,
 ) -> tuple[Tensor, ...]:
-    """As `_chunked`, and then values [N] of a model with a value head."""
+    """As `chunked`, and then values [N] of a model with a value head."""
     # Padding needs no mask: it is on the right, and a causal token never looks there. With a mask,
     # transformers would not look for items in the positions.
     # The decoder alone: the model's `forward` would compute logits of every token.
@@ -149,7 +134,7 @@ def _forward(
         streams = input_ids[row, column][own], temperature[own]
         masks = None if masks is None else masks.chosen(own)
         top = top[own] if isinstance(top, Tensor) else top
-        found = _scored(causal_lm, hidden[row[own], at], *streams, masks, top)
+        found = _scored(causal_lm, hidden[row[own], at], *streams, masks, top, True)
         return tuple(context.completed(part, own) for part in found)
     hidden = causal_lm.get_decoder()(
         input_ids=padded(inputs, 1) if exact else inputs,
@@ -158,7 +143,7 @@ def _forward(
         use_cache=False,
     )[0]
     targets = input_ids[row, column]
-    return _scored(causal_lm, hidden[row, column - 1], targets, temperature, masks, top)
+    return _scored(causal_lm, hidden[row, column - 1], targets, temperature, masks, top, entropy)
 
 
 def _scored(
@@ -168,14 +153,22 @@ def _scored(
     temperature: Tensor,
     masks: SamplingMasks | None,
     top: Tensor | int | None,
+    entropy: bool,
 ) -> tuple[Tensor, ...]:
     """As `_forward`, of the states [N, D] before the targets [N]."""
-    head: Head = causal_lm.get_output_embeddings()
-    if causal_lm.config._attn_implementation == EXACT:
-        head = partial(exact_linear, head)
-    of_chunk = partial(_chunk_logprobs, head, logit_finish(causal_lm.config))
+    head = causal_lm.get_output_embeddings()
+    exact = causal_lm.config._attn_implementation == EXACT
+    finish = logit_finish(causal_lm.config)
     is_kept = len(targets) * causal_lm.config.get_text_config().vocab_size <= KEPT_PROBABILITIES
-    found = _chunked(of_chunk, selected, targets, temperature, masks, top, is_kept=is_kept)
+    found: tuple[Tensor, ...]
+    if _is_plain(head, selected) and finish is None and top is None and not exact:
+        found = _PlainHead.apply(  # type: ignore[no-untyped-call]
+            selected, head.weight, targets, temperature, masks, entropy, is_kept
+        )
+    else:
+        head = partial(exact_linear, head) if exact else head
+        of_chunk = partial(chunk_logprobs, head, finish or _unchanged)
+        found = chunked(of_chunk, selected, targets, temperature, masks, top, is_kept=is_kept)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
         return found
@@ -203,55 +196,10 @@ def _forward_without_views(
     return tuple(tensor.clone() for tensor in _forward(causal_lm, *inputs))
 
 
-def _chunked(
-    of_chunk: Callable[..., tuple[Tensor, ...]],
-    hidden: Tensor,
-    targets: Tensor,
-    temperature: Tensor,
-    masks: SamplingMasks | None,
-    top: Tensor | int | None = None,
-    *,
-    is_kept: bool,
-) -> tuple[Tensor, ...]:
-    """Log-probs and entropies [N] of the targets [N] after the hidden states [N, D].
-
-    With `top`, log-probs [N, k + 1] of these tokens too, and their ids [N, k] if it is a number.
-    is_kept: False if the backward pass computes the logits again.
-    """
-    if len(targets) <= CHUNK_TOKENS:
-        return of_chunk(hidden, targets, temperature, masks, top)
-    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
-    of_chunks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
-    tops = torch.split(top, CHUNK_TOKENS) if isinstance(top, Tensor) else repeat(top)
-    run = of_chunk if is_kept else partial(checkpoint, of_chunk, use_reentrant=False)
-    chunks = [run(*chunk) for chunk in zip(*streams, of_chunks, tops, strict=False)]
-    return tuple(map(torch.cat, zip(*chunks, strict=True)))
-
-
-def _chunk_logprobs(
-    head: Head,
-    finish: LogitFinish,
-    hidden: Tensor,
-    targets: Tensor,
-    temperature: Tensor,
-    masks: SamplingMasks | None,
-    top: Tensor | int | None = None,
-) -> tuple[Tensor, ...]:
-    """As `_chunked`, with all logits at once."""
-    # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
-    logits = finish(_float32_logits(head, hidden)) / temperature[:, None]
-    if masks is not None:
-        # In place: another tensor of floats of this size would double the chunk's memory.
-        logits.masked_fill_(_outside(masks, logits), -torch.inf)
-    ids = _most_likely(logits, top) if isinstance(top, int) else top
-    found: tuple[Tensor, ...] = _LogprobAndEntropy.apply(logits, targets, ids)  # type: ignore[no-untyped-call]
-    return (*found, ids) if isinstance(top, int) and ids is not None else found
-
-
-def logit_finish(config: PretrainedConfig) -> LogitFinish:
+def logit_finish(config: PretrainedConfig) -> LogitFinish | None:
     """A function that makes logits of what the head of such a model returns.
 
-    It leaves those of most models as they are.
+    None for most models, whose head returns the logits.
     """
     text = config.get_text_config()
     factor = 1.0
@@ -260,6 +208,8 @@ def logit_finish(config: PretrainedConfig) -> LogitFinish:
     for name in DIVISORS:
         factor /= getattr(text, name, None) or 1.0
     cap = next((value for name in CAPS if (value := getattr(text, name, None))), None)
+    if factor == 1.0 and cap is None:
+        return None
     return partial(_finished, factor=factor, cap=cap)
 
 
@@ -270,122 +220,166 @@ def _finished(logits: Tensor, *, factor: float, cap: float | None) -> Tensor:
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-def _most_likely(logits: Tensor, k: int) -> Tensor:
-    """Ids [N, k] of the highest logits [N, V]. Raises ConfigError for a k above V."""
-    if k > logits.shape[1]:
-        raise ConfigError(
-            f"the {k} most likely tokens of a vocabulary of {logits.shape[1]}: choose a smaller k"
-        )
-    return logits.topk(k).indices
+def _unchanged(logits: Tensor) -> Tensor:
+    """The logits of a head without a finish."""
+    return logits
 
 
-def _outside(masks: SamplingMasks, logits: Tensor) -> Tensor:
-    """True for the tokens that each row was not drawn from, [N, V]."""
-    outside = (masks.sizes > 0)[:, None].repeat(1, logits.shape[1])
-    row = torch.arange(len(logits), device=logits.device).repeat_interleave(masks.sizes)
-    outside[row, masks.ids] = False
-    return outside
+def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
+    """True for a head that is one matrix, of the type of the hidden states."""
+    if type(head) is not nn.Linear or "bias" in dict(head.named_parameters(recurse=False)):
+        return False
+    return head.weight.dtype == hidden.dtype and hidden.dtype in PLAIN_TYPES
 
 
-class _LogprobAndEntropy(torch.autograd.Function):
-    """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(logits [N, V]).
+class _PlainHead(torch.autograd.Function):
+    """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(h W^T / T).
 
-    With ids `top` [N, k], the log-probs [N, k + 1] of these and of all others together, log p_R.
-    For the backward pass it keeps p alone, where autograd would keep three tensors of this size:
+    One pass over chunks of tokens instead of an operation of autograd after the other. The backward
+    pass reads p - onehot(y) [N, V], which is kept, or made again where that takes too much memory:
 
         d log p_y / d logits = onehot(y) - p        d H / d logits = -p log p - p H
-        d log p_R / d logits = p 1_R / p_R - p
 
-    Logits of -inf have p = 0 and no gradient.
+    The gradient of W is added up in float32 and rounded once, whatever the type of W.
     """
 
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401 - torch's own
-        logits: Tensor,
+        hidden: Tensor,
+        weight: Tensor,
         targets: Tensor,
-        top: Tensor | None = None,
-    ) -> tuple[Tensor, ...]:
+        temperature: Tensor,
+        masks: SamplingMasks | None,
+        wants_entropy: bool,
+        is_kept: bool,
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        logprobs = logits.log_softmax(-1)
-        chosen = logprobs.gather(-1, targets[:, None])[:, 0]
-        found = None if top is None else _with_rest(logprobs, top)
-        p = logprobs.exp()
-        # `entr` would take the logarithm again. Finite, because 0 x -inf is no number; and
-        # subtracted from 0, because the negative of 0 prints as -0.
-        entropy = 0.0 - logprobs.clamp_(min=torch.finfo(p.dtype).min).mul_(p).sum(-1)
-        ctx.save_for_backward(p, targets, entropy, top, found)
-        return (chosen, entropy) if found is None else (chosen, entropy, found)
+        kept: list[Tensor] = []
+        found: list[tuple[Tensor, Tensor]] = []
+        for h, y, t, mask in _chunks(hidden, targets, temperature, masks):
+            logits = _logits(h, weight, t, mask)
+            found.append(_softmax_less_target_(logits, y, masks is not None, wants_entropy))
+            if is_kept and any(ctx.needs_input_grad[:2]):
+                kept.append(logits)
+        logprobs, entropy = map(torch.cat, zip(*found, strict=True))
+        ctx.masks = masks
+        ctx.save_for_backward(hidden, weight, targets, temperature, logprobs, entropy, *kept)
+        if not wants_entropy:
+            ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(
         ctx: Any,  # noqa: ANN401
-        *gradients: Tensor | None,
-    ) -> tuple[Tensor | None, None, None]:
-        of_logprob, of_entropy, *of_top = gradients
-        p, targets, entropy, top, found = ctx.saved_tensors
-        gradient = None
-        if of_logprob is not None:
-            gradient = p * -of_logprob[:, None]
-            gradient.scatter_add_(-1, targets[:, None], of_logprob[:, None])
-        if of_top and of_top[0] is not None:
-            slope = _gradient_of_top(p, top, found, of_top[0])
-            gradient = slope if gradient is None else gradient.add_(slope)
-        # Most losses only report the entropy.
-        if of_entropy is not None:
-            slope = torch.special.entr(p).addcmul_(p, entropy[:, None], value=-1)
-            slope.mul_(of_entropy[:, None])
-            gradient = slope if gradient is None else gradient.add_(slope)
-        return gradient, None, None
+        of_logprob: Tensor | None,
+        of_entropy: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, temperature, logprobs, entropy, *kept = ctx.saved_tensors
+        for_hidden, for_weight, *_ = ctx.needs_input_grad
+        of_hidden: list[Tensor] = []
+        of_weight: Tensor | None = None
+        at = 0
+        for k, (h, y, t, mask) in enumerate(_chunks(hidden, targets, temperature, ctx.masks)):
+            own = slice(at, at := at + len(h))
+            less = kept[k] if kept else _logits(h, weight, t, mask)
+            if not kept:
+                _softmax_less_target_(less, y, mask is not None, False)
+            scale = -of_logprob[own] / t if of_logprob is not None else torch.zeros_like(t)
+            if of_entropy is not None:
+                slope = _entropy_slope(less, y, logprobs[own], entropy[own])
+                less = less * scale[:, None] + slope * (of_entropy[own] / t)[:, None]
+                scale = torch.ones_like(t)
+            less, h, scale = _scaled(less, h, scale, weight.dtype)
+            if for_hidden:
+                of_hidden.append((less @ weight).mul_(scale[:, None]))
+            if for_weight:
+                of_weight = _added(of_weight, less.t(), h * scale[:, None])
+        return (
+            torch.cat(of_hidden) if for_hidden else None,
+            None if of_weight is None else of_weight.to(weight.dtype),
+            *(None,) * 5,
+        )
 
 
-def _with_rest(logprobs: Tensor, ids: Tensor) -> Tensor:
-    """Log-probs [N, k + 1] of the ids [N, k] and of all others together, of log-probs [N, V]."""
-    own = logprobs.gather(-1, ids)
-    # In place and back again: a copy would be one more tensor of this size. Not 1 - sum(own), which
-    # has no digits left where the ids have nearly all of the probability.
-    logprobs.scatter_(-1, ids, -torch.inf)
-    rest = logprobs.logsumexp(-1, keepdim=True)
-    logprobs.scatter_(-1, ids, own)
-    return torch.cat([own, rest], -1)
+def _chunks(
+    hidden: Tensor, targets: Tensor, temperature: Tensor, masks: SamplingMasks | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor, SamplingMasks | None]]:
+    """Hidden states, targets, temperatures and masks of CHUNK_TOKENS tokens after the others."""
+    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
+    of_masks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
+    return zip(*streams, of_masks, strict=False)
 
 
-def _gradient_of_top(p: Tensor, ids: Tensor, found: Tensor, upstream: Tensor) -> Tensor:
-    """Gradient [N, V] of the logits, where `upstream` [N, k + 1] is that of `_with_rest`."""
-    own, of_rest, total = upstream[:, :-1], upstream[:, -1:], upstream.sum(-1, keepdim=True)
-    # Below this bound p is hardly representable; without others, p_R = 0 and its gradient is 0.
-    gradient = p * (of_rest * torch.exp(-found[:, -1:].clamp(min=LEAST_REST)) - total)
-    return gradient.scatter_(-1, ids, own - p.gather(-1, ids) * total)
+def _logits(
+    hidden: Tensor, weight: Tensor, temperature: Tensor, mask: SamplingMasks | None
+) -> Tensor:
+    """Logits [N, V] in float32, divided by the temperature [N], -inf outside of the masks.
 
-
-def _float32_logits(head: Head, hidden: Tensor) -> Tensor:
-    """Logits [N, V] in float32, whatever the type of the head."""
-    if hidden.dtype == torch.float32 or type(head) is not nn.Linear:
-        logits: Tensor = head(hidden)
-        return logits.float()
-    product: Tensor = _Float32Product.apply(hidden, head.weight)  # type: ignore[no-untyped-call]
-    return product if head.bias is None else product + head.bias.float()
-
-
-class _Float32Product(torch.autograd.Function):
-    """x w^T of 16-bit matrices, added up and returned in float32.
-
-    Rounding logits to bfloat16 moves log-probs by 1e-2; ScaleRL (arXiv:2510.13786) finds that to
-    cost a fifth of the final score.
+    Rounding them to bfloat16 moves log-probs by 1e-2; ScaleRL (arXiv:2510.13786) finds that to cost
+    a fifth of the final score.
     """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
-        ctx.save_for_backward(x, w)
+    if weight.dtype == torch.float32:
+        logits = hidden @ weight.t()
+    elif hidden.is_cuda:
+        logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
+    else:
         # The CPU has no such product, and copying the matrices is what it can do.
-        if x.is_cuda:
-            return torch.mm(x, w.t(), out_dtype=torch.float32)
-        return F.linear(x.float(), w.float())
+        logits = F.linear(hidden.float(), weight.float())
+    # A comparison on a card would wait for all that it has to do.
+    if hidden.is_cuda or hidden.is_meta or bool((temperature != 1).any()):
+        logits.div_(temperature[:, None])
+    return logits if mask is None else logits.masked_fill_(outside(mask, logits), -torch.inf)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, w = ctx.saved_tensors
-        gradient = gradients[0].to(w.dtype)
-        for_x, for_w = ctx.needs_input_grad
-        return gradient @ w if for_x else None, gradient.t() @ x if for_w else None
+
+def _softmax_less_target_(
+    logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probs [N] of the targets and entropies, [N] or [0]; logits become p - onehot(target)."""
+    # A CPU makes each pass over some rows while its cache holds them.
+    rows = max(CACHED_LOGITS // logits.shape[1], 1) if logits.is_cpu else max(len(logits), 1)
+    chosen, entropies = [], []
+    for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
+        logprobs = z.log_softmax(-1)
+        chosen.append(logprobs.gather(-1, y[:, None])[:, 0])
+        torch.exp(logprobs, out=z)
+        if wants_entropy:
+            # Finite, because 0 x -inf is no number.
+            if is_masked:
+                logprobs.clamp_(min=torch.finfo(z.dtype).min)
+            # Subtracted from 0, because the negative of 0 prints as -0.
+            entropies.append(0.0 - logprobs.mul_(z).sum(-1))
+    # Now and not in the backward pass, whose products then read what is kept as it is.
+    logits.scatter_add_(-1, targets[:, None], logits.new_full((len(targets), 1), -1.0))
+    return torch.cat(chosen), torch.cat(entropies) if entropies else logits.new_empty(0)
+
+
+def _entropy_slope(less: Tensor, targets: Tensor, logprobs: Tensor, entropy: Tensor) -> Tensor:
+    """Gradient of H with respect to the logits, [N, V], of p - onehot(target)."""
+    p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
+    slope: Tensor = torch.special.entr(p)
+    return slope.addcmul_(p, entropy[:, None], value=-1)
+
+
+def _scaled(
+    less: Tensor, hidden: Tensor, scale: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Factors of the gradients' products; float32 rows are scaled where they are short, in D."""
+    if dtype == torch.float32:
+        return less, hidden, scale
+    # Rounded once, scale included.
+    rounded = torch.mul(less, scale[:, None], out=torch.empty_like(less, dtype=dtype))
+    return rounded, hidden, torch.ones_like(scale, dtype=dtype)
+
+
+def _added(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """`total` + left right, in float32."""
+    if left.dtype == torch.float32:
+        return left @ right if total is None else total.addmm_(left, right)
+    if not left.is_cuda:
+        left, right = left.float(), right.float()
+        return left @ right if total is None else total.addmm_(left, right)
+    if total is None:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return torch.addmm(total, left, right, out_dtype=torch.float32)

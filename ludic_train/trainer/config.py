@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from ludic_gym.errors import ConfigError
 
+# Tokens of a forward pass. A CPU is up to a quarter slower where a pass outgrows its caches.
+CPU_TOKENS, CARD_TOKENS = 4_096, 16_384
 # From the share of a decay that is over, in [0, 1], to the share of the height that is left.
 DecayShape = Callable[[float], float]
 
@@ -71,13 +73,16 @@ class Execution:
     context_parallel: ranks that compute each row together, a part of its tokens each, for rows that
         are too long for one; divides the number of ranks. `micro_token_budget` is then of these
         ranks together, and rows are not packed.
-    Raises ConfigError for less than one.
+    entropy: updates compute entropies, for their metric and for losses that read them; where they
+        are switched off, such losses raise LossError.
+    Raises ConfigError for a `context_parallel` below one.
     """
 
     packing: bool = True
     share_prompts: bool = True
     sync_last_only: bool = False
     context_parallel: int = 1
+    entropy: bool = True
 
     def __post_init__(self) -> None:
         if self.context_parallel < 1:
@@ -117,6 +122,7 @@ class TrainerConfig:
         rollouts.
     epochs: passes over each batch.
     micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
+        None for 4,096 on a CPU, where more is slower, and 16,384 on a card, or `max_seq_len`.
     max_seq_len: rows with more tokens are dropped and counted.
     publish_every: updates between two publications of the params.
     router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
@@ -132,7 +138,7 @@ class TrainerConfig:
     max_grad_norm: float = 1.0
     minibatches: int = 1
     epochs: int = 1
-    micro_token_budget: int = 16_384
+    micro_token_budget: int | None = None
     max_seq_len: int = 4_096
     publish_every: int = 1
     router_replay: bool = False
@@ -158,16 +164,24 @@ class TrainerConfig:
                 "first must be 0 or more, the second 1 or more, or None"
             )
         # Found here and not in the first update, which may come hours later.
-        if self.max_seq_len > self.micro_token_budget:
+        if self.max_seq_len > self.token_budget:
             raise ConfigError(
                 f"max_seq_len={self.max_seq_len} exceeds "
-                f"micro_token_budget={self.micro_token_budget}; a row must fit into a micro-batch"
+                f"micro_token_budget={self.token_budget}; a row must fit into a micro-batch"
             )
         if self.router_replay and self.execution.context_parallel > 1:
             raise ConfigError(
                 f"router_replay with context_parallel={self.execution.context_parallel}: experts "
                 "are replayed for whole rows; take context_parallel=1"
             )
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of one forward pass: `micro_token_budget`, or what suits the device."""
+        if self.micro_token_budget is not None:
+            return self.micro_token_budget
+        usual = CPU_TOKENS if self.device.startswith("cpu") else CARD_TOKENS
+        return max(usual, self.max_seq_len)
 
     @property
     def updates_per_batch(self) -> int:

@@ -15,7 +15,8 @@ from ludic_train.distributed.fsdp import local_part
 from ludic_train.distributed.ranks import gathered
 from ludic_train.errors import UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
-from ludic_train.models.logprobs import SamplingMasks, action_logprobs, unwrapped
+from ludic_train.models.heads import SamplingMasks
+from ludic_train.models.logprobs import action_logprobs, unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.trainer.packing import mask_of_positions
@@ -23,13 +24,19 @@ from ludic_train.types import LossBatch, TokenLogprobs
 
 
 def forward(
-    model: nn.Module, micro_batch: MicroBatch, device: str = "cpu", *, top_k: int | None = None
+    model: nn.Module,
+    micro_batch: MicroBatch,
+    device: str = "cpu",
+    *,
+    top_k: int | None = None,
+    entropy: bool = True,
 ) -> TokenLogprobs:
     """Log-probs (nats), entropies and values of the N action tokens, [N].
 
     Where the micro-batch has tokens of a teacher, the log-probs of these too.
     device: that of the model. Values are None for a model without a value head.
     top_k: choose as many of the model's own most likely tokens instead, and give their log-probs.
+    entropy: False where nothing reads entropies, which are then [0].
     Raises UntrainableRollout where a teacher's token is not in the model's vocabulary.
     """
     positions, sizes, ids = micro_batch.position_ids, micro_batch.mask_sizes, micro_batch.mask_ids
@@ -50,6 +57,7 @@ def forward(
         masks,
         _teacher_ids(model, micro_batch, device) if top_k is None else top_k,
         attention_mask,
+        entropy=entropy,
     )
 
 

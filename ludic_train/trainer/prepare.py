@@ -104,7 +104,7 @@ def scored(
         return items
     extended = [_with_state_after(item) for item in items] if VALUES in names else items
     # No gradient is kept here, so a row that is later dropped as overlong may still be scored.
-    budget = max(cfg.micro_token_budget, *(len(item.input_ids) for item in extended), 0)
+    budget = max(cfg.token_budget, *(len(item.input_ids) for item in extended), 0)
     plan: list[Plan] = []
 
     def planned() -> Sequence[Plan]:
@@ -164,7 +164,7 @@ def _streams_of(
     No gradient is kept. Arrays are float32, and int32 for ids, on the CPU.
     """
     with replayed(model, micro_batch):
-        out = forward(model, micro_batch, device, top_k=top_k)
+        out = forward(model, micro_batch, device, top_k=top_k, entropy=False)
     found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
     found[TOP_LOGPROBS] = out.top_logprobs if top_k is not None else None
     known = {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
@@ -271,7 +271,7 @@ def planned_rows(
         raise _none_left(len(items), left_out, cfg, algo)
     plan = plan_update(
         usable,
-        token_budget=cfg.micro_token_budget,
+        token_budget=cfg.token_budget,
         world_size=world_size() // execution.context_parallel,
         aggregation=algo.aggregation,
         packing=execution.packing,

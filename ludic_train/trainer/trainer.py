@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from ludic_train.algorithms.credit import Remembering
-from ludic_train.algorithms.losses import OnDevice, fetched, token_stat
-from ludic_train.algorithms.off_policy import check_sampler, mismatch_metrics
+from ludic_train.algorithms.losses import OnDevice, fetched_each, token_stat
+from ludic_train.algorithms.off_policy import check_sampler, mismatch, without_empty_lags
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.fsdp import (
     sharded_modules,
@@ -288,7 +288,9 @@ class Trainer:
         if rank() % self.cfg.execution.context_parallel:
             # The neighbour with which it shares rows counts them.
             parts = []
-        metrics = _over_ranks(merge([*known, *parts, peak_memory(self.cfg.device)]))
+        # Here and not in each micro-batch, where the device would wait for the next one's launch.
+        found = without_empty_lags(merge(fetched_each(parts)))
+        metrics = _over_ranks(merge([*known, found, peak_memory(self.cfg.device)]))
         # Before the step: params that learned from a stranger's samples would be worth nothing.
         check_sampler(metrics, self.cfg.guards.max_kl_at_lag_0, self.version)
         metrics |= self._step()
@@ -311,16 +313,17 @@ class Trainer:
         share = share and all(may_share_prompts(model, device) for model in models)
         return replace(asked, packing=packing, share_prompts=share)
 
-    def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> Metrics:
-        """Add the gradient of a micro-batch; its metrics."""
+    def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> OnDevice:
+        """Add the gradient of a micro-batch; its metrics, left on the device."""
         if self._sharded:
             sync_gradients(self.model, is_last or not self.cfg.execution.sync_last_only)
         with replayed(self.model, micro_batch):
             return self._backward(micro_batch)
 
-    def _backward(self, micro_batch: MicroBatch) -> Metrics:
-        """Forward and backward pass of a micro-batch; its metrics."""
-        out = forward(self.model, micro_batch, self.cfg.device)
+    def _backward(self, micro_batch: MicroBatch) -> OnDevice:
+        """Forward and backward pass of a micro-batch; its metrics, left on the device."""
+        wants_entropy = self.cfg.execution.entropy
+        out = forward(self.model, micro_batch, self.cfg.device, entropy=wants_entropy)
         batch = loss_batch(micro_batch, self.version, self.cfg.device)
         if PROXIMAL in self.algo.attach and PROXIMAL not in batch.attachments:
             # A batch of one update: its params are the proximal ones, and a pass is saved.
@@ -328,9 +331,11 @@ class Trainer:
         loss, pairs = self.algo.loss(out, batch)
         # A sum whose scale holds the denominator of the whole update, so that gradients add up.
         loss.backward()  # type: ignore[no-untyped-call]
-        pairs = {**pairs, "entropy": token_stat(out.entropy)}
+        if wants_entropy:
+            pairs = {**pairs, "entropy": token_stat(out.entropy)}
         found: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
-        return {**fetched({**found, "loss": (Total, (loss,))}), **mismatch_metrics(out, batch)}
+        # Detached, so that nothing of the graph lives until the end of the update.
+        return {**found, "loss": (Total, (loss.detach(),)), **mismatch(out, batch)}
 
     def _step(self) -> Metrics:
         """Clip the gradient and update the params, unless it is not finite; metrics of that."""

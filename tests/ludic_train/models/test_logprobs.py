@@ -6,8 +6,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models import logprobs
-from ludic_train.models.logprobs import SamplingMasks, action_logprobs
+from ludic_train.models import heads, logprobs
+from ludic_train.models.heads import SamplingMasks
+from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
@@ -57,7 +58,7 @@ def test_gradients_are_those_of_the_same_formulae_through_autograd(used):
     torch.manual_seed(0)
     targets = torch.tensor([3, 0, 6])
     gradients = []
-    for function in (logprobs._LogprobAndEntropy.apply, through_autograd):
+    for function in (heads._LogprobAndEntropy.apply, through_autograd):
         torch.manual_seed(1)
         logits = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
         weights = torch.randn(2, 3, dtype=torch.float64)
@@ -72,7 +73,7 @@ def test_a_token_that_cannot_be_sampled_has_no_part_in_entropy_and_gradient():
     cut = torch.tensor([[1.0, -torch.inf, -2.0, 0.5]], requires_grad=True)
     results = []
     for logits, target in ((whole, 2), (cut, 3)):
-        found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([target]))
+        found = heads._LogprobAndEntropy.apply(logits, torch.tensor([target]))
         (found[0] + found[1]).backward()
         results.append([*found, logits.grad])
     assert cut.grad[0, 1] == 0
@@ -86,7 +87,7 @@ def test_the_gradient_of_a_frozen_head_is_not_computed(is_trained, products):
     hidden = torch.randn(4, 8, dtype=torch.bfloat16, requires_grad=True)
     weight = torch.randn(16, 8, dtype=torch.bfloat16, requires_grad=is_trained)
     with FlopCounterMode(display=False) as counter:
-        logprobs._Float32Product.apply(hidden, weight).sum().backward()
+        heads._Float32Product.apply(hidden, weight).sum().backward()
     assert counter.get_total_flops() == products * 2 * 4 * 8 * 16
 
 
@@ -162,7 +163,8 @@ def masked_reference(model):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 1024])
 def test_log_probs_and_gradients_are_renormalised_over_the_masks(model, chunk, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", chunk)
+    for module in (heads, logprobs):
+        monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in MASKS])
     masks = SamplingMasks(sizes, torch.tensor([i for mask in MASKS if mask for i in mask]))
     out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, masks=masks)
@@ -190,8 +192,8 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
 
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        of_chunk = partial(logprobs._chunk_logprobs, head, lambda logits: logits)
-        out = logprobs._chunked(
+        of_chunk = partial(heads.chunk_logprobs, head, lambda logits: logits)
+        out = heads.chunked(
             of_chunk, hidden, targets, torch.ones(tokens), masks, top, is_kept=False
         )
     assert out[0].requires_grad
@@ -199,7 +201,7 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
 
 
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_vocabulary(monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 16)
+    monkeypatch.setattr(heads, "CHUNK_TOKENS", 16)
     small, large = kept_for_backward(128, 100), kept_for_backward(128, 10_000)
     assert large == small
     assert large < 0.01 * 128 * 10_000 * 4
@@ -227,7 +229,7 @@ def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_auto
     weights = [torch.randn(3), torch.randn(3), torch.randn(3, 3)]
     gradients = []
     for apply in (
-        logprobs._LogprobAndEntropy.apply,
+        heads._LogprobAndEntropy.apply,
         lambda z, y, ids: (*through_autograd(z, y), top_through_autograd(z, ids)),
     ):
         torch.manual_seed(1)
@@ -241,7 +243,7 @@ def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_auto
 def test_others_of_hardly_any_probability_keep_their_digits():
     # p = (1, e^-30, e^-31) / (1 + ...): 1 less the first would be 0 in float32.
     logits = torch.tensor([[0.0, -30.0, -31.0]], requires_grad=True)
-    *_, found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    *_, found = heads._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
     assert found[0, 1].item() == pytest.approx(-30 + math.log1p(math.exp(-1)), abs=1e-5)
     found[0, 1].backward()
     # Shares of e^-30 and e^-31 among the others: 1 / (1 + 1/e) and 1 / (1 + e).
@@ -250,7 +252,7 @@ def test_others_of_hardly_any_probability_keep_their_digits():
 
 def test_others_of_no_probability_in_float32_have_a_finite_gradient():
     logits = torch.tensor([[0.0, -120.0, -121.0]], requires_grad=True)
-    *_, found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    *_, found = heads._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
     assert found[0, 1].item() == pytest.approx(-120 + math.log1p(math.exp(-1)), abs=1e-4)
     found[0, 1].backward()
     assert logits.grad.isfinite().all()
@@ -259,7 +261,7 @@ def test_others_of_no_probability_in_float32_have_a_finite_gradient():
 def test_with_all_tokens_named_nothing_is_left_for_others():
     logits = torch.randn(2, 4, requires_grad=True)
     ids = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
-    *_, found = logprobs._LogprobAndEntropy.apply(logits, torch.tensor([1, 2]), ids)
+    *_, found = heads._LogprobAndEntropy.apply(logits, torch.tensor([1, 2]), ids)
     assert found[:, 4].tolist() == [-torch.inf, -torch.inf]
     found[:, :4].sum().backward()
     expected = 1 - 4 * logits.detach().softmax(-1)
@@ -271,7 +273,8 @@ def test_with_all_tokens_named_nothing_is_left_for_others():
 def test_the_model_chooses_its_most_likely_tokens_or_scores_given_ones(
     model, chunk, masked, monkeypatch
 ):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", chunk)
+    for module in (heads, logprobs):
+        monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
     chosen = MASKS if masked else [None] * 5
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in chosen])
     masks = SamplingMasks(sizes, torch.tensor([i for m in chosen if m for i in m]).long())
@@ -302,3 +305,60 @@ def test_the_model_chooses_its_most_likely_tokens_or_scores_given_ones(
 def test_more_tokens_than_the_vocabulary_has_are_refused(model):
     with pytest.raises(ConfigError, match="the 100000 most likely tokens of a vocabulary of"):
         action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, top=100_000)
+
+
+def plain_head(weight, hidden, targets, temperature, masks, *, entropy=True, is_kept=True):
+    return logprobs._PlainHead.apply(hidden, weight, targets, temperature, masks, entropy, is_kept)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
+def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkeypatch):
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
+    monkeypatch.setattr(logprobs, "CACHED_LOGITS", 24)
+    torch.manual_seed(0)
+    head = torch.nn.Linear(4, 12, bias=False)
+    hidden = torch.randn(8, 4, requires_grad=True)
+    targets, temperature = torch.arange(8), torch.tensor([1.0, 0.5, 2.0, 1.0] * 2)
+    # The tokens 0 to 3 and the target, or all of them.
+    sizes = torch.tensor([0, 0, 0, 0, 5, 5, 5, 5])
+    masks = SamplingMasks(sizes, torch.tensor([i for y in range(4, 8) for i in (0, 1, 2, 3, y)]))
+    plain = plain_head(head.weight, hidden, targets, temperature, masks, is_kept=is_kept)
+    general = heads.chunk_logprobs(head, lambda z: z, hidden, targets, temperature, masks)
+    gradients = [
+        torch.autograd.grad(
+            (used[0] * out[0] * targets.sin() + used[1] * out[1]).sum(), (hidden, head.weight)
+        )
+        for out in (plain, general)
+    ]
+    torch.testing.assert_close(plain, general[:2], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_plain_head_keeps_probabilities_only_where_it_is_asked_to(is_kept):
+    kept = []
+    hidden, weight = torch.randn(8, 4, requires_grad=True), torch.randn(100, 4)
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        plain_head(weight, hidden, torch.arange(8), torch.ones(8), None, is_kept=is_kept)
+    assert any(tensor.shape == (8, 100) for tensor in kept) == is_kept
+
+
+def test_the_gradient_of_a_16_bit_head_is_added_up_in_float32(monkeypatch):
+    # 512 chunks of 2 tokens whose gradients are all equal: bfloat16 has 8 digits, and after 256
+    # of them it would take no more.
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
+    hidden = torch.ones(1024, 1, dtype=torch.bfloat16)
+    weight = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
+    targets = torch.zeros(1024, dtype=torch.int64)
+    out, _ = plain_head(weight, hidden, targets, torch.ones(1024), None)
+    out.sum().backward()
+    # p is 1/2 for both tokens: 1024 (1 - 1/2) and 1024 (0 - 1/2).
+    assert weight.grad.flatten().tolist() == [512.0, -512.0]
+
+
+def test_entropies_are_left_out_where_nothing_reads_them(model):
+    whole = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
+    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, entropy=False)
+    assert out.entropy.shape == (0,)
+    assert torch.equal(out.logprobs, whole.logprobs)
