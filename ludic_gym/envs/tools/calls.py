@@ -77,7 +77,8 @@ def _on_own_lines(text: str) -> list[object]:
             value, end = json.JSONDecoder().raw_decode(text, start.end())
         except ValueError:
             return []
-        if text[end:].partition("\n")[0].strip():
+        # More than one is refused by the caller: a text of a thousand of them is not read on.
+        if found or text[end:].partition("\n")[0].strip():
             return []
         found.append(value)
     return found
