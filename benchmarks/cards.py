@@ -100,7 +100,7 @@ def reference(env_id: str, episodes: int = EPISODES) -> Card:
 
 
 async def of_model(
-    make_policy: MakePolicy, env_id: str
+    make_policy: MakePolicy, env_id: str, episodes: int
 ) -> tuple[tuple[int, int], tuple[int, int] | None]:
     """Successes and episodes of a model at temperature 0, and its mean tokens per episode.
 
@@ -113,7 +113,7 @@ async def of_model(
     sampling = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
     tasks = [
         Task(env_id=env_id, seed=EVALUATIONS_FROM + i, sampling=sampling, max_turns=50)
-        for i in range(MODEL_EPISODES)
+        for i in range(episodes)
     ]
     result = await run_bench(tasks, make_policy, concurrency=64)
     for _, error in result.errors:
@@ -125,12 +125,12 @@ async def of_model(
     return (result.successes, len(tasks)), tokens
 
 
-async def measure_model(spec: str, ids: list[str], cards: dict[str, Card]) -> None:
+async def measure_model(spec: str, ids: list[str], cards: dict[str, Card], episodes: int) -> None:
     """Add the scores of a model to the cards of the environments, and write them."""
     async with open_policy(spec) as make_policy:
         for env_id in ids:
             card = cards[env_id]
-            score, spent = await of_model(make_policy, env_id)
+            score, spent = await of_model(make_policy, env_id, episodes)
             tokens = {**card.tokens, **({spec: spent} if spent else {})}
             cards[env_id] = replace(card, scores={**card.scores, spec: score}, tokens=tokens)
             print(env_id, cards[env_id].scores, file=sys.stderr)
@@ -152,10 +152,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ids", nargs="*")
     parser.add_argument("--model", default="")
+    parser.add_argument("--model-episodes", type=int, default=MODEL_EPISODES)
     arguments = parser.parse_args()
     ids, cards = arguments.ids or [entry.id for entry in CATALOG], dict(CARDS)
     if arguments.model:
-        asyncio.run(measure_model(arguments.model, ids, cards))
+        asyncio.run(measure_model(arguments.model, ids, cards, arguments.model_episodes))
         return
     for env_id in ids:
         card = reference(env_id)

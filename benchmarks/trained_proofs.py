@@ -48,22 +48,13 @@ class Proof:
         return self.words.split()[0]
 
 
-# An environment without splits has other seeds in its evaluations; the Tower of Hanoi has one task.
+# An environment without splits has other seeds in its evaluations.
 PROOFS = {
-    "Arithmetic": Proof(
-        words=f"ludic/Arithmetic-v0 {SPLITS} --sft-updates 200 --updates 120",
-        label="2 digits alone",
-        seeds=(0, 1, 2),
-    ),
-    "Arithmetic-levels": Proof(
-        words=f"ludic/Arithmetic-v0 {SPLITS} --levels digits=1 digits=2 "
-        "--sft-updates 200 --updates 120",
-        label="1, then 2 digits",
-        seeds=(0, 1, 2),
-    ),
-    "TowerOfHanoi": Proof(
-        words="ludic/TowerOfHanoi-v0 --demonstrator random --env-kwargs disks=2 "
-        "--sft-updates 120 --updates 80"
+    "Arithmetic": Proof(words=f"ludic/Arithmetic-v0 {SPLITS} --sft-updates 500 --updates 80"),
+    "KnightsAndKnaves": Proof(
+        words="ludic/KnightsAndKnaves-v0 --env-kwargs split=train people=2 "
+        "--eval-kwargs split=test --sft-updates 60 --updates 120",
+        label="2 people; 4 held-out puzzles",
     ),
     "Nim": Proof(words="ludic/Nim-v0 --demonstrator random --sft-updates 120 --updates 80"),
     "TicTacToe": Proof(
@@ -73,8 +64,9 @@ PROOFS = {
         words="ludic/KuhnPoker-v0 --demonstrator random --sft-updates 60 --updates 60"
     ),
     "GuessTheNumber": Proof(
-        words="ludic/GuessTheNumber-v0 --demonstrator random --env-kwargs split=train high=20 "
-        "--eval-kwargs split=test --sft-updates 100 --updates 80"
+        words="ludic/GuessTheNumber-v0 --env-kwargs split=train high=20 "
+        "--eval-kwargs split=test --sft-updates 60 --updates 20",
+        label="numbers up to 20; 6 and 12 held out",
     ),
 }
 

@@ -40,8 +40,8 @@ Columns: success rates with default arguments. "Random" plays random legal actio
 any text is legal), "oracle" is the environment's own, "empty" replies with nothing, and "hack" is
 the best of some thirty replies that are fixed before the task is read. The pages have intervals.
 Some oracles are below 1, because cards, seats and lucky opponents decide a part of the games.
-"ludic-small" is the [small chat model](../../guides/small-models.md) at temperature 0; a missing
-score was not measured. "Speed" is the number of steps
+"ludic-small" is the [small chat model](../../guides/small-models.md) at temperature 0, in 20
+episodes; a missing score was not measured. "Speed" is the number of steps
 of random play per CPU-second, as a multiple of Tic-Tac-Toe's, which has some hundred thousand; it
 is missing where other processes do most of the work.
 

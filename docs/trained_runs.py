@@ -27,8 +27,9 @@ def training_section(env_id: str) -> str:
     return f"""\
 ## Training
 
-A tiny model made from nothing on one CPU core, by `benchmarks/trained_proofs.py`: success on
-tasks that no training uses, sampled at temperature 1, with a 95 % interval in the end.
+A tiny model made from nothing on one CPU core, by `benchmarks/trained_proofs.py`: imitation of a
+demonstrator, then learning from rewards. Success is on tasks of the test split, or of seeds that no
+training uses where there are no splits, sampled at temperature 1, with a 95 % interval in the end.
 
 ```sh
 {commands}```

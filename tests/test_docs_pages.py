@@ -20,6 +20,7 @@ import ludic_gym as lg
 from envs_registry.adapters import ADAPTERS
 from envs_registry.catalog import CATALOG
 from envs_registry.published import PUBLISHED
+from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +69,17 @@ def test_the_page_of_an_environment_has_the_runs_that_trained_in_it():
         # A run that did not rise above its start, beyond chance, is no proof.
         assert low > first
     assert "## Training" not in environment_pages.environment_page(entry("ludic/Game2048-v0"))
+
+
+def test_every_page_has_the_scores_and_intervals_of_its_card():
+    for entry in CATALOG:
+        card, section = CARDS[entry.id], environment_pages._scores(entry)
+        for player, (wins, trials) in card.scores.items():
+            low, high = lg.wilson_interval(wins, trials)
+            row = f"| {player} | {wins / trials:.3f} | {low:.3f} to {high:.3f} | {trials} |"
+            assert row in section
+        for model, (read, written) in card.tokens.items():
+            assert f"{model}: {read:,} + {written:,} tokens per episode." in section
 
 
 def test_a_long_transcript_leaves_turns_out():

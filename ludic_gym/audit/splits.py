@@ -14,7 +14,7 @@ from ludic_gym.envs.core.solitaire import SolitaireEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Env
 
-# Tasks of a split that are compared at most.
+# Seeds of a split that are compared; of data, all rows are.
 TASKS = 2_000
 _IGNORED = re.compile("split|generator|seed|random")
 
@@ -25,7 +25,8 @@ def split_overlap(subject: AuditSubject, tasks: int = TASKS) -> Overlap:
     A text is the first observation. Of a game that hides a number, a word or a board, it is that;
     of other tasks with a state, a hash of the state follows, because tasks that begin with the same
     sentence may differ in what the player finds later.
-    tasks: rows, or seeds from 0, of each split; fewer if `subject.budget_s` are over before.
+    tasks: seeds from 0 of each split, where it has no rows; of rows, all are compared. Fewer of
+        either if `subject.budget_s` are over before.
     Raises ConfigError if the environment has no splits, DataError if their rows are not there.
     """
     train, test = (texts_of(subject, split, tasks) for split in ("train", "test"))
@@ -33,7 +34,7 @@ def split_overlap(subject: AuditSubject, tasks: int = TASKS) -> Overlap:
 
 
 def texts_of(subject: AuditSubject, split: str, tasks: int = TASKS) -> list[str]:
-    """Texts of the first tasks of a split."""
+    """Texts of all rows of a split, or of the first seeds where it has none, within the budget."""
     if "split" in subject.kwargs:
         raise ConfigError(f"both splits are compared: leave out split={subject.kwargs['split']!r}")
     try:
@@ -43,7 +44,7 @@ def texts_of(subject: AuditSubject, split: str, tasks: int = TASKS) -> list[str]
             raise
         raise ConfigError(f"{subject.env_id} has no splits: {error}") from error
     rows = getattr(env.unwrapped, "num_rows", None)
-    numbers = within(range(min(tasks, rows or tasks)), subject.budget_s)
+    numbers = within(range(tasks if rows is None else rows), subject.budget_s)
     return [_text(env, number, is_row=rows is not None) for number in numbers]
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError
+from ludic_train.metrics import Metrics, merge
 from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.pipeline.queues.patience import persistently
@@ -19,11 +21,13 @@ from ludic_train.rows import credited_rows
 from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
 from ludic_train.sources.levels import (
     Levels,
+    batches_allowed,
     levels_to_text,
+    metrics_of_levels,
     restore_levels,
     state_of_levels,
 )
-from ludic_train.types import SAWBatch
+from ludic_train.types import SAWBatch, Trajectory
 
 # One batch to train on next, and one that fills while the trainer takes that.
 BATCHES_AHEAD = 2
@@ -137,7 +141,10 @@ class PipelineBatchSource:
         thread = self._running()
         # A cancelled call leaves its groups here, already taken from the queue.
         if self._coming is None:
-            groups = gathered_groups(self._reader, algo, self._groups_per_batch)
+            note = partial(self._note, algo)
+            count = self._groups_per_batch
+            allowed = batches_allowed(self.levels, count)
+            groups = gathered_groups(self._reader, algo, count, note, allowed=allowed)
             self._coming = thread.start(groups)
         waiting = asyncio.wrap_future(self._coming)
         # Unlike `await waiting`, a cancelled wait leaves the batch to the next call. From the next
@@ -146,12 +153,9 @@ class PipelineBatchSource:
         self._coming = None
         batch = waiting.result()
         self._reader.give()
-        if algo.retire_at is not None:
-            self._reader.retire(self.history.note(batch.seen, algo.retire_at))
-        moved = {} if self.levels is None else self.levels.note(batch.seen)
-        self._reader.levels = self._levels_text()
+        metrics = merge([batch.metrics, self._note(algo, batch.seen)])
         items = tuple(credited_rows(batch.kept, algo))
-        return SAWBatch(items=items, metrics={**batch.metrics, **moved})
+        return SAWBatch(items=items, metrics=metrics | metrics_of_levels(self.levels))
 
     def state_dict(self) -> dict[str, Any]:
         """The last group that was trained on, the number of such groups, pass rates, and levels.
@@ -205,6 +209,18 @@ class PipelineBatchSource:
             await self._thread.call(self._reader.end())
         finally:
             self._thread.close()
+
+    def _note(self, algo: RLAlgorithm, seen: Sequence[Trajectory]) -> Metrics:
+        """Count groups in the pass rates and for the levels; metrics of the levels.
+
+        Groups of a batch that is given are counted by the trainer's loop, because a state that is
+        saved before must not have them; those that are passed over by the reader's.
+        """
+        if algo.retire_at is not None:
+            self._reader.retire(self.history.note(seen, algo.retire_at))
+        found = {} if self.levels is None else self.levels.note(seen)
+        self._reader.levels = self._levels_text()
+        return found
 
     def _levels_text(self) -> str:
         return levels_to_text({} if self.levels is None else self.levels.current)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -96,7 +96,10 @@ class GroupFeed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Groups of one batch: trajectories that passed the filter, all that were seen, metrics."""
+    """Groups of one batch: trajectories that passed the filter, all that were seen, metrics.
+
+    seen: without those of batches that were passed over.
+    """
 
     kept: Sequence[Trajectory]
     seen: Sequence[Trajectory]
@@ -140,16 +143,24 @@ class TaskHistory:
         self.retired = dict.fromkeys(state["retired"])
 
 
-async def gathered_groups(feed: GroupFeed, algo: RLAlgorithm, groups: int) -> Gathered:
+async def gathered_groups(
+    feed: GroupFeed,
+    algo: RLAlgorithm,
+    groups: int,
+    note: Callable[[Sequence[Trajectory]], Metrics],
+    *,
+    allowed: int = EMPTY_BATCHES_ALLOWED,
+) -> Gathered:
     """The next `groups` groups, filtered; further ones while none is left.
 
     Where the algorithm wants full batches, groups that its filter drops are replaced by others.
-    Raises EmptyBatch after many groups without a row.
+    note: gets the trajectories of each batch without a row, before further ones are taken.
+    allowed: number of such batches in a row. Raises EmptyBatch after as many.
     """
     kept: list[Trajectory] = []
     seen: list[Trajectory] = []
     parts: list[Metrics] = []
-    for _ in range(EMPTY_BATCHES_ALLOWED):
+    for _ in range(allowed):
         # A full batch is topped up; any other is played anew, so that its size has no bias towards
         # groups that pass the filter.
         missing = groups - count_groups(kept) if algo.full_batches else groups
@@ -159,14 +170,18 @@ async def gathered_groups(feed: GroupFeed, algo: RLAlgorithm, groups: int) -> Ga
         kept += good
         seen += found
         full = count_groups(kept) >= groups if algo.full_batches else True
-        ended = full and any(trajectory.rows for trajectory in kept)
+        # Groups whose episodes all failed have no trajectory at all.
+        learned = {trajectory.group for trajectory in kept if trajectory.rows}
+        ended = full and bool(learned)
+        if not learned:
+            parts.append(note(seen))
+            seen = []
         if algo.full_batches or not ended:
-            # Groups whose episodes all failed have no trajectory at all.
-            await feed.keep({trajectory.group for trajectory in kept if trajectory.rows})
+            await feed.keep(learned)
         if ended:
             return Gathered(kept=kept, seen=seen, metrics=merge(parts))
     raise EmptyBatch(
-        f"{EMPTY_BATCHES_ALLOWED} batches of {groups} groups left {count_groups(kept)} groups to "
+        f"{allowed} batches of {groups} groups left {count_groups(kept)} groups to "
         "train on: the others earned equal rewards or were filtered. "
         f"The mean reward is {_mean_reward(parts)}: if that is the best there is, the task is "
         "solved; if not, start from a policy that sometimes does better"

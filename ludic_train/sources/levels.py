@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, Stat
+from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.types import Trajectory
 
 
@@ -88,12 +90,11 @@ class Levels:
         self._recent = {env_id: self._window() for env_id in schedule.levels}
 
     def note(self, seen: Iterable[Trajectory]) -> Metrics:
-        """Move by the groups of a batch, in their order; metrics of the batch.
+        """Move by the groups, in their order; "success/level_N", the success rate at each level.
 
         Groups of other levels than the current one change nothing: those of easier levels, and
         those that were played before a move.
-        The metrics are "level", the current one now, and "success/level_N", the success rate at
-        each level; with the environment's id in the names where there are several.
+        The environment's id is in the names where there are several.
         """
         by_group: dict[str, list[Trajectory]] = {}
         for number, trajectory in enumerate(seen):
@@ -106,10 +107,21 @@ class Levels:
                 successes.setdefault(self._name(f"success/level_{level}", env_id), []).extend(found)
                 if level == self.current[env_id]:
                     self._count(env_id, sum(found) / len(found))
-        metrics: Metrics = {name: Stat.of(found) for name, found in successes.items()}
-        for env_id, level in self.current.items():
-            metrics[self._name("level", env_id)] = Stat(level, 1)
-        return metrics
+        return {name: Stat.of(found) for name, found in successes.items()}
+
+    def metrics(self) -> Metrics:
+        """The metric "level", the current one of each environment."""
+        return {self._name("level", env_id): Stat(n, 1) for env_id, n in self.current.items()}
+
+    def batches_down(self, groups: int) -> int:
+        """Mean number of failed batches of that many groups before all levels are the first ones.
+
+        0 for a schedule that never goes back.
+        """
+        rule = self._schedule
+        counted = groups * (1 - rule.easier) / len(self.current)
+        moves = max(self.current.values()) if rule.lower_at else 0
+        return moves * ceil(rule.window / counted)
 
     def state_dict(self) -> dict[str, Any]:
         """The levels, and the success rates of the groups that count, as JSON can hold them."""
@@ -143,6 +155,16 @@ class Levels:
 
     def _name(self, metric: str, env_id: str) -> str:
         return metric if len(self.current) == 1 else f"{metric}/{env_id}"
+
+
+def batches_allowed(levels: Levels | None, groups: int) -> int:
+    """Batches without a row after which a source ends, more where levels can still go down."""
+    return EMPTY_BATCHES_ALLOWED + (0 if levels is None else levels.batches_down(groups))
+
+
+def metrics_of_levels(levels: Levels | None) -> Metrics:
+    """The current levels as metrics; {} without a curriculum."""
+    return {} if levels is None else levels.metrics()
 
 
 def state_of_levels(levels: Levels | None) -> dict[str, Any]:

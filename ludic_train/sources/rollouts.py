@@ -13,6 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,7 +40,13 @@ from ludic_train.rows import (
     trajectories_from,
 )
 from ludic_train.sources.base import TaskHistory, gathered_groups
-from ludic_train.sources.levels import Levels, restore_levels, state_of_levels
+from ludic_train.sources.levels import (
+    Levels,
+    batches_allowed,
+    metrics_of_levels,
+    restore_levels,
+    state_of_levels,
+)
 from ludic_train.types import SAWBatch, Trajectory
 
 if TYPE_CHECKING:
@@ -220,12 +227,12 @@ class RolloutBatchSource:
 
         Raises EmptyBatch after many batches without a row, or when the tasks have run out.
         """
-        batch = await gathered_groups(self, algo, self.groups_per_batch)
-        if algo.retire_at is not None:
-            self.history.note(batch.seen, algo.retire_at)
-        moved = {} if self.levels is None else self.levels.note(batch.seen)
+        note = partial(self._note, algo)
+        allowed = batches_allowed(self.levels, self.groups_per_batch)
+        batch = await gathered_groups(self, algo, self.groups_per_batch, note, allowed=allowed)
         items = tuple(credited_rows(batch.kept, algo))
-        return SAWBatch(items=items, metrics={**batch.metrics, **moved})
+        metrics = merge([batch.metrics, note(batch.seen)])
+        return SAWBatch(items=items, metrics=metrics | metrics_of_levels(self.levels))
 
     def state_dict(self) -> dict[str, Any]:
         """Numbers of tasks taken and of games played, the pass rates of tasks, and the levels."""
@@ -261,6 +268,12 @@ class RolloutBatchSource:
 
     async def keep(self, groups: Collection[str]) -> None:
         """Do nothing: groups that were played here wait nowhere."""
+
+    def _note(self, algo: RLAlgorithm, seen: Sequence[Trajectory]) -> Metrics:
+        """Count groups in the pass rates and for the levels; metrics of the levels."""
+        if algo.retire_at is not None:
+            self.history.note(seen, algo.retire_at)
+        return {} if self.levels is None else self.levels.note(seen)
 
     def _next_tasks(self, wanted: int) -> list[Task]:
         """Up to `wanted` further tasks that are not retired; fewer after a search in vain.

@@ -69,6 +69,12 @@ def test_the_command_finds_a_planted_row(planted, capsys):
     assert "40 train and 21 test tasks: 1 equal, 1 with 13 words in a row in common" in printed
 
 
+def test_all_rows_are_compared_however_few_seeds_of_tasks_without_rows(planted):
+    subject = AuditSubject(env_id="ludic/GSM8K-v0", kwargs={"data": str(planted)})
+    found = split_overlap(subject, tasks=2)
+    assert (found.train, found.test, found.exact) == (40, 21, 1)
+
+
 def test_shared_words_without_an_equal_task_are_shown_but_do_not_fail(planted, capsys):
     rows = [json.loads(line) for line in (planted / "test.jsonl").read_text().splitlines()]
     rows[-1]["question"] += " and how many are left?"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.S)
+_FENCED = re.compile(r"```[ \t]*(?:json|tool_calls?)?(?=[\s{\[])(.*?)```", re.S | re.I)
+_LINE_START = re.compile(r"^[ \t]*(?=[{\[])", re.M)
 FORM = '{"name": ..., "arguments": {...}}'
 
 
@@ -28,8 +29,8 @@ class Call:
 def calls_in(text: str) -> tuple[list[Call], str]:
     r"""The calls in a reply, and its error ("" for valid calls, which may be none).
 
-    The reply is a call, a list of calls, one of these in a code block, or calls in <tool_call>
-    tags. Names and arguments are not checked.
+    The reply is a call, a list of calls, one of these in a code block or on lines of its own with
+    text around them, or calls in <tool_call> tags. Names and arguments are not checked.
 
     >>> calls_in('{"name": "look", "arguments": {}}')
     ([Call(name='look', arguments={})], '')
@@ -38,11 +39,11 @@ def calls_in(text: str) -> tuple[list[Call], str]:
     """
     # A thought may contain drafts of calls.
     said = text.rpartition("</think>")[2]
-    parts = _TAGGED.findall(said) or _FENCED.findall(said)[-1:] or [said.strip().rstrip(".")]
+    parts = _TAGGED.findall(said) or [said]
     found = list[Call]()
     for part in parts:
         try:
-            value = json.loads(part)
+            value = _value_in(part)
         except (ValueError, RecursionError) as error:
             return [], f"that is not JSON ({error}); a tool call is {FORM}"
         for one in value if isinstance(value, list) else [value]:
@@ -51,6 +52,36 @@ def calls_in(text: str) -> tuple[list[Call], str]:
                 return [], f"a tool call is {FORM}"
             found.append(call)
     return found, ""
+
+
+def _value_in(text: str) -> object:
+    """The JSON in a code block, else that of the text. Raises ValueError where there is none."""
+    part = (_FENCED.findall(text) or [text])[-1].strip().strip("`*.").strip()
+    try:
+        return json.loads(part)
+    except ValueError as error:
+        found = _on_own_lines(part)
+        # Of two values it would be a guess which one is meant.
+        if len(found) != 1:
+            raise error
+        return found[0]
+
+
+def _on_own_lines(text: str) -> list[object]:
+    """Values that begin a line and end one; [] where a line begins like one and is none."""
+    found, end = list[object](), 0
+    for start in _LINE_START.finditer(text):
+        if start.end() < end:
+            continue
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, start.end())
+        except ValueError:
+            return []
+        # More than one is refused by the caller: a text of a thousand of them is not read on.
+        if found or text[end:].partition("\n")[0].strip():
+            return []
+        found.append(value)
+    return found
 
 
 def _call(value: object) -> Call | None:

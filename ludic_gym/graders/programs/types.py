@@ -128,8 +128,11 @@ class Verdict:
 
 MESSAGE_LIMIT = 500
 PRINTED_LIMIT = 2000
-# A reply that was cut off may lack the closing fence.
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*\n(.*?)(?:^[ \t]*```[ \t]*$|\Z)", re.M | re.S)
+# The fence that closes is the one that opened, so that a block may contain others. A reply that was
+# cut off may lack it.
+_FENCE = re.compile(
+    r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+.-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t\r]*$|\Z)", re.M | re.S
+)
 _THOUGHT = "</think>"
 
 
@@ -137,13 +140,17 @@ def program_in(text: str, languages: tuple[str, ...] = ("python", "py", "python3
     r"""The last fenced block in one of the languages, else the last fenced block, else all of it.
 
     Text before the end of a thought (`</think>`) is ignored. languages: lower-case names, as they
-    follow the fence's opening. A block without its closing fence ends with the text.
+    follow the fence's opening. A block without its closing fence ends with the text. The indent of
+    its fence is taken from its lines.
 
     >>> program_in("First:\n```py\nx = 1\n```\nRun it:\n```sh\npython x.py\n```")
     'x = 1'
     """
     reply = text.rpartition(_THOUGHT)[2]
-    blocks = _FENCE.findall(reply)
+    blocks = [
+        (language, re.sub(f"^{indent}", "", code, flags=re.M))
+        for indent, _, language, code in _FENCE.findall(reply)
+    ]
     fitting = [code for language, code in blocks if language.lower() in languages]
     code: str = (fitting or [code for _, code in blocks] or [reply])[-1]
     return code.strip("\n")

@@ -1,12 +1,18 @@
 """Replies in Markdown, with a full stop or in quotes are read as the bare ones, in every id."""
 
+import json
+
 import gymnasium as gym
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG
 from ludic_gym.envs.core.base import refusal
+from ludic_gym.envs.tools.calls import Call, calls_in
 from ludic_gym.graders.extract import extract
+from ludic_gym.graders.programs.types import is_fenced, program_in
 
 # Code, calls and free texts have forms of their own.
 IN_THEIR_OWN_FORM = {
@@ -55,6 +61,64 @@ def test_a_letter_is_read_in_every_usual_form(reply):
     env.reset(seed=3)
     assert env.oracle_action() == "B"
     assert env.step(reply)[1] == 1.0
+
+
+PROGRAM = "def f(x):\n    return x  # a"
+TEXT = st.text(st.sampled_from("abc .:,'\n"), max_size=20)
+
+
+@given(TEXT, TEXT, st.sampled_from(["```", "````", "~~~"]), st.sampled_from(["", "py", "Python"]))
+def test_a_program_in_a_block_is_read_whatever_text_is_around_it(before, after, fence, language):
+    reply = f"{before}\n{fence}{language}\n{PROGRAM}\n{fence}\n{after}"
+    assert program_in(reply) == PROGRAM
+    assert is_fenced(reply)
+    in_a_list = "\n".join("   " + line for line in f"{fence}\n{PROGRAM}\n{fence}".split("\n"))
+    assert program_in(f"{before}\n{in_a_list}\n{after}") == PROGRAM
+
+
+def test_the_last_block_in_the_language_is_the_program():
+    shell = "```sh\npython x.py\n```"
+    assert program_in(f"```py\nx = 1\n```\nBetter:\n```py\n{PROGRAM}\n```\n{shell}") == PROGRAM
+    assert program_in(PROGRAM) == PROGRAM
+
+
+JSON = st.recursive(st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3))
+CALLS = st.lists(
+    st.builds(Call, st.sampled_from(["look", "go"]), st.dictionaries(st.text(max_size=5), JSON)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(CALLS, TEXT, TEXT, st.sampled_from([None, 2]))
+def test_calls_are_read_in_every_usual_form(calls, before, after, indent):
+    values = [{"name": one.name, "arguments": dict(one.arguments)} for one in calls]
+    # Backticks in an argument would end a block.
+    text = json.dumps(values, indent=indent).replace("`", "\\u0060")
+    block = f"```json\n{text}\n```"
+    around = (f"{before}\n{form}\n{after}" for form in (text, block, f"```JSON {text} ```"))
+    alone = (text, f"`{text}`", f"**{text}**.", f"<tool_call>{block}</tool_call>")
+    for reply in (*around, *alone):
+        assert calls_in(reply) == (calls, ""), reply
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "{'name': 'look', 'arguments': {}}",
+        '[{"name": "look", "arguments": {}},]',
+        '{"name": "look", "arguments": {}}\n{"name": "go", "arguments": {}}',
+        '[\n{"name": "look", "arguments": {}}\n{"name": "go", "arguments": {}}]',
+        'I could send {"name": "look", "arguments": {}} now.',
+        '{"name": "look", "arguments": {}} or nothing',
+        '{"name": "look"',
+        "No call is needed.",
+    ],
+)
+def test_calls_are_not_guessed(reply):
+    found, error = calls_in(reply)
+    assert not found
+    assert "a tool call is" in error
 
 
 def test_two_moves_are_none():

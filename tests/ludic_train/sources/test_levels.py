@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,8 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
-from ludic_train.algorithms.presets import reinforce
-from ludic_train.errors import CheckpointError
+from ludic_train.algorithms.presets import grpo, reinforce
+from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Stat
 from ludic_train.pipeline.actor import run_pipeline_actor
 from ludic_train.pipeline.actor_options import ActorOptions
@@ -76,11 +77,8 @@ def test_the_groups_of_a_batch_count_in_their_order():
     levels = Levels(RULE, KEYS)
     metrics = levels.note(batch((0, 2), (0, 2), (0, 0), (0, 0), (1, 1)))
     assert levels.state_dict() == {"current": {"x/X-v0": 1}, "recent": {"x/X-v0": [0.5]}}
-    assert metrics == {
-        "level": Stat(1, 1),
-        "success/level_0": Stat(4, 8),
-        "success/level_1": Stat(1, 2),
-    }
+    assert metrics == {"success/level_0": Stat(4, 8), "success/level_1": Stat(1, 2)}
+    assert levels.metrics() == {"level": Stat(1, 1)}
 
 
 def test_environments_have_levels_of_their_own_under_their_names():
@@ -88,7 +86,7 @@ def test_environments_have_levels_of_their_own_under_their_names():
     levels = Levels(two, {**KEYS, "y": ("y/Y-v0", 0)})
     metrics = levels.note([*batch((0, 0)), trajectory(1.0, env_key="y", info={"success": True})])
     assert levels.current == {"x/X-v0": 0, "y/Y-v0": 1}
-    assert metrics["level/y/Y-v0"] == Stat(1, 1)
+    assert levels.metrics()["level/y/Y-v0"] == Stat(1, 1)
     assert metrics["success/level_0/x/X-v0"] == Stat(0, 2)
     levels.note([trajectory(1.0, env_key="of a stranger", info={"success": True})])
     assert levels.current == {"x/X-v0": 0, "y/Y-v0": 1}
@@ -185,6 +183,44 @@ async def test_a_source_plays_harder_tasks_and_a_resumed_one_the_same_ones():
     first = await played(before, 2)
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
     assert [*first, *await played(after, 4)] == expected
+
+
+def failing(recipe, make_policy):
+    """A source of four groups that goes on at level 2 of sums."""
+    levels = levels_of(recipe)
+    levels.load_state_dict({"current": {SUMS: 2}, "recent": {SUMS: []}})
+    tasks = training_tasks(recipe, recipe.defaults, 0, levels.current)
+    return RolloutBatchSource(tasks, make_policy, groups_per_batch=4, group_size=2, levels=levels)
+
+
+BACK = {"window": 40, "lower_at": 0.5, "easier": 0.0}
+
+
+async def test_batches_without_a_row_lower_the_level():
+    # Nothing is right, so all rewards are equal. Four groups in each of ten batches fill a window.
+    source = failing(sums(**BACK), adds(0))
+    with pytest.raises(EmptyBatch, match="40 batches of 4 groups left 0 groups"):
+        # Twice ten batches down to the first level, and twenty there.
+        await source.next_batch(grpo())
+    assert (source.levels.current, source.taken) == ({SUMS: 0}, 160)
+
+
+async def test_a_level_that_fails_leads_to_one_that_teaches():
+    policies = cycle([adds(0), adds(10)])
+    # One of the two members of each group adds numbers of one digit.
+    source = failing(sums(**BACK), lambda env: next(policies)(env))
+    batch = await source.next_batch(grpo())
+    assert batch.items
+    assert batch.metrics["level"] == Stat(0, 1)
+    # Ten batches of eight episodes at level 2, ten at level 1, and this one.
+    assert [batch.metrics[f"success/level_{n}"].count for n in range(3)] == [8, 80, 80]
+
+
+async def test_a_schedule_that_never_goes_back_ends_after_twenty_batches():
+    source = failing(sums(lower_at=0.0), adds(0))
+    with pytest.raises(EmptyBatch, match="20 batches of 4 groups"):
+        await source.next_batch(grpo())
+    assert source.levels.current == {SUMS: 2}
 
 
 async def test_a_checkpoint_of_a_run_without_a_curriculum_is_refused():

@@ -1,6 +1,7 @@
 """Groups without rows or without a gradient: count, replacement and the end of training."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from queued_groups import ALGO, begin, group, names, push
@@ -10,6 +11,7 @@ from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Stat, Total
 from ludic_train.pipeline.queues.base import ActorReport, Admission, TrainerReport
 from ludic_train.sources.base import DurableSource
+from ludic_train.sources.levels import Levels, LevelSchedule
 from ludic_train.sources.teacher import TaughtBatchSource
 
 FLAT, MIXED = (1.0, 1.0), (0.0, 1.0)
@@ -83,6 +85,27 @@ async def test_where_nothing_teaches_any_more_training_ends(opened, queue):
     with pytest.raises(EmptyBatch, match="20 batches of 2 groups left 0 groups"):
         await source.next_batch(ALGO)
     assert (await queue.status()).queued == 0
+
+
+async def test_batches_that_are_passed_over_lower_the_level_for_the_actors(opened, queue):
+    failed = [
+        replace(each, trajectories=tuple(replace(t, env_key="hard") for t in each.trajectories))
+        for each in (group(f"n{i}", rewards=FLAT) for i in range(2))
+    ]
+    schedule = LevelSchedule(levels={"x/X-v0": [{}, {"hard": True}]}, window=2)
+    levels = Levels(schedule, {"hard": ("x/X-v0", 1)})
+    levels.current["x/X-v0"] = 1
+    await push(queue, *failed)
+    source = opened(levels=levels)
+    await begin(source)
+    waiting = asyncio.create_task(source.next_batch(grpo()))
+    async with asyncio.timeout(60):
+        while (await queue.status()).trainer.levels != '{"x/X-v0": 0}':
+            await asyncio.sleep(0.01)
+    await push(queue, group("a", rewards=MIXED), group("b", rewards=MIXED))
+    batch = await waiting
+    assert batch.metrics["level"] == Stat(0, 1)
+    assert batch.metrics["success/level_1"] == Stat(0, 4)
 
 
 async def test_groups_that_teach_nothing_count_in_their_batch(opened, queue):
