@@ -81,7 +81,8 @@ def board_lines() -> list[Line]:
         )
         for seeded in (True, False)
     ]
-    return known + [
+    # After the others: they would meet boards that are known.
+    return [
         Line(
             what=f"{name}: steps{'' if seeded else ', no seeds'}",
             ours=partial(loads.steps, env_id, seeded=seeded, **size),
@@ -90,7 +91,7 @@ def board_lines() -> list[Line]:
         )
         for seeded in (True, False)
         for name, (env_id, size) in BOARDS.items()
-    ]
+    ] + known
 
 
 def vector_lines() -> list[Line]:
