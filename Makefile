@@ -113,7 +113,7 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/mypy examples/own_env.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
-bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: 15 minutes
+bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: many minutes
 	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
 	@$(BIN)/python docs/speed_page.py
 
