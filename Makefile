@@ -18,7 +18,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
 # The other programs in benchmarks/ answer one question each, and are run by hand.
-MEASURED = envs rollouts rows memory startup curves
+MEASURED = envs rollouts rows trainer sampler pipeline memory startup curves
 QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
@@ -117,8 +117,9 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/mypy examples/own_env.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
-bench: $(STAMP) ## measure environments, rollouts, rows, memory and start-up: some minutes
+bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: many minutes
 	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
+	@$(BIN)/python docs/speed_page.py
 
 bench-peers: $(BENCH_STAMP) ## the same beside TextArena, GEM and PettingZoo's own game
 	@$(BENCH_VENV)/bin/python benchmarks/envs.py $(ARGS)
@@ -127,6 +128,8 @@ $(BENCH_STAMP): pyproject.toml benchmarks/peers/requirements.txt
 	@test -x $(BENCH_VENV)/bin/python || $(PYTHON) -m venv $(BENCH_VENV)
 	@echo "Installing Ludic and the peers into $(BENCH_VENV); the first time takes a few minutes."
 	@$(BENCH_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) -e . -r benchmarks/peers/requirements.txt
+	@# It pins an older msgspec than Ludic needs, which its games do not use.
+	@$(BENCH_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps gem-llm==0.1.0
 	@touch $@
 
 guard: $(STAMP) ## fail if a rate fell by more than 15 % from benchmarks/figures.json

@@ -1,123 +1,124 @@
-"""Scaling curves, as results/curves.json and pictures of the documentation.
+"""Scaling curves, kept as results/curves.json; docs/speed_page.py draws them.
 
     python benchmarks/curves.py
 
-Steps of Tic-Tac-Toe by the number of environments of a vector (1 to 4,096), GSM8K rollouts by the
-number in flight, and rows by their tokens.
+Steps by the number of environments of a vector (1 to 4,096), rollouts by the number in flight,
+admissions of the queue by actors (1 to 64), rows by their tokens (16 to 32k), and updates by rows
+(1 to 512) and by vocabulary (1k to 152k).
 """
 
 from __future__ import annotations
 
-import math
+import argparse
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import harness.env_loads as envs
 from harness.rates import MakeWork, rates, save
 from harness.rollout_loads import rollouts
 from harness.row_loads import copies, rows
+from harness.update_loads import updates, updates_by_hand
+from pipeline import admission_us
+from redis.asyncio import Redis
+from redis_server import redis_server
 
 from ludic_gym.vector.ragged import make_ragged
 
-PICTURES = Path(__file__).parents[1] / "docs" / "img"
-WIDTH, HEIGHT, MARGIN = 640, 320, 60
-COLOURS = ("#1565c0", "#c62828", "#2e7d32")
+SIZES: Mapping[str, Sequence[int]] = {
+    "envs": (1, 8, 64, 512, 4096),
+    "rollouts": (1, 16, 64, 256, 1024, 4096),
+    "actors": (1, 4, 16, 64),
+    "rows": (16, 128, 1024, 8192, 32768),
+    "batch": (1, 8, 64, 512),
+    "vocabulary": (1_000, 8_000, 32_000, 152_000),
+}
+# Title, and the axis of the sizes.
+TITLES = {
+    "envs": ("Steps of Tic-Tac-Toe per CPU-second", "environments of a vector"),
+    "rollouts": ("GSM8K rollouts per CPU-second, instant client", "episodes in flight"),
+    "actors": ("Admissions per CPU-second of the queue's server", "actors"),
+    "rows": ("Rows per CPU-second, one turn", "tokens of a row"),
+    "batch": ("Tokens per CPU-second of an update, width 64", "rows of 22 tokens"),
+    "vocabulary": ("Tokens per CPU-second of an update, width 64", "vocabulary"),
+}
 # Rates by series; each has one per place on the axis.
 Curves = Mapping[str, Sequence[float]]
 
 
-def curves(places: Sequence[int], series: Mapping[str, Sequence[MakeWork]]) -> Curves:
+def curves(series: Mapping[str, Sequence[MakeWork]], *, seconds: float, rounds: int) -> Curves:
     """The median rate of each work; those of one place are measured side by side."""
     found: dict[str, list[float]] = {name: [] for name in series}
-    for number in range(len(places)):
-        works = {name: each[number]() for name, each in series.items()}
-        for name, rate in rates(works, seconds=0.1, rounds=5).items():
+    for makes in zip(*series.values(), strict=True):
+        works = {name: make() for name, make in zip(series, makes, strict=True)}
+        for name, rate in rates(works, seconds=seconds, rounds=rounds).items():
             found[name].append(rate.median)
     return found
 
 
-def picture(title: str, axis: str, places: Sequence[int], found: Curves) -> str:
-    """The curves as SVG: both axes logarithmic, with a point and its rate for each place."""
-    top = max(map(max, found.values()))
-    low = min(map(min, found.values()))
-    right, across = WIDTH - 2 * MARGIN, math.log(places[-1] / places[0])
-    up = math.log(top / low) or 1.0
+def works_of_envs() -> Mapping[str, Sequence[MakeWork]]:
+    """Vector environments by size."""
+    return {
+        "RaggedVectorEnv": [
+            lambda n=n: envs.vector_steps(make_ragged(envs.GAME, n)) for n in SIZES["envs"]
+        ],
+        "SyncVectorEnv": [lambda n=n: envs.vector_steps(envs.sync_games(n)) for n in SIZES["envs"]],
+    }
 
-    def at(place: int, rate: float) -> tuple[float, float]:
-        x = MARGIN + right * math.log(place / places[0]) / across
-        y = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * math.log(rate / low) / up
-        return round(x, 1), round(y, 1)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{MARGIN}" y="18" font-size="14">{title}</text>',
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">{axis}</text>',
-    ]
-    for place in places:
-        x, _ = at(place, low)
-        parts.append(
-            f'<text x="{x}" y="{HEIGHT - MARGIN + 22}" text-anchor="middle">{place:,}</text>'
-        )
-    for number, (name, line) in enumerate(found.items()):
-        colour = COLOURS[number]
-        points = [at(place, rate) for place, rate in zip(places, line, strict=True)]
-        path = " ".join(f"{x},{y}" for x, y in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        for (x, y), rate in zip(points, line, strict=True):
-            parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
-            parts.append(
-                f'<text x="{x}" y="{y - 7}" text-anchor="middle" fill="{colour}">'
-                f"{rate / 1000:.3g}k</text>"
-            )
-        parts.append(f'<text x="{MARGIN}" y="{34 + 14 * number}" fill="{colour}">{name}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+def works_of_rows() -> Mapping[str, Sequence[MakeWork]]:
+    """Rows of one turn by length."""
+    return {
+        "rows_from": [partial(rows, 1, tokens=n) for n in SIZES["rows"]],
+        "arrays by numpy": [partial(copies, tokens=n) for n in SIZES["rows"]],
+    }
+
+
+def admissions() -> list[float]:
+    """Admissions per CPU-second of the queue's server, by actors."""
+
+    async def measured(url: str) -> list[float]:
+        async with Redis.from_url(url) as redis:
+            return [1e6 / await admission_us(redis, url, n) for n in SIZES["actors"]]
+
+    with redis_server() as url:
+        return asyncio.run(measured(url))
 
 
 def main() -> None:
-    """Measure, and write the pictures."""
-    sizes, in_flight = (1, 8, 64, 512, 4096), (1, 16, 64, 256, 1024, 4096)
-    lengths = (16, 128, 1024, 8192, 32768)
-    charts = {
-        "envs": (
-            "Steps of Tic-Tac-Toe per CPU-second",
-            "environments of a vector",
-            sizes,
-            {
-                "RaggedVectorEnv": [
-                    lambda n=n: envs.vector_steps(make_ragged(envs.GAME, n)) for n in sizes
-                ],
-                "SyncVectorEnv": [lambda n=n: envs.vector_steps(envs.sync_games(n)) for n in sizes],
-            },
+    """Measure, and write results/curves.json."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=0.1, help="CPU-seconds of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    measured = partial(curves, seconds=args.seconds, rounds=args.rounds)
+    rollouts_of = partial(rollouts, envs.QUESTIONS, amount=8192)
+    found: dict[str, Curves] = {
+        "envs": measured(works_of_envs()),
+        "rollouts": measured(
+            {"run_episodes": [partial(rollouts_of, concurrency=n) for n in SIZES["rollouts"]]}
         ),
-        "rollouts": (
-            "GSM8K rollouts per CPU-second, instant client",
-            "episodes in flight",
-            in_flight,
+        "actors": {"admissions": admissions()},
+        "rows": measured(works_of_rows()),
+        "batch": measured(
             {
-                "run_episodes": [
-                    partial(rollouts, envs.QUESTIONS, concurrency=n, amount=8192) for n in in_flight
-                ]
-            },
+                "Trainer.update": [partial(updates, rows=n) for n in SIZES["batch"]],
+                "loop by hand": [partial(updates_by_hand, rows=n) for n in SIZES["batch"]],
+            }
         ),
-        "rows": (
-            "Rows per CPU-second, one turn",
-            "tokens of a row",
-            lengths,
+        "vocabulary": measured(
             {
-                "rows_from": [partial(rows, 1, tokens=n) for n in lengths],
-                "arrays by numpy": [partial(copies, tokens=n) for n in lengths],
-            },
+                "Trainer.update": [partial(updates, vocab=n) for n in SIZES["vocabulary"]],
+                "loop by hand": [partial(updates_by_hand, vocab=n) for n in SIZES["vocabulary"]],
+            }
         ),
     }
     kept = {}
-    for name, (title, axis, places, series) in charts.items():
-        found = curves(places, series)
-        (PICTURES / f"curve-{name}.svg").write_text(picture(title, axis, places, found))
-        kept[name] = {"places": places, "rates": found}
-        print(title, *zip(places, *found.values(), strict=True), sep="\n  ", flush=True)
+    for name, (title, axis) in TITLES.items():
+        kept[name] = {"title": title, "axis": axis, "places": SIZES[name], "rates": found[name]}
+        print(title, *zip(SIZES[name], *found[name].values(), strict=True), sep="\n  ", flush=True)
     save("curves", kept)
 
 

@@ -57,7 +57,8 @@ def main() -> None:
     print(
         f"{amount:,} episodes in a row: {sizes[0]:.1f} MB after a tenth, {sizes[-1]:.1f} at the end"
     )
-    save("memory", {"base": base, "in_flight": flight, "in_a_row": sizes})
+    found = {"base": base, "in_flight": flight, "in_a_row": sizes, "episodes": amount}
+    save("memory", found)
 
 
 if __name__ == "__main__":

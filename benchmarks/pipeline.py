@@ -29,10 +29,11 @@ import asyncio
 import pickle
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from harness.rates import Rate, kept_line, rate_of, save
 from redis.asyncio import Redis
 from redis_server import redis_server
 from rich.console import Console
@@ -228,9 +229,8 @@ async def admissions(url: str, repeats: int) -> str:
     return f"admission: {times}; {found[ACTORS[-1]] / found[ACTORS[0]]:.2f} x"
 
 
-async def best(repeats: int, once: Callable[[], Awaitable[Times]]) -> Times:
+def best(runs: Sequence[Times]) -> Times:
     """The fewest seconds of each kind."""
-    runs = [await once() for _ in range(repeats)]
     return {
         name: Seconds(min(run[name].cpu for run in runs), min(run[name].clock for run in runs))
         for name in runs[0]
@@ -238,7 +238,8 @@ async def best(repeats: int, once: Callable[[], Awaitable[Times]]) -> Times:
 
 
 async def measure(url: str, repeats: int, megabytes: int) -> Table:
-    """Rows per second, of each size and way."""
+    """Rows per second, of each size and way; pops are kept in results/queue.json."""
+    kept: list[object] = []
     redis = Redis.from_url(url)
     table = Table("item", "way", "push /s", "push MB/s", "pop /s", "pop MB/s", "by the clock")
     for name, length in LENGTHS.items():
@@ -255,7 +256,9 @@ async def measure(url: str, repeats: int, megabytes: int) -> Table:
             await redis.flushall()
             return await way()
 
-        times = {way: await best(repeats, lambda w=work: once(w)) for way, work in ways.items()}
+        runs = {way: [await once(work) for _ in range(repeats)] for way, work in ways.items()}
+        kept.append(kept_pops(name, ROWS * len(groups), runs))
+        times = {way: best(each) for way, each in runs.items()}
         times["queue, decoded"] = {"pop": times["queue"].pop("pop, decoded")}
         times["floor"] = {"pop": times["bare"].pop("pop, checked")}
         rows, pickled = ROWS * len(groups), len(pickle.dumps([_plain(groups[0].rows[0])]))
@@ -264,7 +267,20 @@ async def measure(url: str, repeats: int, megabytes: int) -> Table:
         table.add_section()
         print(ratios(name, times))
     await redis.aclose()
+    save("queue", kept)
     return table
+
+
+def kept_pops(name: str, rows: int, runs: Mapping[str, Sequence[Times]]) -> object:
+    """Popped and decoded rows per CPU-second, as a line of the results."""
+
+    def pops(way: str, pop: str = "pop") -> Rate:
+        return rate_of(rows, [times[pop].cpu for times in runs[way]])
+
+    limit = "reads with a checksum and one copy"
+    found = {"ours": pops("queue", "pop, decoded"), "pickles": pops("pickles")}
+    found[limit] = pops("bare", "pop, checked")
+    return kept_line(f"queue, decoded pop, {name}: rows", found, goal_ratio=10.0, limit=limit)
 
 
 def cells(times: Times, rows: int, row_bytes: float) -> list[str]:

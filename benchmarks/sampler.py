@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from harness.rates import Rate, kept_line, rate_of, save
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +34,8 @@ MODELS = {
     "10M": {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "num_kv_heads": 2},
 }
 PLAYERS, MOVES, GROUP = 256, 16, 8
+# Of the rate of `generate`, by load.
+GOALS = {"batch 1": 1.2, "batch 16": 1.6, "batch 64": 1.6, "ragged 64": 2.5}
 
 
 @dataclass(frozen=True)
@@ -105,32 +108,36 @@ def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load
     return sum(load.sizes)
 
 
-def best_rates(works: Sequence[Callable[[], int]], repeats: int) -> list[float]:
-    """Amount per second of each work at its fastest; they take turns."""
-    best = [0.0] * len(works)
-    for _ in range(repeats + 1):
-        for i, work in enumerate(works):
+def rates(works: Sequence[Callable[[], int]], repeats: int) -> list[Rate]:
+    """Amount per second of each work; they take turns, and the first round does not count."""
+    amounts = [work() for work in works]
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(repeats):
+        for spent, work in zip(seconds, works, strict=True):
             started = time.perf_counter()
-            amount = work()
-            best[i] = max(best[i], amount / (time.perf_counter() - started))
-    return best
+            work()
+            spent.append(time.perf_counter() - started)
+    return [rate_of(amount, spent) for amount, spent in zip(amounts, seconds, strict=True)]
 
 
-def compared(name: str, repeats: int) -> Table:
-    """A row per load."""
+def compared(name: str, repeats: int, kept: list[object]) -> Table:
+    """A row per load; the rates are added to `kept`."""
     model, tokenizer = endless(name)
     client = LocalChatClient(model, tokenizer)
     table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio")
     for label, load in make_loads().items():
         prompts = [render_chat(tokenizer, dialog) for dialog in load.dialogs]
-        ours, theirs = best_rates(
+        ours, theirs = rates(
             [
                 lambda load=load: sample_ours(client, load),
                 lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
             ],
             repeats,
         )
-        table.add_row(label, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}")
+        found, goal = {"ours": ours, "transformers generate": theirs}, GOALS[label]
+        kept.append(kept_line(f"local engine, {name}, {label}: tokens", found, goal_ratio=goal))
+        ratio = f"{ours.best / theirs.best:.2f}"
+        table.add_row(label, f"{ours.best:,.0f}", f"{theirs.best:,.0f}", ratio)
     return table
 
 
@@ -165,12 +172,13 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    console = Console()
+    console, kept = Console(), list[object]()
     for name in args.models:
-        console.print(compared(name, args.repeats))
+        console.print(compared(name, args.repeats, kept))
+    save("engine", kept)
     client = LocalChatClient(*endless("tiny"))
-    (rate,) = best_rates([lambda: play_moves(client)], args.repeats)
-    console.print(f"moves of the tiny model: {rate:,.0f}/s")
+    (rate,) = rates([lambda: play_moves(client)], args.repeats)
+    console.print(f"moves of the tiny model: {rate.best:,.0f}/s")
 
 
 if __name__ == "__main__":

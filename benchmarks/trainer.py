@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from harness.rates import Rate, kept_line, rate_of, save
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
@@ -55,6 +56,7 @@ LENGTHS = {
 TURNS, SAID, SAMPLED = 10, 20, 10
 EPISODES = "16 episodes of 10 turns"
 BUDGET = 4096
+BY_HAND = "loop by hand"
 SMALL, LARGE = "0.1M params", "11M params, vocabulary of 32k"
 LARGER = {
     "vocab_size": 32_000,
@@ -133,15 +135,15 @@ def surrogate(model: PreTrainedModel, items: list[SAWItem], total: int) -> torch
     return -torch.minimum(ratio * weight, ratio.clamp(0.8, 1.2) * weight).sum() / total
 
 
-def best_rate(work: Callable[[], None], amount: int, repeats: int) -> float:
-    """`amount` per second, in the fastest of `repeats` calls."""
+def rate(work: Callable[[], None], amount: int, repeats: int) -> Rate:
+    """`amount` per second of `repeats` calls."""
     work()
     seconds = []
     for _ in range(repeats):
         started = clock()
         work()
         seconds.append(clock() - started)
-    return amount / min(seconds)
+    return rate_of(amount, seconds)
 
 
 def clock() -> float:
@@ -157,8 +159,8 @@ def made(size: str) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**LARGER)).eval()
 
 
-def trained_rates(size: str, items: list[SAWItem], repeats: int) -> tuple[float, float]:
-    """Tokens per second of Ludic's trainer and of the hand-made loop."""
+def trained_rates(size: str, items: list[SAWItem], repeats: int) -> dict[str, Rate]:
+    """Tokens per second of Ludic's trainer ("ours") and of the hand-made loop."""
     model = made(size)
     guards = Guards(max_kl_at_lag_0=None)
     cfg = TrainerConfig(micro_token_budget=BUDGET, guards=guards)
@@ -166,10 +168,10 @@ def trained_rates(size: str, items: list[SAWItem], repeats: int) -> tuple[float,
     tokens = sum(len(item.input_ids) for item in items)
     other = made(size)
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-5, fused=True)
-    return (
-        best_rate(lambda: trainer.update(items), tokens, repeats),
-        best_rate(lambda: hand_made_update(other, optimizer, items), tokens, repeats),
-    )
+    return {
+        "ours": rate(lambda: trainer.update(items), tokens, repeats),
+        BY_HAND: rate(lambda: hand_made_update(other, optimizer, items), tokens, repeats),
+    }
 
 
 def trl_seconds(batches: dict[str, list[SAWItem]], args: argparse.Namespace) -> dict[str, float]:
@@ -209,7 +211,7 @@ def games_rate(repeats: int) -> float:
     async def play() -> None:
         await source.next_batch(reinforce())
 
-    return best_rate(lambda: asyncio.run(play()), 256, repeats)
+    return rate(lambda: asyncio.run(play()), 256, repeats).best
 
 
 def main() -> None:
@@ -225,10 +227,14 @@ def main() -> None:
     for item in per_turn:
         item.action_mask[:-SAMPLED] = False
     peer = trl_seconds(batches | {"per turn": per_turn}, args) if args.trl_python else {}
+    kept: list[object] = []
     table = Table("useful tokens/s", "Ludic", "by hand", "ratio", "TRL", "ratio")
     for size, (name, items) in product((SMALL, LARGE), batches.items()):
         tokens = sum(len(item.input_ids) for item in items)
-        ours, by_hand = trained_rates(size, items, args.repeats)
+        found = trained_rates(size, items, args.repeats)
+        ours, by_hand = found["ours"].best, found[BY_HAND].best
+        goal = 0.97 if size == SMALL else 0.95
+        kept.append(kept_line(f"update, {size}: {name}", found, goal_ratio=goal))
         if name == next(iter(batches)):
             table.add_row(size)
         table.add_row(
@@ -246,6 +252,7 @@ def main() -> None:
                 "",
                 *beside(ours, tokens, peer.get("per turn")),
             )
+    save("updates", kept)
     console = Console()
     console.print(table)
     console.print(f"games of an untrained policy: {games_rate(args.repeats):,.0f}/s")

@@ -12,7 +12,10 @@ from pathlib import Path
 from statistics import median
 
 RESULTS = Path(__file__).parents[1] / "results"
-PACKAGES = ("ludic", "gymnasium", "pettingzoo", "numpy", "gem-llm", "textarena")
+PACKAGES = (
+    *("ludic-gym", "gymnasium", "pettingzoo", "numpy", "gem-llm", "textarena", "torch"),
+    *("transformers", "trl", "redis"),
+)
 # Does a batch of the work for every item, and yields its number of units.
 Work = Iterator[int]
 MakeWork = Callable[[], Work]
@@ -99,16 +102,42 @@ def print_table(name: str, lines: Sequence[Line], *, seconds: float = 0.1, round
         found = measured(line, seconds=seconds, rounds=rounds)
         ours, *others = found.items()
         _print_line(line, ours[1], dict(others))
+        limit = line.limit[0] if line.limit else ""
         kept.append(
-            {
-                "what": line.what,
-                "goal": line.goal,
-                "goal_ratio": line.goal_ratio,
-                "limit": line.limit[0] if line.limit else "",
-                "rates": {key: asdict(rate) for key, rate in found.items()},
-            }
+            kept_line(
+                line.what,
+                found,
+                goal=line.goal,
+                goal_ratio=line.goal_ratio,
+                limit=limit,
+                missing=[peer for peer in line.peers if peer not in found],
+            )
         )
     save(name, kept)
+
+
+def kept_line(
+    what: str,
+    found: Mapping[str, Rate],
+    *,
+    goal: float = 0.0,
+    goal_ratio: float = 0.0,
+    limit: str = "",
+    missing: Sequence[str] = (),
+) -> dict[str, object]:
+    """A line of a table as its JSON has it.
+
+    found: rates by name: "ours", peers, and the limit. goal, goal_ratio, limit: see `Line`.
+    missing: peers that are not installed.
+    """
+    rates = {name: asdict(rate) for name, rate in found.items()}
+    goals = {"goal": goal, "goal_ratio": goal_ratio}
+    return {"what": what, **goals, "limit": limit, "missing": list(missing), "rates": rates}
+
+
+def rate_of(units: float, seconds: Sequence[float]) -> Rate:
+    """The rate of a work that took so many seconds in each of its rounds."""
+    return Rate(units / median(seconds), units / min(seconds))
 
 
 def _print_line(line: Line, ours: Rate, others: Mapping[str, Rate]) -> None:
@@ -117,8 +146,9 @@ def _print_line(line: Line, ours: Rate, others: Mapping[str, Rate]) -> None:
     compared = [(rate.median, name) for name, rate in others.items()]
     if line.goal:
         compared.append((line.goal, "goal"))
+    absent = [name for name in line.peers if name not in others]
     if not compared:
-        print(flush=True)
+        print(f"  not installed: {', '.join(absent)}" if absent else "", flush=True)
     for number, (rate, name) in enumerate(compared):
         wanted = f" (goal {line.goal_ratio:g})" if line.goal_ratio and name in line.peers else ""
         indent = "" if number == 0 else " " * 62

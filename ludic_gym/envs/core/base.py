@@ -107,6 +107,19 @@ class TextEnv(gym.Env[str, str], ABC):
     def _np_random(self, value: np.random.Generator | None) -> None:
         self._generator, self._unused_seed = value, None
 
+    # Gymnasium's property asks the one above twice, which is a tenth of the time of a turn.
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator of all random numbers of the environment."""
+        if self._unused_seed is not None:
+            self._generator, self._unused_seed = generator(self._unused_seed), None
+        return super().np_random if self._generator is None else self._generator
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        # Of a generator from outside, Gymnasium calls the seed -1.
+        self._np_random, self._np_random_seed = value, -1
+
     @abstractmethod
     def start(self, options: Mapping[str, Any]) -> Begin | Coroutine[Any, Any, Begin]:
         """Begin an episode.

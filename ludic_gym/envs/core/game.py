@@ -70,6 +70,8 @@ class Game(Generic[S]):
 
         Quotes, Markdown and punctuation around a legal action are ignored.
         """
+        if text in self.legal_actions(state):
+            return text
         action = self._read(state, text)
         if self.is_allowed(state, action):
             return action

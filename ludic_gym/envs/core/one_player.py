@@ -102,14 +102,14 @@ class OnePlayerEnv(TextEnv, Generic[S]):
 
     def turn(self, action: str) -> Turn:
         """Play the action, then the opponent's reply."""
-        game = self.game
+        game, state = self.game, self.state
         action = self.read_action(action)
-        if not game.is_allowed(self.state, action):
-            if game.refused is None:
-                return self._last_turn("illegal", False, -1.0)
-            result = self._advance(game.refused(self.state, action))
+        if game.is_allowed(state, action):
+            result = self._advance(game.play(state, action))
+        elif game.refused is None:
+            return self._last_turn("illegal", False, -1.0)
         else:
-            result = self._advance(game.play(self.state, action))
+            result = self._advance(game.refused(state, action))
         if result is None:
             return proceed(game.observation(self.state, self.seat))
         outcome, success = game.outcome(self.state, self.seat)

@@ -42,7 +42,9 @@ def drawn(draw: Callable[[], T], split: str, name: Callable[[T], str] = repr) ->
     split: one of `SPLITS`. name: the text by which a task is assigned to a split.
     Raises ConfigError if no task is in the split.
     """
+    if split == "all":
+        return draw()
     for task in (draw() for _ in range(MOST_DRAWS)):
-        if split == "all" or in_test(name(task)) == (split == "test"):
+        if in_test(name(task)) == (split == "test"):
             return task
     raise ConfigError(f"no task is in split={split!r}; choose arguments that allow more tasks")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain, combinations, product
+from math import comb
+from operator import getitem
 
 import numpy as np
 
@@ -18,6 +20,9 @@ Cells = int
 # Closed cells, and the number of mines among them.
 Clue = tuple[Cells, int]
 MOST_CELLS_PER_MINE = 5
+# Boards of a size and number of mines for which the verdict of each is kept.
+MOST_KEPT = 2**20
+UNFAIR, FAIR = 1, 2
 
 
 class MinesweeperEnv(SolitaireEnv):
@@ -74,11 +79,14 @@ class MinesweeperEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Draw boards until one can be won by logic alone."""
-        region = 0
+        size, count = self._size, self._count
+        cells, region = size * size, 0
         while not region:
-            placed = rng.permutation(self._size**2)[: self._count].tolist()
-            self._mines = sum(1 << i for i in placed)
-            region = fair_start(self._size, self._mines)
+            # As `rng.permutation(cells)`, in two thirds of the time.
+            rng.shuffle(order := np.arange(cells))
+            placed = order[:count].tolist()
+            region = fair_start(size, placed)
+        self._mines = mask_of(placed)
         self._open = 0
         self._zeros = zeros(self._size, self._mines)
         self._shown = ["#"] * self._size**2
@@ -117,12 +125,7 @@ class MinesweeperEnv(SolitaireEnv):
 
     def view(self) -> str:
         """The board with its rows and columns named."""
-        size, shown = self._size, self._shown
-        head, *labels = frame(size)
-        rows = (
-            label + " ".join(shown[y * size : (y + 1) * size]) for y, label in enumerate(labels)
-        )
-        return "\n".join([head, *rows, f"Mines: {self._count}"])
+        return f"{template(self._size) % tuple(self._shown)}\nMines: {self._count}"
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Names of the closed cells."""
@@ -135,17 +138,60 @@ class MinesweeperEnv(SolitaireEnv):
         return next(name for name, i in names_of_cells(self._size).items() if safe >> i & 1)
 
 
+def fair_start(size: int, placed: list[int]) -> Cells:
+    """The cells that are open at the start of a fair board; none if logic alone cannot win it.
+
+    placed: the cells with a mine, in any order.
+    """
+    if comb(size * size, len(placed)) > MOST_KEPT:
+        return solved_start(size, mask_of(placed))
+    # A reset of a small board draws many: a byte for each costs less than to solve it again.
+    kept, ranks = verdicts(size, len(placed))
+    number = sum(map(getitem, ranks, sorted(placed)))
+    if kept[number] == UNFAIR:
+        return 0
+    mines = mask_of(placed)
+    if kept[number] == FAIR:
+        return first_region(size, mines)
+    start = solved_start.__wrapped__(size, mines)
+    kept[number] = FAIR if start else UNFAIR
+    return start
+
+
+@cache
+def verdicts(size: int, mines: int) -> tuple[bytearray, tuple[tuple[int, ...], ...]]:
+    """A byte for each board, 0 until it is solved; and tables by which a board finds its own.
+
+    The number of the board with mines in the cells a < b < c < ... is the sum of tables[0][a],
+    tables[1][b], tables[2][c], ... (combinatorial number system).
+    """
+    cells = range(size * size)
+    tables = tuple(tuple(comb(cell, k) for cell in cells) for k in range(1, mines + 1))
+    return bytearray(comb(len(cells), mines)), tables
+
+
+def mask_of(cells: Iterable[int]) -> Cells:
+    """The cells as a set."""
+    found = 0
+    for cell in cells:
+        found |= 1 << cell
+    return found
+
+
+def first_region(size: int, mines: Cells) -> Cells:
+    """The region that is open at the start; none without a zero, which begins with clues."""
+    clear = zeros(size, mines)
+    return regions(size, clear, clear & -clear) if clear else 0
+
+
 # Boards of a seed come again: for every rollout of a group, and in every epoch.
 @lru_cache(maxsize=4096)
-def fair_start(size: int, mines: Cells) -> Cells:
-    """The cells that are open at the start of a fair board; none if logic alone cannot win it."""
+def solved_start(size: int, mines: Cells) -> Cells:
+    """As `fair_start`, by playing the board."""
     clear, full = zeros(size, mines), (1 << size * size) - 1
-    # A cell with a zero opens its neighbours too, so that the game begins with clues.
-    if not clear:
-        return 0
-    start = fresh = opened = regions(size, clear, clear & -clear)
+    start = fresh = opened = first_region(size, mines)
     # A board that is won by its first region would be no game.
-    if opened | mines == full:
+    if not start or opened | mines == full:
         return 0
     known: list[Clue] = []
     while opened | mines != full:
@@ -265,11 +311,12 @@ def neighbours(size: int) -> tuple[Cells, ...]:
 
 
 @cache
-def frame(size: int) -> tuple[str, ...]:
-    """The line of column names, and the name of each row with the space before its cells."""
+def template(size: int) -> str:
+    """The board with the names of its columns and rows, and %s for each cell."""
     margin = len(str(size))
     head = " " * (margin + 1) + " ".join(map(column, range(size)))
-    return head, *(f"{y + 1:>{margin}} " for y in range(size))
+    cells = " ".join(["%s"] * size)
+    return "\n".join([head, *(f"{y + 1:>{margin}} {cells}" for y in range(size))])
 
 
 def column(x: int) -> str:

@@ -1,3 +1,5 @@
+from itertools import combinations
+
 import gymnasium as gym
 import pytest
 from hypothesis import given
@@ -5,6 +7,8 @@ from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.minesweeper import (
+    FAIR,
+    UNFAIR,
     fair_start,
     first_safe,
     members,
@@ -12,6 +16,8 @@ from ludic_gym.envs.games.minesweeper import (
     neighbours,
     regions,
     safe_cells,
+    solved_start,
+    verdicts,
     zeros,
 )
 from ludic_gym.errors import ConfigError
@@ -108,12 +114,25 @@ def test_conclusions_are_those_of_plain_sets(mines, seen):
 
 
 def test_boards_without_a_zero_and_boards_that_need_a_guess_are_not_fair():
-    assert fair_start(3, bits({4})) == 0
-    assert fair_start(3, bits({5})) == bits({0, 1, 3, 4, 6, 7})
+    assert fair_start(3, [4]) == 0
+    assert fair_start(3, [5]) == bits({0, 1, 3, 4, 6, 7})
     # Its first region is all but the mines.
-    assert fair_start(4, bits({0, 1})) == 0
+    assert fair_start(4, [1, 0]) == 0
     # C1 and A2: by the clues, A1 and D1 could be mines instead of C1.
-    assert fair_start(4, bits({2, 4})) == 0
+    assert fair_start(4, [2, 4]) == 0
+
+
+def test_the_kept_verdict_of_each_board_is_that_of_playing_it():
+    boards = [[b, a] for a, b in combinations(range(16), 2)]
+    played = [solved_start(4, bits(board)) for board in boards]
+    # The second time, no board is played.
+    for _ in range(2):
+        assert [fair_start(4, board) for board in boards] == played
+    kept, _ = verdicts(4, 2)
+    # A byte for each of 16 * 15 / 2 boards: no two of them share one.
+    assert len(kept) == 120
+    assert kept.count(FAIR) == sum(map(bool, played))
+    assert kept.count(UNFAIR) == played.count(0)
 
 
 def test_seeds_give_the_boards_of_before():

@@ -1,0 +1,179 @@
+"""Page on speed: the last table of `make bench`, and the scaling curves as pictures.
+
+    python docs/speed_page.py
+
+Writes the text between the marks of docs/guides/speed.md, and docs/img/curve-*.svg, from
+benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+PAGE = DOCS / "guides" / "speed.md"
+RESULTS = DOCS.parent / "benchmarks" / "results"
+BEGIN, END = "<!-- begin: python docs/speed_page.py -->\n", "<!-- end -->\n"
+# Results of tables, in the order of the page; each of a program in benchmarks/.
+TABLES = {
+    "environments": "Environments and graders",
+    "rollouts": "Rollouts",
+    "rows": "Rows",
+    "updates": "Updates",
+    "engine": "Local engine",
+    "queue": "Queue",
+}
+WIDTH, HEIGHT, MARGIN = 640, 320, 60
+COLOURS = ("#1565c0", "#c62828", "#2e7d32")
+Json = Mapping[str, Any]
+
+
+def main() -> None:
+    """Write page and pictures."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_results(text), encoding="utf-8")
+    for name, svg in pictures().items():
+        (DOCS / "img" / name).write_text(svg, encoding="utf-8")
+
+
+def with_results(text: str) -> str:
+    """The page's text with the results of today between the marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + "\n" + "\n".join(sections()) + END + after
+
+
+def pictures() -> dict[str, str]:
+    """The curves as SVG, by file name."""
+    found = _results("curves")
+    return {
+        f"curve-{name}.svg": picture(each["title"], each["axis"], each["places"], each["rates"])
+        for name, each in (found["lines"] if found else {}).items()
+    }
+
+
+def sections() -> Iterator[str]:
+    """Tables of rates, memory, start-up and the pictures, in Markdown."""
+    for name, title in TABLES.items():
+        if found := _results(name):
+            yield _table(title, found)
+    if found := _results("memory"):
+        yield _memory(found)
+    if found := _results("startup"):
+        yield _startup(found)
+    if found := _results("curves"):
+        yield f"## Scaling curves\n\n{_versions(found)}\n"
+        for name, each in found["lines"].items():
+            yield f"![{each['title']}, by {each['axis']}](../img/curve-{name}.svg)\n"
+
+
+def _results(name: str) -> Json | None:
+    path = RESULTS / f"{name}.json"
+    found: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found
+
+
+def _versions(found: Json) -> str:
+    packages = ", ".join(f"{name} {v}" for name, v in found["packages"].items() if v)
+    return f"{found['date']}, Python {found['python']}, {packages}."
+
+
+def _table(title: str, found: Json) -> str:
+    lines = [f"## {title}", "", _versions(found), ""]
+    lines += ["| what | ours: median | best | beside it | median | ratio | goal |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    lines += [row for line in found["lines"] for row in _rows(line)]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(line: Json) -> Iterator[str]:
+    """A row for each rate beside ours; the first one has our rate."""
+    ours, others = line["rates"]["ours"], {k: v for k, v in line["rates"].items() if k != "ours"}
+    head = f"| {line['what']} | {ours['median']:,.0f} | {ours['best']:,.0f} |"
+    goal = f"{line['goal']:,.0f}" if line["goal"] else ""
+    if not others:
+        yield f"{head} | | | {goal} |"
+    for name, rate in others.items():
+        is_limit = name == line["limit"]
+        if line["goal_ratio"] and not is_limit:
+            wanted = f"{line['goal_ratio']:g}x"
+        else:
+            # A rate as the goal stands once.
+            wanted, goal = goal, ""
+        ratio = f"{rate['median']:,.0f} | {ours['median'] / rate['median']:.2f}"
+        yield f"{head} {'limit: ' if is_limit else ''}{name} | {ratio} | {wanted} |"
+        head = "| | | |"
+    for name in line.get("missing", []):
+        yield f"| | | | {name} | not installed | | |"
+
+
+def _memory(found: Json) -> str:
+    sizes = found["lines"]
+    above, first, *_, last = sizes["in_flight"] - sizes["base"], *sizes["in_a_row"]
+    return (
+        f"## Memory\n\n- 1,000 episodes in flight: {above:.1f} MB above {sizes['base']:.1f} MB "
+        f"(goal 10).\n- {sizes.get('episodes', 100_000):,} episodes in a row: {first:.1f} MB after "
+        f"a tenth, {last:.1f} MB at the end.\n"
+    )
+
+
+def _startup(found: Json) -> str:
+    lines = ["## Start-up", "", "CPU-seconds of a new process.", ""]
+    lines += ["| what | median | best | goal |", "|---|---|---|---|"]
+    for line in found["lines"]:
+        goal = f"{line['goal']:g}" if line["goal"] else ""
+        lines.append(f"| `{line['what']}` | {line['median']:.2f} | {line['best']:.2f} | {goal} |")
+    return "\n".join(lines) + "\n"
+
+
+def picture(
+    title: str, axis: str, places: Sequence[int], found: Mapping[str, Sequence[float]]
+) -> str:
+    """The curves as SVG: both axes logarithmic, with a point and its rate for each place."""
+    top = max(map(max, found.values()))
+    low = min(map(min, found.values()))
+    right, across = WIDTH - 2 * MARGIN, math.log(places[-1] / places[0])
+    up = math.log(top / low) or 1.0
+
+    def at(place: int, rate: float) -> tuple[float, float]:
+        x = MARGIN + right * math.log(place / places[0]) / across
+        y = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * math.log(rate / low) / up
+        return round(x, 1), round(y, 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{MARGIN}" y="18" font-size="14">{title}</text>',
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">{axis}</text>',
+    ]
+    for place in places:
+        x, _ = at(place, low)
+        parts.append(
+            f'<text x="{x}" y="{HEIGHT - MARGIN + 22}" text-anchor="middle">{place:,}</text>'
+        )
+    for number, (name, line) in enumerate(found.items()):
+        colour = COLOURS[number]
+        points = [at(place, rate) for place, rate in zip(places, line, strict=True)]
+        path = " ".join(f"{x},{y}" for x, y in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for (x, y), rate in zip(points, line, strict=True):
+            parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
+            parts.append(
+                f'<text x="{x}" y="{y - 7}" text-anchor="middle" fill="{colour}">'
+                f"{_short(rate)}</text>"
+            )
+        parts.append(f'<text x="{MARGIN}" y="{34 + 14 * number}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _short(rate: float) -> str:
+    return f"{rate / 1000:.3g}k" if rate >= 1000 else f"{rate:.3g}"
+
+
+if __name__ == "__main__":
+    main()
