@@ -33,6 +33,7 @@ from .bench.tally import Tally as Tally
 from .bench.tasks import bench_tasks as bench_tasks
 from .clients.anthropic import AnthropicChatClient as AnthropicChatClient
 from .clients.caching import CachingClient as CachingClient
+from .clients.limits import RequestLimits as RequestLimits
 from .clients.openai import OpenAIChatClient as OpenAIChatClient
 from .clients.scripted import ScriptedClient as ScriptedClient
 from .clients.transport import HttpOptions as HttpOptions
@@ -90,6 +91,7 @@ from .errors import MissingPackage as MissingPackage
 from .errors import NoAction as NoAction
 from .errors import NoOracle as NoOracle
 from .errors import NoSandbox as NoSandbox
+from .errors import PromptTooLong as PromptTooLong
 from .errors import SandboxError as SandboxError
 from .errors import ScriptExhausted as ScriptExhausted
 from .graders.constraints import Constraint as Constraint

@@ -9,6 +9,7 @@ LudicError
 │   └── NoOracle       the environment has no best action
 ├── DataError          rows are missing, unreadable or lack a field
 ├── ClientError        a chat endpoint failed or returned an unusable response
+│   ├── PromptTooLong  a prompt leaves no room for a completion
 │   └── ScriptExhausted  a ScriptedClient has no reply left
 ├── SandboxError       a sandbox failed; the program in it is not to blame
 │   └── NoSandbox      no sandbox works on this machine
@@ -59,6 +60,10 @@ class ClientError(LudicError):
     def __init__(self, message: str = "", *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class PromptTooLong(ClientError):
+    """A prompt leaves no room for a completion, by `max_length` or by the model's positions."""
 
 
 class ScriptExhausted(ClientError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.types import Sampling
 
 
@@ -21,6 +22,11 @@ def check_sampling(sampling: Sampling) -> None:
         raise ConfigError(f"top_k={sampling.top_k} must be 0 (off) or more")
     if sampling.max_tokens < 1:
         raise ConfigError(f"max_tokens={sampling.max_tokens} must be at least 1")
+    if sampling.max_length is not None and sampling.max_length < 2:
+        raise ConfigError(
+            f"max_length={sampling.max_length} must be at least 2: a token of a prompt, and one of "
+            "its completion"
+        )
     if "" in sampling.stop:
         raise ConfigError(f"stop={sampling.stop!r} has an empty string, which every text contains")
 
@@ -33,6 +39,28 @@ def leaves_out_tokens(sampling: Sampling) -> bool:
     """
     is_cut = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
     return is_cut and sampling.temperature > 0
+
+
+def fitted(sampling: Sampling, prompt_tokens: int, positions: int | None = None) -> Sampling:
+    """The sampling with `max_tokens` lowered to the room that a prompt leaves.
+
+    positions: of the model, or of its server; None if they are unknown.
+    Raises PromptTooLong for a prompt that leaves no room.
+
+    >>> fitted(Sampling(max_tokens=100, max_length=256), 200).max_tokens
+    56
+    """
+    limits = [limit for limit in (sampling.max_length, positions) if limit is not None]
+    if not limits or prompt_tokens + sampling.max_tokens <= min(limits):
+        return sampling
+    if prompt_tokens >= min(limits):
+        raise PromptTooLong(
+            f"a prompt of {prompt_tokens} tokens leaves no room for a completion: prompt and "
+            f"completion together have at most {min(limits)} tokens, by max_length="
+            f"{sampling.max_length} and the maximum context length of the model, "
+            f"{'unknown' if positions is None else positions}"
+        )
+    return replace(sampling, max_tokens=min(limits) - prompt_tokens)
 
 
 # Derived by a hash: seed + index would give neighbouring episodes the seeds of each other's turns.
@@ -72,6 +100,7 @@ def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
         max_tokens=sampling.max_tokens,
         stop=sampling.stop,
         seed=derived_seed(sampling.seed, turn),
+        max_length=sampling.max_length,
     )
 
 

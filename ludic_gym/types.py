@@ -68,6 +68,9 @@ class Sampling:
     min_p, top_k and top_p leave tokens out, in this order: those with less than `min_p` of the
     likeliest token's probability, all but the `top_k` likeliest (0 leaves out none), and those
     beyond the smallest set that holds `top_p` of the rest.
+    max_length: tokens of prompt and completion together; None for the limit of the model or server.
+        A completion ends there as it does at `max_tokens`, and a prompt that leaves no token for
+        one is a PromptTooLong.
     """
 
     temperature: float = 1.0
@@ -77,6 +80,7 @@ class Sampling:
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    max_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

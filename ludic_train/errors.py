@@ -7,7 +7,6 @@ LudicError
 └── TrainError             something between a model and its update went wrong
     ├── ModelNotFound      no model at a path or under a hub name
     ├── UnsupportedModel   a model has a part that cannot be computed exactly
-    ├── PromptTooLong      prompt and completion do not fit the model's positions (a ClientError)
     ├── EngineError       the local engine failed, for all who wait (a ClientError)
     ├── CreditError        rollouts that a credit assigner cannot weigh
     ├── LossError          a loss was given a batch that it cannot be computed on
@@ -49,10 +48,6 @@ class ModelNotFound(TrainError):
 
 class UnsupportedModel(TrainError):
     """A model has a part that the local engine, or the trainer, cannot compute exactly."""
-
-
-class PromptTooLong(TrainError, ClientError):
-    """A prompt and its completion do not fit into the model's positions."""
 
 
 class EngineError(TrainError, ClientError):

@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import install_command
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
 from ludic_gym.policies.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
+
+if TYPE_CHECKING:
+    from ludic_gym.clients.transport import HttpOptions
 
 # Names of scripted players, not imported: help texts load no environment.
 STRENGTHS = ("easy", "medium", "hard")
@@ -56,6 +60,8 @@ async def open_policy(
     *,
     params: Mapping[str, Any] | None = None,
     extra_body: Mapping[str, Any] | None = None,
+    limits: RequestLimits | None = None,
+    chat_args: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[MakePolicy]:
     """A function that builds the policy, usable while the context lasts.
 
@@ -65,29 +71,38 @@ async def open_policy(
         the Hugging Face hub, or "module:function", a function that takes the env and returns a
         policy; the module may lie in the current folder.
     model: the server's name for its model; None uses the only one it has.
-    params, extra_body: fields of the requests, as of `openai`.
-    Raises ConfigError for any other text, for a run folder that cannot be loaded, and for fields of
-    requests without a server.
+    params, extra_body: fields of the requests, as of `openai`. limits: of the requests.
+    chat_args: arguments of the model's chat template: in requests as vLLM and SGLang have them
+        ("chat_template_kwargs"), which ignore an unknown one; in a local model's own template.
+    Raises ConfigError for any other text, for a run folder that cannot be loaded, for fields of
+    requests without a server, and for chat arguments without a template that reads them.
 
         async with open_policy("http://localhost:8000/v1") as make_policy:
             policy = make_policy(env)
     """
+    options = None if limits is None else limits.options
+    body = dict(extra_body or {})
+    if chat_args:
+        body["chat_template_kwargs"] = dict(chat_args)
     if spec.startswith(("http://", "https://")):
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
-        async with aclosing(openai(spec, model, params=params, extra_body=extra_body)) as served:
+        policy = openai(spec, model, params=params, extra_body=body, options=options)
+        async with aclosing(policy) as served:
             yield served
     elif is_provided(spec) and not spec.startswith(f"{LOCAL}/"):
-        async with aclosing(provided(spec, params, extra_body)) as served:
+        async with aclosing(provided(spec, params, body, options)) as served:
             yield served
     elif params or extra_body:
         raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
+    elif chat_args and (spec in REFERENCE_POLICIES or (":" in spec and not Path(spec).exists())):
+        raise ConfigError(f"policy {spec!r} has no chat template to set {sorted(chat_args)} of")
     elif spec in REFERENCE_POLICIES:
         yield REFERENCE_POLICIES[spec]
     # A path comes before a module: names of folders may have colons.
     elif ":" in spec and not Path(spec).exists():
         yield policy_from_function(spec)
     else:
-        yield policy_from_path(spec)
+        yield policy_from_path(spec, chat_args)
 
 
 @asynccontextmanager
@@ -114,17 +129,24 @@ async def open_agent(spec: str, agent: str) -> AsyncIterator[MakePolicy]:
 
 
 def provided(
-    spec: str, params: Mapping[str, Any] | None, extra_body: Mapping[str, Any] | None
+    spec: str,
+    params: Mapping[str, Any] | None,
+    extra_body: Mapping[str, Any] | None,
+    options: HttpOptions | None,
 ) -> ServedPolicy:
-    """The policy of a model of PROVIDERS, such as "openai/NAME"; `params` as of `openai`."""
+    """The policy of a model of PROVIDERS, such as "openai/NAME"; the rest as of `openai`."""
     provider, _, name = spec.partition("/")
     url, key = provider_address(provider)
     if provider != "anthropic":
-        return openai(url, name, api_key_env=key, params=params, extra_body=extra_body)
+        return openai(
+            url, name, api_key_env=key, params=params, extra_body=extra_body, options=options
+        )
     # Imported here: other policies send no requests.
     from ludic_gym.clients.anthropic import AnthropicChatClient
 
-    client = AnthropicChatClient(url, name, api_key_env=key, params=params, extra_body=extra_body)
+    client = AnthropicChatClient(
+        url, name, api_key_env=key, params=params, extra_body=extra_body, options=options
+    )
     return ServedPolicy(client)
 
 
@@ -140,9 +162,10 @@ def policy_from_function(spec: str) -> MakePolicy:
     return cast(MakePolicy, make_policy)
 
 
-def policy_from_path(spec: str) -> MakePolicy:
+def policy_from_path(spec: str, chat_args: Mapping[str, Any] | None = None) -> MakePolicy:
     """A function that builds the policy of a run folder of `ludic train`, or of a model's name.
 
+    chat_args: arguments of its chat template.
     The names are those of plug-ins, such as "ludic-small", and "hf/NAME".
     Raises ConfigError for a path that does not exist, and if no installed package can load it.
     """
@@ -159,5 +182,6 @@ def policy_from_path(spec: str) -> MakePolicy:
             f"nothing installed can load a policy from {spec!r}: "
             f"{install_command('ludic-gym[train]')}"
         )
-    make_policy: MakePolicy = load_plugin(loader)(spec)
+    own = {"chat_args": chat_args} if chat_args else {}
+    make_policy: MakePolicy = load_plugin(loader)(spec, **own)
     return make_policy

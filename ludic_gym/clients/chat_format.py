@@ -31,6 +31,8 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
     {'temperature': 0.5, 'top_p': 1.0, 'max_tokens': 256, 'seed': 7}
     """
     fields = {**asdict(sampling), "stop": list(sampling.stop)}
+    # A limit of ours, which no server knows.
+    del fields["max_length"]
     # Some servers reject an empty list or null, and OpenAI's own the last two, whatever they are.
     for name, absent in (("stop", []), ("seed", None), ("top_k", 0), ("min_p", 0)):
         if fields[name] == absent:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ludic_gym.clients.limit_headers import retry_after_s
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, PromptTooLong
 
 _EXCERPT_CHARACTERS = 300
+# Of vLLM, SGLang and OpenAI, of the latter's codes, of Anthropic, and of llama.cpp.
+_TOO_LONG = re.compile(
+    r"maximum (context|model) length|longer than the model's context|context_length_exceeded"
+    r"|prompt is too long|exceeds? the (available )?context",
+    re.IGNORECASE,
+)
 
 
 class TryAgainError(Exception):
@@ -24,6 +31,7 @@ class TryAgainError(Exception):
 def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -> None:
     """Raise ClientError for another status than 200, TryAgainError for one that may pass.
 
+    PromptTooLong, a ClientError, is raised where the server says so of the prompt.
     text, headers: of the response.
     """
     message = f"{url} returned {status}: {excerpt(_reason(text))}"
@@ -31,6 +39,8 @@ def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -
     # so is a quota that is spent, by which OpenAI's and Anthropic's servers say it.
     if (status == 429 or status >= 500) and headers.get("x-should-retry") != "false":
         raise TryAgainError(message, retry_after_s(headers), status=status)
+    if status == 400 and _TOO_LONG.search(text):
+        raise PromptTooLong(message, status=status)
     if status != 200:
         raise ClientError(message, status=status)
 

@@ -16,6 +16,7 @@ from ludic_gym.clients.chat_format import (
 from ludic_gym.clients.transport import HttpOptions, HttpTransport, bearer
 from ludic_gym.clients.usage import Usage, count_usage, with_cached_tokens
 from ludic_gym.errors import ClientError
+from ludic_gym.sampling import fitted
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
 
@@ -125,6 +126,9 @@ class HostedChatClient(HttpClient, ABC):
     Their completions have no token ids: usable for benchmarks, rejected by the trainer. They have
     the request as it was sent, and the served model's name (`Completion.call`).
 
+    The length of a prompt is known by the response alone: `Sampling.max_length` is compared with
+    the tokens that the server has counted.
+
     params: values of request fields, which replace those of the sampling parameters; None leaves a
         field out: {"max_tokens": None, "max_completion_tokens": 512}.
     base_url, model, api_key_env, options, extra_body: see `HttpClient`.
@@ -168,7 +172,8 @@ class HostedChatClient(HttpClient, ABC):
             usage=self._usage(response),
             seconds=round(seconds, 4),
         )
-        return replace(self._completion(response, sampling), call=call)
+        completion = replace(self._completion(response, sampling), call=call)
+        return within_length(completion, sampling, *count_usage(call.usage))
 
     @abstractmethod
     def _body(
@@ -221,6 +226,25 @@ class OpenAIChatClient(HostedChatClient):
 
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
         return plain_completion(response, sampling)
+
+
+def within_length(
+    completion: Completion, sampling: Sampling, prompt_tokens: int, completion_tokens: int
+) -> Completion:
+    """The completion; one that is longer than `max_length` leaves room for counts as cut off.
+
+    prompt_tokens, completion_tokens: as the server has counted them.
+    Raises PromptTooLong for a prompt without room, and ClientError if the server does not count.
+    """
+    if sampling.max_length is None:
+        return completion
+    if not prompt_tokens:
+        raise ClientError(
+            f"max_length={sampling.max_length}, and the server does not count the tokens of "
+            "prompts: leave out max_length, or limit the server"
+        )
+    room = fitted(sampling, prompt_tokens).max_tokens
+    return completion if completion_tokens <= room else replace(completion, finish_reason="length")
 
 
 def root_address(url: str) -> str:

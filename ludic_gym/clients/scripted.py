@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from ludic_gym.errors import ConfigError, ScriptExhausted
+from ludic_gym.sampling import fitted
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 Reply = str | Message
@@ -22,8 +23,8 @@ class ScriptedClient:
 
     Tokens are bytes: a turn is its role's token, the bytes of its text and the end-of-turn token.
     Every prompt therefore extends the previous prompt and completion exactly. The log-prob of token
-    i is `-(i % 16 + 1) / 16`. `max_tokens` and `stop` work as in a model. A reply that is a message
-    may have tool calls.
+    i is `-(i % 16 + 1) / 16`. `max_tokens`, `max_length` and `stop` work as in a model. A
+    reply that is a message may have tool calls.
 
     replies: texts or messages in order; or a function of the dialog and the sampling parameters,
         which may be called any number of times.
@@ -50,19 +51,20 @@ class ScriptedClient:
     ) -> Completion:
         """The next reply, with its prompt, tokens and log-probs; the tools have no effect.
 
-        Raises ScriptExhausted when the list is used up.
+        Raises ScriptExhausted when the list is used up, PromptTooLong by `max_length`.
         """
         self.requests.append(tuple(messages))
         reply = self._script(messages, sampling)
         message: Message = (
             {"role": "assistant", "content": reply} if isinstance(reply, str) else reply
         )
-        text, ids, finish_reason = _generated(message, sampling)
+        prompt_ids = prompt_tokens(messages)
+        text, ids, finish_reason = _generated(message, fitted(sampling, len(prompt_ids)))
         return Completion(
             text=text,
             finish_reason=finish_reason,
             sampling=sampling,
-            prompt_ids=prompt_tokens(messages),
+            prompt_ids=prompt_ids,
             completion_ids=ids,
             # Multiples of 1/16 are exact in binary: sums of them can be compared for equality.
             logprobs=tuple(-(token % 16 + 1) / 16 for token in ids),

@@ -13,6 +13,7 @@ from ludic_gym.clients.chat_format import (
     plain_completion,
     token_trace,
 )
+from ludic_gym.clients.openai import within_length
 from ludic_gym.clients.vllm_server import NEUTRAL, VLLMClient
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
@@ -51,7 +52,9 @@ class VLLMChatClient(VLLMClient):
             said = [(message["role"], str(message["content"])) for message in messages]
             response = await self.request(CHAT_ROUTE, body, prefix=said)
         traced = replace(plain_completion(response, sampling), **_trace(response))
-        return replace(traced, policy_version=version)
+        traced = replace(traced, policy_version=version)
+        lengths = map(len, (traced.prompt_ids or (), traced.completion_ids or ()))
+        return within_length(traced, sampling, *lengths)
 
 
 def _trace(response: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.clients.vllm_server import NEUTRAL, WHOLE, VLLMClient, versions_of
 from ludic_gym.errors import ClientError, ConfigError, DataError
 from ludic_gym.prompts import ExactPrompts, Render
-from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.sampling import fitted, leaves_out_tokens
 from ludic_gym.sampling_masks import MASK_REMEDY, packed_masks
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
@@ -80,8 +80,9 @@ class VLLMTokenClient(VLLMClient):
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """The continuation of these token ids, with the version of every sampled token.
 
-        Raises ClientError if there is no usable response, or if its tokens, log-probs and versions
-        do not fit together.
+        Raises PromptTooLong for ids that leave no room for a token by `max_length`, or by the
+        server; ClientError if there is no usable response, or if its tokens, log-probs and
+        versions do not fit together.
         """
         return await self._continued(prompt_ids, sampling, {})
 
@@ -99,8 +100,9 @@ class VLLMTokenClient(VLLMClient):
     async def _continued(
         self, prompt_ids: Sequence[int], sampling: Sampling, further: Mapping[str, Any]
     ) -> Completion:
+        sampling = fitted(self._sent(sampling), len(prompt_ids))
         # Read before the request, because the publisher may change them meanwhile.
-        sampling, version, adapter = self._sent(sampling), self.policy_version, self._adapter
+        version, adapter = self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.
             params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **further, **self._params}

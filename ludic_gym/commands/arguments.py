@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import gymnasium as gym
 import tyro
@@ -24,6 +24,17 @@ from ludic_gym.plugins import imported
 from ludic_gym.suggestions import nearest
 
 Args = TypeVar("Args")
+ChatArg = Annotated[
+    tuple[str, ...],
+    tyro.conf.UseAppendAction,
+    tyro.conf.arg(
+        metavar="NAME=VALUE",
+        help="Argument of the model's chat template, such as enable_thinking=false; may be "
+        "repeated.",
+        help_behavior_hint="",
+    ),
+]
+"""The option `--chat-arg`."""
 PIPE_WIDTH = 200
 
 

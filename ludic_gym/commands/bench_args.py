@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,16 @@ from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.session import EnvPlan, named_envs, rescoring_plans
 from ludic_gym.bench.tasks import MAX_TURNS, bench_tasks
-from ludic_gym.commands.arguments import env_name, keyword_arguments, option
+from ludic_gym.clients.limits import RequestLimits
+from ludic_gym.commands.arguments import ChatArg, env_name, keyword_arguments, option
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 
 # Arguments that stand in bench.json under their own names.
-SETTINGS = ("agent", "param", "extra_body", "seed", "samples", "max_turns", "attempts")
+SETTINGS = ("agent", "param", "extra_body", "chat_arg", "seed", "samples", "max_turns", "attempts")
+
+
+SAMPLING = ("temperature", "top_p", "max_tokens", "max_length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,8 @@ class BenchArgs:
     """Set a field of the server's requests, or leave it out by NAME=none; may be repeated."""
     extra_body: Annotated[str | None, option("JSON")] = None
     """A JSON object of further fields of the server's requests."""
+    chat_arg: ChatArg = ()
+    limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
     episodes: Annotated[int | None, option("N")] = None
     """Tasks per env; by default every row once, or 100 for an env without rows."""
     samples: int = 1
@@ -97,6 +103,8 @@ class BenchArgs:
     """Probability mass of nucleus sampling."""
     max_tokens: int = 256
     """Limit of tokens per reply."""
+    max_length: Annotated[int | None, option("N")] = None
+    """Limit of tokens per prompt and reply together; by default that of the model or server."""
     out: Annotated[Path | None, option("DIR")] = None
     """Folder for the transcripts: one jsonl file per env, one line per episode."""
     rescore: Annotated[
@@ -189,7 +197,7 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
             for name, plan in plans.items()
         },
         # Not concurrency, prices or time limits: they may change when the run continues.
-        "sampling": {key: getattr(args, key) for key in ("temperature", "top_p", "max_tokens")},
+        "sampling": {key: getattr(args, key) for key in SAMPLING},
     }
 
 
@@ -251,4 +259,4 @@ def extra_body_of(args: BenchArgs) -> dict[str, Any]:
 
 def sampling_of(args: BenchArgs) -> Sampling:
     """The sampling parameters of all episodes."""
-    return Sampling(temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens)
+    return Sampling(**{key: getattr(args, key) for key in SAMPLING})

@@ -13,7 +13,7 @@ from ludic_gym.bench.report import percent, spent_text
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.session import EnvPlan, Play, play_env
 from ludic_gym.bench.tally import Tally
-from ludic_gym.commands.arguments import readable_env_errors
+from ludic_gym.commands.arguments import keyword_arguments, readable_env_errors
 from ludic_gym.commands.bench_args import (
     BenchArgs,
     extra_body_of,
@@ -42,7 +42,14 @@ async def run_all(args: BenchArgs, tallies: dict[str, Tally]) -> None:
     # Every job of a rescoring brings its own policy.
     if args.agent is None:
         spec, model = policy_spec(args), model_of(args)
-        opened = open_policy(spec, model, params=params_of(args), extra_body=extra_body_of(args))
+        opened = open_policy(
+            spec,
+            model,
+            params=params_of(args),
+            extra_body=extra_body_of(args),
+            limits=args.limits,
+            chat_args=keyword_arguments(args.chat_arg),
+        )
     else:
         opened = open_agent(policy_spec(args), args.agent)
     async with nullcontext(RandomPolicy) if args.rescore else opened as make_policy:

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -26,7 +26,9 @@ import tyro
 
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.result import outcome
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import (
+    ChatArg,
     env_name,
     keyword_arguments,
     option,
@@ -72,6 +74,10 @@ class PlayArgs:
     ] = None
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
+    chat_arg: ChatArg = ()
+    max_length: Annotated[int | None, option("N")] = None
+    """Limit of tokens per prompt and reply together; by default that of the model or server."""
+    limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
     seed: Annotated[int | None, option("N")] = None
     """Seed of the episode; by default every episode is new."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
@@ -92,7 +98,7 @@ def main(argv: list[str]) -> int:
         env_id=env_name(args.env_id),
         kwargs=keyword_arguments(args.env_kwargs),
         seed=args.seed,
-        sampling=Sampling(seed=args.seed),
+        sampling=Sampling(seed=args.seed, max_length=args.max_length),
         # A person leaves when it is enough, and a match counts the turns of all players.
         max_turns=10_000,
     )
@@ -153,7 +159,9 @@ async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[R
     agents = list(env.possible_agents)
     you = seat_named(args.seat, agents)
     against = "oracle" if args.against == "perfect" else args.against or "random"
-    async with open_policy(against, args.model) as make_policy:
+    chat_args = keyword_arguments(args.chat_arg)
+    opened = open_policy(against, args.model, limits=args.limits, chat_args=chat_args)
+    async with opened as make_policy:
         # The reference policies accept both kinds of env; other policies ignore the env.
         # A policy each, since policies store the dialog of their own seat.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}

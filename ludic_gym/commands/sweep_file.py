@@ -23,6 +23,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.bench_args import BenchArgs
 from ludic_gym.errors import ConfigError
 from ludic_gym.suggestions import suggestion
@@ -166,6 +167,10 @@ def _value(name: str, value: TOML, kind: Any) -> Any:  # noqa: ANN401 - any opti
     # A table in place of JSON in a string.
     if name == "extra_body" and isinstance(value, Mapping):
         return json.dumps(value)
+    if kind is RequestLimits and isinstance(value, Mapping):
+        kinds = get_type_hints(RequestLimits)
+        _refuse_unknown(value, kinds, name)
+        return RequestLimits(**{key: _value(key, part, kinds[key]) for key, part in value.items()})
     accepted: Any = {Path: str, float: int | float}.get(kind, kind)
     if not isinstance(value, accepted) or isinstance(value, bool) is not (kind is bool):
         raise ConfigError(f"{name} = {value!r}; expected {kind.__name__}")
@@ -173,7 +178,7 @@ def _value(name: str, value: TOML, kind: Any) -> Any:  # noqa: ANN401 - any opti
 
 
 def _several(name: str, value: TOML, kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any option
-    if isinstance(value, Mapping) and name in ("param", "env_kwargs"):
+    if isinstance(value, Mapping) and name in ("param", "chat_arg", "env_kwargs"):
         return tuple(f"{key}={json.dumps(part)}" for key, part in value.items())
     parts = [value] if isinstance(value, str) else value
     first, last = get_args(kind)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -25,6 +25,7 @@ from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
 from ludic_gym.bench.tournament import game_of, round_robin
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -74,6 +75,9 @@ class TournamentArgs:
     """Sampling temperature of models."""
     max_tokens: int = 256
     """Limit of tokens per reply."""
+    max_length: Annotated[int | None, option("N")] = None
+    """Limit of tokens per prompt and reply together; by default that of the model or server."""
+    limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
     out: Annotated[Path | None, option("FILE")] = None
     """A new jsonl file for the games."""
     json: bool = False
@@ -137,7 +141,11 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
         env_id=env_id,
         kwargs=keyword_arguments(args.env_kwargs),
         seed=args.seed,
-        sampling=Sampling(temperature=args.temperature, max_tokens=args.max_tokens),
+        sampling=Sampling(
+            temperature=args.temperature,
+            max_tokens=args.max_tokens,
+            max_length=args.max_length,
+        ),
         max_turns=args.max_turns,
     )
     ended = []
@@ -145,7 +153,10 @@ async def played(args: TournamentArgs, specs: Mapping[str, str]) -> list[Episode
     async with AsyncExitStack() as stack:
         # The reference policies accept both kinds of env; other policies ignore the env.
         players = {
-            name: cast(MakePlayer, await stack.enter_async_context(open_policy(spec)))
+            name: cast(
+                MakePlayer,
+                await stack.enter_async_context(open_policy(spec, limits=args.limits)),
+            )
             for name, spec in specs.items()
         }
         record = stack.enter_context(open_records(args.out)) if args.out else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.sampling import call_sampling
@@ -90,14 +90,22 @@ class ThinkingBudget(PolicyWrapper):
         # Two calls, because no chat API can add tokens to a completion in progress.
         short = min(sampling.max_tokens, self._max_think_tokens)
         # Not stored yet: only the whole reply belongs to the dialog.
-        first = await self._chat.ask(replace(sampling, max_tokens=short))
+        try:
+            first = await self._chat.ask(replace(sampling, max_tokens=short))
+        except PromptTooLong as error:
+            return self._chat.outgrown(error)
         left = sampling.max_tokens - short
         if first.finish_reason != "length" or left < 1:
             self._chat.store(first)
             return Decision(action=first.text, completions=(first,))
         added = "" if self._end in first.text else self._closing
         rest = call_sampling(replace(sampling, max_tokens=left), 1)
-        second = await self._chat.ask(rest, self._chat.begun(first, added))
+        try:
+            second = await self._chat.ask(rest, self._chat.begun(first, added))
+        except PromptTooLong:
+            # A thought that fills the dialog is a reply that was cut off.
+            self._chat.store(first)
+            return Decision(action=first.text, completions=(first,))
         prefill = first.text + added
         self._chat.store(second, prefill)
         return Decision(action=prefill + second.text, completions=(first, second))

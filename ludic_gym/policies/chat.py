@@ -7,15 +7,20 @@ from copy import deepcopy
 from typing import Any
 
 from ludic_gym.contexts import Context, FullDialog
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
 from ludic_gym.prompts import sampled_message
 from ludic_gym.types import ChatClient, Completion, Decision, Message, Policy, Sampling, ToolSchema
+
+MAX_LENGTH = "max_length"
+"""Reason of a rollout that ends because its dialog leaves no room for a reply."""
 
 
 class ChatPolicy(PlainCall):
     """Policy whose action is the client's whole reply.
 
+    An episode whose dialog leaves no room for a further reply is truncated for the reason
+    "max_length"; a first prompt without room is the client's PromptTooLong.
     system_prompt: None for the env's suggestion, "" for none, any other text instead of it.
     instructions: paragraphs that wrappers append to the system prompt.
     Deep copies share the client.
@@ -38,11 +43,13 @@ class ChatPolicy(PlainCall):
         self._tools: tuple[ToolSchema, ...] = ()
         self._unstored: tuple[Message, ...] = ()
         self._prompt: Sequence[Message] = ()
+        self._has_replied = False
         self.context.reset(system_prompt or "")
 
     def reset(self, system_prompt: str) -> None:
         """Start an episode."""
         own = system_prompt if self.system_prompt is None else self.system_prompt
+        self._has_replied = False
         self.context.reset("\n\n".join(filter(None, (own, *self.instructions))))
 
     def observe(self, text: str) -> None:
@@ -51,14 +58,27 @@ class ChatPolicy(PlainCall):
 
     async def act(self, sampling: Sampling) -> Decision:
         """Make one model call and store its reply."""
-        completion = await self.ask(sampling)
+        try:
+            completion = await self.ask(sampling)
+        except PromptTooLong as error:
+            return self.outgrown(error)
         self.store(completion)
         return Decision(action=completion.text, completions=(completion,))
+
+    def outgrown(self, error: PromptTooLong) -> Decision:
+        """The decision that ends an episode at its maximum length.
+
+        Raises the error for a first prompt, which has outgrown nothing: a limit is too small.
+        """
+        if not self._has_replied:
+            raise error
+        return Decision(action=None, give_up=MAX_LENGTH)
 
     def store(self, completion: Completion, prefill: str = "") -> None:
         """Store the reply of the last `ask`, which ends the offer."""
         # An offer is for one reply; a later model call must not see it.
         self._tools, self._unstored = (), ()
+        self._has_replied = True
         message = assistant_message(completion, prefill)
         self.context.add(sampled_message(message, self._prompt, completion))
 
@@ -93,6 +113,7 @@ class ChatPolicy(PlainCall):
         # Connections cannot be copied, and rate limits are per client.
         fork = ChatPolicy(self.client, system_prompt=self.system_prompt)
         fork.context = deepcopy(self.context, memo)
+        fork._has_replied = self._has_replied
         fork.instructions = self.instructions
         fork.offer(tools=self._tools, unstored=self._unstored)
         return fork

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import env_name
 from ludic_train.commands.processes import code_of_role
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
@@ -44,6 +45,7 @@ class Options:
         concurrency: Number of episodes at once.
         timeout: Time limit of an episode, in seconds.
         grace: Time in which groups may be finished after Ctrl-C, in seconds.
+        limits: Of requests to servers.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -54,6 +56,7 @@ class Options:
     concurrency: int = 64
     timeout: float | None = None
     grace: float = 30.0
+    limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
 
 
 def main(argv: list[str]) -> int:
@@ -108,6 +111,7 @@ async def _play(options: Options) -> ActorSummary:
         url=options.queue,
         servers=options.servers,
         name=options.name,
+        limits=options.limits,
         options=ActorOptions(
             concurrency=options.concurrency, timeout_s=options.timeout, grace_s=options.grace
         ),

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import optional
@@ -74,6 +75,7 @@ class Options:
         role_cpus: CPUs that Ray reserves for a rank, a server or an actor.
         rank_gpus: GPUs that Ray reserves for a rank.
         server_gpus: GPUs that Ray reserves for a server.
+        limits: Of the requests of each actor to the servers.
     """
 
     names: tyro.conf.Positional[tuple[str, ...]]
@@ -92,6 +94,7 @@ class Options:
     role_cpus: float = 1.0
     rank_gpus: float = 0.0
     server_gpus: float = 0.0
+    limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
 
 
 # Exit code where another process than the trainer ended first.
@@ -333,7 +336,7 @@ def _start_players(
         place.start("server", f"server-{number}", [*LUDIC, *arguments], env)
     for number in range(options.actors):
         name = f"actor-{number}"
-        arguments = ["actor", str(out), "--queue", url, "--name", name]
+        arguments = ["actor", str(out), "--queue", url, "--name", name, *options.limits.words()]
         # Their model is on the servers, and a card that they see would lose memory to them.
         env = cards_env([]) if cards is not None and options.servers else None
         place.start("actor", name, [*LUDIC, *arguments], env)

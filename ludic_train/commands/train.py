@@ -190,7 +190,8 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
         for name, usual in ALGO_OPTIONS[algo].items()
         if (value := getattr(found.algo, name)) != usual
     }
-    settings = replace(found.settings, algo_options=changed)
+    chat_args = {**recipe.defaults.chat_args, **keyword_arguments(found.command.chat_arg)}
+    settings = replace(found.settings, algo_options=changed, chat_args=chat_args)
     if settings.model is None and not settings.demonstrations:
         raise ConfigError(f"{recipe.name} makes no model from nothing: name one with --model")
     for env in recipe.envs:

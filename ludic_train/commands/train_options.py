@@ -47,6 +47,8 @@ class CommandOptions:
         config: TOML file with any of these settings; options replace those of the file.
         print_config: Print the settings as such a file, and stop.
         resume: Resume the run in --out.
+        chat_arg: Argument of the model's chat template, NAME=VALUE, such as enable_thinking=false;
+            may be repeated. A name that the template does not read is refused.
         preflight: Play some episodes before learning from rewards, say what to expect, and stop a
             run that cannot learn.
         gpus: Ranks to start on this machine, which shard the model (FSDP2): a CUDA card for each,
@@ -61,6 +63,7 @@ class CommandOptions:
     config: Path | None = None
     print_config: bool = False
     resume: bool = False
+    chat_arg: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     preflight: bool = True
     gpus: int = 1
     servers: int = 0

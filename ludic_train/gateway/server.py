@@ -16,9 +16,9 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from ludic_gym.errors import ClientError, ConfigError, LudicError
+from ludic_gym.errors import ClientError, ConfigError, LudicError, PromptTooLong
 from ludic_gym.tools.mcp_server import ToolServer, serve_call, serve_list, serve_mcp
-from ludic_train.errors import PromptTooLong, SessionOver
+from ludic_train.errors import SessionOver
 from ludic_train.gateway.dialects import chat, completions, messages, responses
 from ludic_train.gateway.prompts import Prompts
 from ludic_train.gateway.session import Draft, Session

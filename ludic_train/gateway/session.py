@@ -18,10 +18,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import sampled_message
-from ludic_gym.sampling import call_sampling, derived_seed
+from ludic_gym.sampling import call_sampling, derived_seed, fitted
 from ludic_gym.tools.mcp_server import ToolServer
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
-from ludic_train.errors import PromptTooLong, SessionOver
+from ludic_train.errors import SessionOver
 from ludic_train.gateway.history import History
 from ludic_train.gateway.prompts import Prompts, message_calls
 from ludic_train.gateway.replies import ReplyFormat, ReplyReader, read_reply
@@ -270,15 +270,8 @@ class Session:
             own = call_sampling(own, self._turn_calls)
             limit = min(own.max_tokens, request.max_tokens or own.max_tokens)
             self._turn_calls += 1
-        room = self.prompts.max_positions
-        if room is not None:
-            limit = min(limit, room - prompt_size)
-        if limit < 1:
-            raise PromptTooLong(
-                f"a prompt of {prompt_size} tokens leaves no room in the model's {room} positions, "
-                "its maximum context length"
-            )
         own = replace(own, max_tokens=limit, stop=(*own.stop, *request.stop))
+        own = fitted(own, prompt_size, self.prompts.max_positions)
         if own.seed is None:
             return [own] * request.n
         # Equal seeds would make all choices equal.

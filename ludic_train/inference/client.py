@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.prompts import ExactPrompts, Render
-from ludic_gym.sampling import check_sampling
+from ludic_gym.sampling import check_sampling, fitted
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
-from ludic_train.errors import EngineError, PromptTooLong
+from ludic_train.errors import EngineError
 from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Ended, Engine
 from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.inference.sampling import Ranking, Scores
 from ludic_train.models.cache import hub_folder, resolved
+from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
 
@@ -117,9 +118,10 @@ class LocalChatClient:
     ) -> Completion:
         """Sample the next message of a dialog, or the rest of the assistant message that ends it.
 
+        A completion ends where prompt and completion fill the model's positions or `max_length`.
         Raises ConfigError for a sampling that makes no sense and for native tools, PromptTooLong
-        for a dialog that with `max_tokens` does not fit the model, EngineError if the model cannot
-        be sampled from.
+        for a dialog that leaves no room for a completion, EngineError if the model cannot be
+        sampled from.
         """
         if tools:
             raise ConfigError(
@@ -223,7 +225,9 @@ class LocalChatClient:
         first: at least 1. Raises ConfigError for tokens that the model does not have, PromptTooLong
         for too many of them.
         """
-        self._check_ids(ids, 0)
+        self._check_ids(ids)
+        if len(ids) > self.max_positions:
+            raise PromptTooLong(f"{len(ids)} tokens for a model of {self.max_positions} positions")
         # So that the worker thread is free at its next token; it would decode to the end first.
         self._interrupted = True
         return await self._in_thread(lambda: self._engine.scores(ids, first, ranking))
@@ -232,8 +236,8 @@ class LocalChatClient:
         """Run the work in the engine's thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _check_ids(self, ids: Sequence[int], max_tokens: int) -> None:
-        """Raise ConfigError or PromptTooLong for ids that the model cannot continue."""
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        """Raise ConfigError for ids that the model does not have."""
         if not ids:
             raise ConfigError("a prompt of no tokens cannot be continued")
         if not 0 <= min(ids) <= max(ids) < self._engine.vocab_size:
@@ -242,16 +246,12 @@ class LocalChatClient:
                 f"token {wrong} is none of the model's {self._engine.vocab_size}; is the prompt "
                 "made with another tokenizer?"
             )
-        if len(ids) + max_tokens > self.max_positions:
-            raise PromptTooLong(
-                f"a prompt of {len(ids)} tokens and max_tokens={max_tokens} do not fit the model's "
-                f"{self.max_positions} positions, its maximum context length"
-            )
 
     def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
         """A checked request with a seed, for the params as they are now."""
         check_sampling(sampling)
-        self._check_ids(prompt_ids, sampling.max_tokens)
+        self._check_ids(prompt_ids)
+        sampling = fitted(sampling, len(prompt_ids), self.max_positions)
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
         return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
@@ -356,17 +356,20 @@ def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
     return render
 
 
-def policy_from_run(path: str | Path) -> MakePolicy:
+def policy_from_run(path: str | Path, *, chat_args: Mapping[str, Any] | None = None) -> MakePolicy:
     """The policy of a run folder, or of any folder with a model in Hugging Face format.
 
     A run folder holds model/ and policy.json; a model alone sees the full dialog under the env's
     system prompt. All policies made share one sampler, on the GPU if there is one.
     path: "hf/NAME" is a folder too, or else a model in the cache of the Hugging Face hub.
+    chat_args: arguments of its chat template, in place of those of the run.
     Raises ModelNotFound for a folder that is neither, and for a model that is not in the cache.
     """
     folder, spec = model_and_spec(model_folder(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return policies(LocalChatClient(*load_model(folder, device=device)), spec)
+    model, tokenizer = load_model(folder, device=device)
+    set_chat_args(tokenizer, chat_args or {})
+    return policies(LocalChatClient(model, tokenizer), spec)
 
 
 def model_folder(name: str | Path) -> Path:

@@ -22,7 +22,7 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from ludic_gym.errors import LudicError
+from ludic_gym.errors import LudicError, PromptTooLong
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.records import from_json, to_json
 from ludic_gym.sampling_masks import unpacked_masks
@@ -182,7 +182,13 @@ class ResumableClient:
         known = begun.requested(prompt_ids, sampling)
         self.replayed += len(known.ids)
         while not known.is_whole:
-            part = await self._client.continued((*prompt_ids, *known.ids), self._next(known))
+            try:
+                part = await self._client.continued((*prompt_ids, *known.ids), self._next(known))
+            except PromptTooLong:
+                if not known.slices:
+                    raise
+                # The slices so far fill what prompt and completion may have together.
+                break
             known.slices.append(part)
             self.tokens += len(part.completion_ids or ())
             self._returns_experts |= part.routed_experts is not None

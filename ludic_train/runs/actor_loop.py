@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.parsers import named_parser
@@ -72,6 +73,7 @@ async def play_remotely(
     self_play: bool = False,
     score: Score | None = None,
     agent: str | None = None,
+    limits: RequestLimits | None = None,
     levels: dict[str, int] | None = None,
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
@@ -83,7 +85,7 @@ async def play_remotely(
     self_play: the model plays all agents of PettingZoo environments.
     score: gives rollouts their rewards, in place of the environment.
     agent: program that plays with the model, as of `AgentPolicies.named`.
-    levels: as in `run_pipeline_actor`.
+    limits: of requests to servers. levels: as in `run_pipeline_actor`.
     options: `max_failures` is raised where servers sample, which are started again in minutes.
     Raises ConfigError for a folder without a queue, and for servers that return no sampling masks
     where the tasks need them; ActorError as `run_pipeline_actor` does and when the folder's run was
@@ -103,7 +105,9 @@ async def play_remotely(
         tasks = chain(() if first is None else (first,), tasks)
         masks = first is not None and leaves_out_tokens(first.sampling)
         roster = await _roster(url or address.url, address, stack)
-        client, tokenizer, refresh = await _sampling(out, servers, stack, roster, stop, masks=masks)
+        client, tokenizer, refresh = await _sampling(
+            out, servers, stack, roster, stop, masks=masks, limits=limits or RequestLimits()
+        )
         if agent is None:
             make_policy: MakePolicy = policies(ResumableClient(client, _decode(tokenizer)), spec)
         else:
@@ -146,6 +150,7 @@ async def _sampling(
     stop: asyncio.Event,
     *,
     masks: bool,
+    limits: RequestLimits,
 ) -> tuple[Continuing, PreTrainedTokenizerBase, Refresh]:
     """The client that samples: of servers, or of a model here that follows the run's folder.
 
@@ -171,7 +176,13 @@ async def _sampling(
         joined = roster.servers
         known = fixed or await _first_joined(roster, stop)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(known, chat_renderer(tokenizer), seeds=False, sampling_masks=masks)
+    client = VLLMTokenClient(
+        known,
+        chat_renderer(tokenizer),
+        options=limits.options,
+        seeds=False,
+        sampling_masks=masks,
+    )
     served = ServedVersions(fixed, [client], joined=joined)
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)

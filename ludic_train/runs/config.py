@@ -79,6 +79,9 @@ class RunConfig:
             without it, one batch is played while another is trained on (2 * `minibatches` - 1).
         max_tokens: Longest reply, in tokens. Without it, 256 for a model, and as long as the
             longest demonstration for a tiny one.
+        max_length: Longest prompt and completion together, in tokens: a reply ends there, and an
+            episode whose dialog leaves no room for a reply is truncated. Without it, what the model
+            or its server can hold.
         think_tokens: Tokens after which a thought is ended, so that an answer follows it; 0 lets
             thoughts go on. Without it, 6/7 of `max_tokens` for the algorithm scalerl, and no limit
             for others.
@@ -98,6 +101,7 @@ class RunConfig:
         context: Prompts hold the newest observation alone (latest) or the dialog so far (full).
             Without it, as the model was trained; latest for one that is made from nothing.
         system_prompt: Without it, the environment's.
+        chat_args: Arguments of the model's chat template, by name.
         agent: Program that plays the episodes with the model, as a command or module:function; see
             `agent_episode`. Without it, each observation is a message to the model.
         reward: module:function, from a rollout to its reward, in place of the environment's.
@@ -138,6 +142,7 @@ class RunConfig:
     full_batches: bool = False
     max_lag: int | None = None
     max_tokens: int | None = None
+    max_length: int | None = None
     think_tokens: int | None = None
     think_closing: str | None = None
     max_turns: int | None = None
@@ -149,6 +154,8 @@ class RunConfig:
     parser: str | None = None
     context: Literal["latest", "full"] | None = None
     system_prompt: str | None = None
+    # On the command line --chat-arg NAME=VALUE, once for each.
+    chat_args: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     agent: str | None = None
     reward: str | None = None
     least_entropy: float | None = None
@@ -236,6 +243,7 @@ class RunConfig:
             top_k=self.top_k,
             min_p=self.min_p,
             max_tokens=self.max_tokens or MAX_TOKENS,
+            max_length=self.max_length,
         )
 
     def resolved(self) -> RunConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.parsers import named_parser
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
@@ -21,6 +22,7 @@ from ludic_train.gateway.gateway import Gateway
 from ludic_train.gateway.session import Engine
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
+from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import LoRA, load_model
@@ -144,7 +146,9 @@ def learner_from_model(
     system_prompt: str | None = None,
     think_tokens: int | None = None,
     think_closing: str | None = None,
+    chat_args: Mapping[str, Any] | None = None,
     servers: str | Sequence[str] = (),
+    limits: RequestLimits | None = None,
     sampling_masks: bool = False,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -160,7 +164,9 @@ def learner_from_model(
     seed: of sampling in this process.
     context, parser, system_prompt: None for those of the run, or the environment's.
     think_tokens, think_closing: None for those of the run; 0 tokens let thoughts go on.
+    chat_args: arguments of its chat template, as of `set_chat_args`.
     servers: addresses of inference servers of the same model, which sample instead of this process.
+    limits: of requests to these servers.
     sampling_masks: as in `VLLMTokenClient`, of these servers.
     dtype: of the params that are loaded; adapters are float32 always.
     exact: True for log-probs of the engine that are those of the trainer to the bit.
@@ -182,11 +188,16 @@ def learner_from_model(
     spec = replace(spec, max_tokens=max_tokens, **changes)
     lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
     model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
+    set_chat_args(tokenizer, chat_args or {})
     if not servers:
         return _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(
-        servers, chat_renderer(tokenizer), seeds=False, sampling_masks=sampling_masks
+        servers,
+        chat_renderer(tokenizer),
+        options=(limits or RequestLimits()).options,
+        seeds=False,
+        sampling_masks=sampling_masks,
     )
     publisher = VLLMPublisher(servers, clients=[client], model=model)
     return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
+import tyro
+
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
 from ludic_train.pipeline.queues.open_queue import refuse_password
 
@@ -38,6 +41,7 @@ class Machine:
         queue: Let actors play (`ludic actor`), through the queue at this URL. The password of a
             Redis is taken from LUDIC_QUEUE_PASSWORD.
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
+        limits: Of requests to servers.
     """
 
     device: str = "auto"
@@ -48,6 +52,7 @@ class Machine:
     exact: bool = False
     queue: str | None = None
     log: tuple[Tracker, ...] = ()
+    limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
 
     def __post_init__(self) -> None:
         refuse_password(self.queue)

@@ -169,7 +169,7 @@ async def with_own_server(
     if vllm is None:
         yield learner, machine, None
     elif machine.queue is None:
-        async with _served_learner(learner, config, vllm, device) as (served, server):
+        async with _served_learner(learner, config, machine, vllm, device) as (served, server):
             yield served, _with_address(machine, server), server
     else:
         # The actors of a resumed run have the address that it had before.
@@ -203,7 +203,7 @@ def _port_before(out: Path) -> int | None:
 
 @asynccontextmanager
 async def _served_learner(
-    learner: Learner, config: RunConfig, vllm: Installed, device: str
+    learner: Learner, config: RunConfig, machine: Machine, vllm: Installed, device: str
 ) -> AsyncIterator[tuple[Learner, KeptServer]]:
     """The learner with a client and a publisher of a server of its own, and that server.
 
@@ -221,7 +221,15 @@ async def _served_learner(
     render = chat_renderer(learner.tokenizer)
     async with (
         own_server(model, options, vllm, config.out, device) as server,
-        aclosing(VLLMTokenClient(server.url, render, seeds=False, sampling_masks=masks)) as client,
+        aclosing(
+            VLLMTokenClient(
+                server.url,
+                render,
+                options=machine.limits.options,
+                seeds=False,
+                sampling_masks=masks,
+            )
+        ) as client,
     ):
         with TemporaryDirectory(prefix="ludic-adapters-") as folder:
             make = _publishers(server, client, learner.model, Path(folder))

@@ -25,6 +25,7 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import sharded_modules
 from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank
 from ludic_train.inference.policy_spec import PolicySpec, new_context
+from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import LoRA
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
@@ -78,6 +79,8 @@ async def made_learner(
             think_tokens=config.think_tokens,
             think_closing=config.think_closing,
             servers=() if machine.queue else machine.servers,
+            limits=machine.limits,
+            chat_args=config.chat_args,
             sampling_masks=masks,
             exact=machine.exact,
             device=device,
@@ -106,6 +109,8 @@ async def made_learner(
         device=device,
         exact=machine.exact,
     )
+    # The template of a tiny model has none, and the error says so.
+    set_chat_args(learner.tokenizer, config.chat_args)
     return learner, demonstrations
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch.distributed as dist
 from safetensors import SafetensorError
 
+from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.types import Rollout
@@ -81,6 +82,7 @@ def train(
     vllm_python: str | None = None,
     exact: bool = False,
     queue: str | None = None,
+    limits: RequestLimits | None = None,
     resume: bool = False,
     preflight: bool = True,
     **settings: Any,  # noqa: ANN401 - fields of RunConfig
@@ -103,7 +105,7 @@ def train(
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, offload, replicas, engine, vllm_python, exact, queue: as in `Machine`.
+    device, offload, replicas, engine, vllm_python, exact, queue, limits: as in `Machine`.
     resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
@@ -148,6 +150,7 @@ def train(
             vllm_python=vllm_python,
             exact=exact,
             queue=queue,
+            limits=limits or RequestLimits(),
         ),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,

@@ -53,7 +53,10 @@ class Cluster:
 
     def _start_all(self, port, cpus):
         head = ("--head", f"--port={port}", "--num-cpus=0", f"--temp-dir={self.folder}")
-        text = self._start(*head, "--include-dashboard=false")
+        client_port = free_port()
+        head += ("--include-dashboard=false", f"--ray-client-server-port={client_port}")
+        text = self._start(*head)
+        self.client_address = f"ray://127.0.0.1:{client_port}"
         self.address = re.search(rf"([\w.:]+:{port})", text).group(1)
         for count in cpus:
             self.add(count)

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.types import Message
-from ludic_train.errors import PromptTooLong
 from ludic_train.serving.local.responses import (
     SERVED,
     chatted,

@@ -17,9 +17,9 @@ import numpy as np
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from ludic_gym.errors import ConfigError, LudicError
+from ludic_gym.errors import ConfigError, LudicError, PromptTooLong
 from ludic_gym.sampling_masks import unpacked_masks
-from ludic_train.errors import ModelNotFound, PromptTooLong
+from ludic_train.errors import ModelNotFound
 from ludic_train.inference.sampling import Scores
 from ludic_train.serving.local.schemas import Chat, Complete
 from ludic_train.serving.local.served_model import Sampled, Served

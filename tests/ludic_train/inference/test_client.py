@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.types import Message, Sampling
-from ludic_train.errors import EngineError, PromptTooLong, UnsupportedModel
+from ludic_train.errors import EngineError, UnsupportedModel
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 
@@ -141,8 +141,8 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_the_others_are_served(c
     assert isinstance(bad, PromptTooLong)
     assert isinstance(bad, ClientError)
     # 250 characters and the 8 tokens around them.
-    assert "a prompt of 258 tokens and max_tokens=10" in str(bad)
-    assert "256 positions" in str(bad)
+    assert "a prompt of 258 tokens leaves no room" in str(bad)
+    assert "at most 256 tokens" in str(bad)
     assert all(completion.logprobs for completion in good)
 
 

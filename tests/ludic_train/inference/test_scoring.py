@@ -6,9 +6,8 @@ import time
 import pytest
 import torch
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.types import Sampling
-from ludic_train.errors import PromptTooLong
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.sampling import ROWS, Ranking
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from faults.ray_cluster import ROOT, Cluster, matching, parent
 from faults.scene import BATCH, UPDATES, Scene, assert_undisturbed, push
-from redis_server import free_port, needs_redis
+from redis_server import RedisServer, free_port, needs_redis
 
 from ludic_gym.commands.main import main
 from ludic_train.pipeline.queues.open_queue import open_queue
@@ -213,4 +213,32 @@ async def test_a_launched_run_outlives_its_server_its_actor_and_a_rank(cluster, 
     assert len(trainers) == ranks
     for name in ("server-0.log", "actor-0.log", "trainer.log"):
         assert logs[name].count("starting on") >= 2, logs[name]
+    await gone(lambda: matching(str(out)))
+
+
+async def test_a_program_outside_the_cluster_launches_a_run_through_rays_client(cluster, tmp_path):
+    out, log = tmp_path / "run", tmp_path / "log"
+    redis = RedisServer(tmp_path, "--requirepass", "secret", "--appendonly", "yes")
+    words = ["tic-tac-toe", "--on", cluster.client_address, "--queue", redis.url, "--actors", "1"]
+    words += ["--role-cpus", "0.5", "--out", str(out), "--", *SMALL]
+    try:
+        with log.open("wb") as output:
+            launcher = subprocess.Popen(
+                [sys.executable, "-m", "ludic_gym", "launch", *words],
+                env={**cluster.env, "LUDIC_QUEUE_PASSWORD": "secret"},
+                stdout=output,
+                stderr=output,
+            )
+        try:
+            async with asyncio.timeout(420):
+                code = await asyncio.to_thread(launcher.wait)
+        finally:
+            launcher.kill()
+            launcher.wait()
+    finally:
+        redis.kill()
+    assert code == 0, log.read_text()
+    assert records(out)[-1]["update"] == 4 + UPDATES_OF_A_RUN
+    assert (out / "results.json").is_file()
+    assert "secret" not in log.read_text() + (out / "queue.json").read_text()
     await gone(lambda: matching(str(out)))
