@@ -11,27 +11,35 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
-from ludic_gym.types import Completion, Message
+from ludic_gym.types import Completion, Message, ToolSchema
 
 # (messages, True if the assistant's reply comes next) -> token ids of the chat template. With True,
-# a last message of the assistant is continued.
-Render = Callable[[Sequence[Message], bool], Sequence[int]]
+# a last message of the assistant is continued. Dialogs with tools have them as a third argument.
+Render = Callable[..., Sequence[int]]
+# (completion, tools that were offered) -> the completion with the tool calls in its text.
+ReadCalls = Callable[[Completion, Sequence[ToolSchema]], Completion]
 
 
 class SampledMessage(dict[str, Any]):
     """An assistant message with its sampled tokens.
 
-    prompt: the messages before it.
+    prompt: the messages before it. tools: those that were offered.
     added: the end of its text that was not sampled; only in a reply that will be continued.
     """
 
-    __slots__ = ("_completion", "added", "prompt")
+    __slots__ = ("_completion", "added", "prompt", "tools")
 
     def __init__(
-        self, message: Message, prompt: Sequence[Message], completion: Completion, added: str
+        self,
+        message: Message,
+        prompt: Sequence[Message],
+        completion: Completion,
+        added: str,
+        tools: Sequence[ToolSchema],
     ) -> None:
         super().__init__(message)
         self.prompt = prompt
+        self.tools = tools
         self.added = added
         self._completion = completion
 
@@ -50,10 +58,14 @@ class SampledMessage(dict[str, Any]):
 
 
 def sampled_message(
-    message: Message, prompt: Sequence[Message], completion: Completion, added: str = ""
+    message: Message,
+    prompt: Sequence[Message],
+    completion: Completion,
+    added: str = "",
+    tools: Sequence[ToolSchema] = (),
 ) -> Message:
     """The message with the tokens that `ExactPrompts` needs to continue it."""
-    return cast(Message, SampledMessage(message, prompt, completion, added))
+    return cast(Message, SampledMessage(message, prompt, completion, added, tools))
 
 
 class ExactPrompts:
@@ -70,16 +82,27 @@ class ExactPrompts:
         self.extended = 0
         self.rewritten = 0
 
-    def token_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt for the next reply, or for the rest of it if the dialog ends with one."""
+    def token_ids(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
+    ) -> tuple[int, ...]:
+        """The prompt for the next reply, or for the rest of it if the dialog ends with one.
+
+        tools: that the prompt offers; others than the newest reply had rewrite the prompt.
+        """
         index = newest_sampled(messages)
+        # A template that knows no tools may be a function of two arguments.
+        given = (tools,) if tools else ()
         if index is None:
-            return tuple(self._render(messages, True))
+            return tuple(self._render(messages, True, *given))
         reply, is_last = messages[index], index + 1 == len(messages)
-        rest = self._addition(messages) if is_last else self._rest(messages, index)
+        rest = None
+        if _is_as_sampled(messages, index, tools):
+            rest = (
+                self._addition(messages, *given) if is_last else self._rest(messages, index, *given)
+            )
         if rest is None:
             self.rewritten += 1
-            return tuple(self._render(messages, True))
+            return tuple(self._render(messages, True, *given))
         self.extended += 1
         return (_sampled_ids(reply) if is_last else self.turn_ids(reply)) + rest
 
@@ -90,32 +113,32 @@ class ExactPrompts:
         ended = bool(self._closing) and ids[-1] == self._closing[0]
         return ids + self._closing[ended:]
 
-    def _rest(self, messages: Sequence[Message], index: int) -> tuple[int, ...] | None:
+    def _rest(
+        self, messages: Sequence[Message], index: int, *tools: Sequence[ToolSchema]
+    ) -> tuple[int, ...] | None:
         """The template's tokens after the turn of that reply; None if those up to it changed."""
-        if not _is_as_sampled(messages, index):
-            return None
         # Templates may change earlier turns, such as removing thoughts: only if the rendered dialog
         # still begins with the turns up to the reply can its sampled tokens replace that part.
-        rendered = tuple(self._render(messages, True))
-        head = tuple(self._render(messages[: index + 1], False))
+        rendered = tuple(self._render(messages, True, *tools))
+        head = tuple(self._render(messages[: index + 1], False, *tools))
         if rendered[: len(head)] != head:
             return None
         return rendered[len(head) :]
 
-    def _addition(self, messages: Sequence[Message]) -> tuple[int, ...] | None:
+    def _addition(
+        self, messages: Sequence[Message], *tools: Sequence[ToolSchema]
+    ) -> tuple[int, ...] | None:
         """The tokens of the text added to the last reply; None if the template changes the prompt.
 
         Tokenized as a reply of its own: the tokens before it are those that were sampled.
         """
         reply: object = messages[-1]
         assert isinstance(reply, SampledMessage)
-        if not _is_as_sampled(messages, len(messages) - 1):
-            return None
         if not reply.added:
             return ()
         added: Message = {"role": "assistant", "content": reply.added}
-        head = tuple(self._render(messages[:-1], True))
-        rendered = tuple(self._render([*messages[:-1], added], True))
+        head = tuple(self._render(messages[:-1], True, *tools))
+        rendered = tuple(self._render([*messages[:-1], added], True, *tools))
         return rendered[len(head) :] if rendered[: len(head)] == head else None
 
 
@@ -132,10 +155,12 @@ def _sampled_ids(message: object) -> tuple[int, ...]:
     return (message.token_ids or ()) if isinstance(message, SampledMessage) else ()
 
 
-def _is_as_sampled(messages: Sequence[Message], index: int) -> bool:
-    """True if the messages before the reply are still those it was sampled after."""
+def _is_as_sampled(messages: Sequence[Message], index: int, tools: Sequence[ToolSchema]) -> bool:
+    """True if the messages before the reply, and the tools, are still those of its prompt."""
     reply: object = messages[index]
-    return isinstance(reply, SampledMessage) and list(reply.prompt) == list(messages[:index])
+    if not isinstance(reply, SampledMessage) or list(reply.tools) != list(tools):
+        return False
+    return list(reply.prompt) == list(messages[:index])
 
 
 def _closing(render: Render) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from ludic_gym.clients.routing import blocks
 from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.clients.vllm_server import NEUTRAL, WHOLE, VLLMClient, versions_of
 from ludic_gym.errors import ClientError, ConfigError, DataError
-from ludic_gym.prompts import ExactPrompts, Render
+from ludic_gym.prompts import ExactPrompts, ReadCalls, Render
 from ludic_gym.sampling import fitted, leaves_out_tokens
 from ludic_gym.sampling_masks import MASK_REMEDY, packed_masks
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
@@ -35,8 +35,9 @@ class VLLMTokenClient(VLLMClient):
         returns the tokens that top_p, top_k and min_p leave, which training on such samples needs.
         It takes no greedy requests; these are sent as top_k=1, and have the log-prob 0.
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
-    every token, and of a mixture with `--enable-return-routed-experts` its experts. This route has
-    no tool calls: use TextTools.
+    every token, and of a mixture with `--enable-return-routed-experts` its experts.
+    read_calls: finds the tool calls in completions, as `render.read_calls` of `lt.chat_renderer`
+        does; without it, tools are refused: use TextTools.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class VLLMTokenClient(VLLMClient):
         policy_version: int | None = None,
         seeds: bool = True,
         sampling_masks: bool = False,
+        read_calls: ReadCalls | None = None,
     ) -> None:
         further = dict(extra_body or {})
         self._params: Mapping[str, Any] = further.pop("sampling_params", {})
@@ -65,17 +67,24 @@ class VLLMTokenClient(VLLMClient):
         )
         self.prompts = ExactPrompts(render)
         self._masks = sampling_masks
+        self._read_calls = read_calls
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
         """The next assistant message, its prompt rendered here.
 
-        Raises ClientError for tools, and if there is no usable response.
+        Raises ClientError for tools without `read_calls`, and if there is no usable response.
         """
-        if tools:
-            raise ClientError("this route has no tool calls; use ToolUse(protocol=TextTools())")
-        return await self.continued(self.prompts.token_ids(messages), sampling)
+        if not tools:
+            return await self.continued(self.prompts.token_ids(messages), sampling)
+        if self._read_calls is None:
+            raise ClientError(
+                f"{len(tools)} tools were offered to a client without read_calls: give it "
+                "chat_renderer(tokenizer).read_calls, or use ToolUse(protocol=TextTools())"
+            )
+        completion = await self.continued(self.prompts.token_ids(messages, tools), sampling)
+        return self._read_calls(completion, tools)
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """The continuation of these token ids, with the version of every sampled token.

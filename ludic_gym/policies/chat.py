@@ -77,16 +77,16 @@ class ChatPolicy(PlainCall):
     def store(self, completion: Completion, prefill: str = "") -> None:
         """Store the reply of the last `ask`, which ends the offer."""
         # An offer is for one reply; a later model call must not see it.
-        self._tools, self._unstored = (), ()
+        tools, self._tools, self._unstored = self._tools, (), ()
         self._has_replied = True
         message = assistant_message(completion, prefill)
-        self.context.add(sampled_message(message, self._prompt, completion))
+        self.context.add(sampled_message(message, self._prompt, completion, tools=tools))
 
     def begun(self, completion: Completion, added: str) -> Message:
         """The reply of the last `ask` with an added text, for another `ask` to continue."""
         message = assistant_message(completion)
         message["content"] = completion.text + added
-        return sampled_message(message, self._prompt, completion, added)
+        return sampled_message(message, self._prompt, completion, added, self._tools)
 
     def offer(self, *, tools: Sequence[ToolSchema] = (), unstored: Sequence[Message] = ()) -> None:
         """Set the tools of the next reply, and messages that end its prompt but are not stored."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -12,8 +11,17 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts, newest_sampled
 from ludic_gym.types import Message, ToolCall, ToolSchema
-from ludic_train.gateway.replies import CALL, CALL_END, THINK, THINK_END, ReplyFormat
+from ludic_train.gateway.replies import THINK, ReplyFormat
 from ludic_train.models.chat_template import cached_encode, encoded_chat, render_chat, written_chat
+from ludic_train.models.tool_calls import (
+    CALL,
+    CALL_END,
+    THINK_END,
+    loaded,
+    tool_template,
+    with_parsed_arguments,
+    writes_tools,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,9 +44,9 @@ class Prompts:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, max_positions: int | None = None
     ) -> None:
-        template = _template(tokenizer)
+        template = tool_template(tokenizer)
         self.tokenizer, self.max_positions = tokenizer, max_positions
-        self.writes_tools = re.search(r"\btools\b", template) is not None
+        self.writes_tools = writes_tools(template)
         self._calls = "tagged" if not self.writes_tools or CALL in template else "bare"
         self._encode = cached_encode(tokenizer)
         self._thinks = THINK_END in template
@@ -52,7 +60,7 @@ class Prompts:
     def convert(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
         """A client's messages as the chat template takes them; a whole dialog, with its tools."""
         if self.writes_tools:
-            return [_with_parsed_arguments(message) for message in messages]
+            return [with_parsed_arguments(message) for message in messages]
         found = text_messages(messages)
         if tools:
             instructions = TextTools().instructions(tools)
@@ -173,7 +181,7 @@ class Prompts:
             message["reasoning_content"] = reasoning
         if calls:
             message["tool_calls"] = message_calls(calls)
-        return _with_parsed_arguments(cast(Message, message))
+        return with_parsed_arguments(cast(Message, message))
 
     def check_length(self, characters: int) -> None:
         """Raise ConfigError for a text that cannot fit the positions, before it is encoded."""
@@ -227,38 +235,5 @@ def text_messages(messages: Sequence[Message]) -> list[Message]:
 
 def _text_call(call: Mapping[str, Any]) -> str:
     function = call["function"]
-    value = {"name": function["name"], "arguments": _loaded(function["arguments"])}
+    value = {"name": function["name"], "arguments": loaded(function["arguments"])}
     return CALL + json.dumps(value) + CALL_END
-
-
-def _with_parsed_arguments(message: Message) -> Message:
-    """The message with the arguments of its calls as objects, as templates expect them."""
-    if not message.get("tool_calls"):
-        return message
-    calls = [
-        {
-            **call,
-            "function": {**call["function"], "arguments": _loaded(call["function"]["arguments"])},
-        }
-        for call in message["tool_calls"]
-    ]
-    return cast(Message, {**message, "tool_calls": calls})
-
-
-def _loaded(arguments: object) -> object:
-    """Arguments as an object; those that are none as they are."""
-    try:
-        value = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
-        return arguments
-    return value if isinstance(value, dict) else arguments
-
-
-def _template(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The chat template with tools. Raises ConfigError for a tokenizer without one."""
-    template = tokenizer.chat_template
-    if isinstance(template, dict):
-        template = template.get("tool_use") or template.get("default")
-    if not template:
-        raise ConfigError("the tokenizer has no chat template: use a chat model")
-    return str(template)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ludic_gym.types import Completion, ToolCall, ToolSchema
 from ludic_train.gateway.types import Piece, Reply
+from ludic_train.models.tool_calls import CALL, CALL_END, THINK_END, json_call, tagged_call
 
-CALL, CALL_END = "<tool_call>", "</tool_call>"
-THINK, THINK_END = "<think>", "</think>"
-_FUNCTION = re.compile(r"<function=([^>\n]+)>(.*?)(?:</function>|\Z)", re.S)
-_PARAMETER = re.compile(r"<parameter=([^>\n]+)>(.*?)</parameter>", re.S)
+THINK = "<think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +136,7 @@ class ReplyReader:
         self._state, self._rest = "text", ""
 
     def _parsed(self, body: str) -> ToolCall | None:
-        found = _json_call(body) or _tagged_call(body, self._tools)
+        found = json_call(body) or tagged_call(body, self._tools)
         if found is None:
             return None
         self._count += 1
@@ -161,54 +157,6 @@ def reply_of(pieces: Iterable[Piece], completion: Completion) -> Reply:
         calls=tuple(piece.call for piece in pieces if piece.call is not None),
         completion=completion,
     )
-
-
-def _json_call(body: str) -> tuple[str, str] | None:
-    """Name and arguments of {"name": ..., "arguments": {...}}; None for anything else."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    # Llama's templates ask for "parameters".
-    arguments = value.get("arguments", value.get("parameters", {}))
-    return value["name"], arguments if isinstance(arguments, str) else json.dumps(arguments)
-
-
-def _tagged_call(body: str, tools: Sequence[ToolSchema]) -> tuple[str, str] | None:
-    """Name and arguments of <function=NAME> with <parameter=KEY>; None for anything else."""
-    found = _FUNCTION.search(body)
-    if found is None:
-        return None
-    name, types = found[1], _types(found[1], tools)
-    values = {
-        key: _value(text.strip("\n"), types.get(key)) for key, text in _PARAMETER.findall(found[2])
-    }
-    return name, json.dumps(values)
-
-
-def _types(name: str, tools: Sequence[ToolSchema]) -> Mapping[str, Any]:
-    """Type of each parameter, as its JSON schema names it."""
-    for tool in tools:
-        if tool["function"]["name"] == name:
-            properties = tool["function"].get("parameters", {}).get("properties", {})
-            return {
-                key: schema.get("type")
-                for key, schema in properties.items()
-                if isinstance(schema, dict)
-            }
-    return {}
-
-
-def _value(text: str, kind: object) -> object:
-    """The value of a parameter: a text as it is, anything else by its JSON if it has one."""
-    if kind in (None, "string"):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def overlap(text: str, tag: str) -> int:

@@ -25,7 +25,7 @@ from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.inference.sampling import Ranking, Scores
 from ludic_train.models.cache import hub_folder, resolved
 from ludic_train.models.chat_args import set_chat_args
-from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.chat_template import ChatRenderer, chat_renderer
 from ludic_train.models.load import load_model
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class LocalChatClient:
                 f"prefix_cache_bytes={prefix_cache_bytes} must be at least 0, which keeps no prefix"
             )
         self.policy_version = policy_version
-        self.prompts = ExactPrompts(_remembering_render(tokenizer))
+        self._renderer = chat_renderer(tokenizer)
+        self.prompts = ExactPrompts(_remembering_render(self._renderer))
         self.max_batch_size = max_batch_size
         self._engine = Engine(
             model,
@@ -119,16 +120,12 @@ class LocalChatClient:
         """Sample the next message of a dialog, or the rest of the assistant message that ends it.
 
         A completion ends where prompt and completion fill the model's positions or `max_length`.
-        Raises ConfigError for a sampling that makes no sense and for native tools, PromptTooLong
-        for a dialog that leaves no room for a completion, EngineError if the model cannot be
-        sampled from.
+        Raises ConfigError for a sampling that makes no sense, and for tools where the chat template
+        writes none; PromptTooLong for a dialog that leaves no room for a completion, EngineError if
+        the model cannot be sampled from.
         """
-        if tools:
-            raise ConfigError(
-                f"the local engine reads no native tool calls, and {len(tools)} tools were "
-                "offered: use a policy that calls tools in text"
-            )
-        return await self.continued(self.prompts.token_ids(messages), sampling)
+        completion = await self.continued(self.prompts.token_ids(messages, tools), sampling)
+        return self._renderer.read_calls(completion, tools) if tools else completion
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Sample the tokens after these; raises as `complete` does, and ConfigError for no tokens.
@@ -339,14 +336,15 @@ class LocalChatClient:
         return answers
 
 
-def _remembering_render(tokenizer: PreTrainedTokenizerBase) -> Render:
-    """`render_chat` with a cache of short dialogs, which the members of groups share."""
-    render_anew = chat_renderer(tokenizer)
+def _remembering_render(render_anew: ChatRenderer) -> Render:
+    """The renderer with a cache of short dialogs, which the members of groups share."""
 
-    def render(messages: Sequence[Message], reply_comes: bool) -> Sequence[int]:
+    def render(
+        messages: Sequence[Message], reply_comes: bool, tools: Sequence[ToolSchema] = ()
+    ) -> Sequence[int]:
         dialog = json.dumps(messages)
-        if len(dialog) > REMEMBERED_LENGTH:
-            return render_anew(messages, reply_comes)
+        if tools or len(dialog) > REMEMBERED_LENGTH:
+            return render_anew(messages, reply_comes, tools)
         return remembered(dialog, reply_comes)
 
     @lru_cache(maxsize=REMEMBERED_DIALOGS)

@@ -13,9 +13,15 @@ from jinja2 import TemplateError
 
 from ludic_gym.contexts import Context
 from ludic_gym.errors import ConfigError
-from ludic_gym.prompts import Render
 from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
+from ludic_train.models.tool_calls import (
+    call_format,
+    tool_template,
+    with_calls,
+    with_parsed_arguments,
+    writes_tools,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -109,12 +115,40 @@ def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
     return encode
 
 
-def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> Render:
+class ChatRenderer:
     """`render_chat` with this tokenizer, for clients that make their prompts themselves.
 
-    The function takes messages and `reply_comes`, and returns token ids.
+        render = chat_renderer(tokenizer)
+        client = VLLMTokenClient(url, render, read_calls=render.read_calls)
+
+    Called with messages, `reply_comes` and tools, it returns token ids; the arguments of tool calls
+    in messages are JSON text, as `Message` has them.
     """
-    return lambda messages, reply_comes: render_chat(tokenizer, messages, reply_comes=reply_comes)
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer, template = tokenizer, tool_template(tokenizer)
+        self._writes_tools, self._form = writes_tools(template), call_format(template)
+
+    def __call__(
+        self, messages: Sequence[Message], reply_comes: bool, tools: Sequence[ToolSchema] = ()
+    ) -> list[int]:
+        """Token ids of a dialog. Raises ConfigError for one that the template cannot write."""
+        if tools and not self._writes_tools:
+            raise ConfigError(
+                f"{len(tools)} tools were offered, and the model's chat template writes none: use "
+                "ToolUse(protocol=TextTools())"
+            )
+        parsed = list(map(with_parsed_arguments, messages))
+        return render_chat(self._tokenizer, parsed, reply_comes=reply_comes, tools=tools)
+
+    def read_calls(self, completion: Completion, tools: Sequence[ToolSchema]) -> Completion:
+        """The completion with the tool calls in its text, in the format of the template."""
+        return with_calls(completion, self._tokenizer, self._form, tools)
+
+
+def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> ChatRenderer:
+    """Prompts of a model's chat template, and the tool calls in its replies."""
+    return ChatRenderer(tokenizer)
 
 
 def _rendered(

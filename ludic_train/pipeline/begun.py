@@ -22,8 +22,8 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from ludic_gym.errors import LudicError, PromptTooLong
-from ludic_gym.prompts import ExactPrompts
+from ludic_gym.errors import ClientError, LudicError, PromptTooLong
+from ludic_gym.prompts import ExactPrompts, ReadCalls
 from ludic_gym.records import from_json, to_json
 from ludic_gym.sampling_masks import unpacked_masks
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, Task, ToolSchema
@@ -157,6 +157,7 @@ class ResumableClient:
     slice_tokens: tokens of a request at most. Requests with `stop` are sent whole, because a server
         does not find a stop string whose first tokens are in its prompt; so are all after one whose
         server returned the experts of its tokens.
+    read_calls: as of `VLLMTokenClient`.
     tokens: tokens sampled so far. replayed: tokens that needed no sampling again.
     """
 
@@ -166,18 +167,23 @@ class ResumableClient:
         decode: Callable[[Sequence[int]], str],
         *,
         slice_tokens: int = SLICE_TOKENS,
+        read_calls: ReadCalls | None = None,
     ) -> None:
         self._client, self._decode, self._slice_tokens = client, decode, slice_tokens
+        self._read_calls = read_calls
         self._returns_experts = False
         self.tokens = self.replayed = 0
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError for tools, and the client's errors."""
-        if tools:
-            raise LudicError("this client has no tool calls; use ToolUse(protocol=TextTools())")
-        prompt_ids = tuple(self._client.prompts.token_ids(messages))
+        """The next assistant message.
+
+        Raises ClientError for tools without `read_calls`, and the client's errors.
+        """
+        if tools and self._read_calls is None:
+            raise ClientError("no read_calls for tools; use ToolUse(protocol=TextTools())")
+        prompt_ids = tuple(self._client.prompts.token_ids(messages, tools))
         begun = PLAYED.get() or Begun(Task(env_id=""))
         known = begun.requested(prompt_ids, sampling)
         self.replayed += len(known.ids)
@@ -192,7 +198,8 @@ class ResumableClient:
             known.slices.append(part)
             self.tokens += len(part.completion_ids or ())
             self._returns_experts |= part.routed_experts is not None
-        return known.joined(self._decode)
+        whole = known.joined(self._decode)
+        return self._read_calls(whole, tools) if tools and self._read_calls else whole
 
     def _next(self, known: Sampled) -> Sampling:
         """The parameters of the next slice."""

@@ -109,7 +109,12 @@ async def play_remotely(
             out, servers, stack, roster, stop, masks=masks, limits=limits or RequestLimits()
         )
         if agent is None:
-            make_policy: MakePolicy = policies(ResumableClient(client, _decode(tokenizer)), spec)
+            make_policy: MakePolicy = policies(
+                ResumableClient(
+                    client, _decode(tokenizer), read_calls=chat_renderer(tokenizer).read_calls
+                ),
+                spec,
+            )
         else:
             make_policy = agents = _agents(agent, client, tokenizer, out)
             stack.push_async_callback(agents.gateway.aclose)

@@ -192,9 +192,11 @@ def learner_from_model(
     if not servers:
         return _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
+    render = chat_renderer(tokenizer)
     client = VLLMTokenClient(
         servers,
-        chat_renderer(tokenizer),
+        render,
+        read_calls=render.read_calls,
         options=(limits or RequestLimits()).options,
         seeds=False,
         sampling_masks=sampling_masks,

@@ -225,6 +225,7 @@ async def _served_learner(
             VLLMTokenClient(
                 server.url,
                 render,
+                read_calls=render.read_calls,
                 options=machine.limits.options,
                 seeds=False,
                 sampling_masks=masks,

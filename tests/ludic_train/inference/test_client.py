@@ -160,9 +160,9 @@ async def test_a_begun_reply_is_continued(client, tokenizer):
     assert tokenizer.decode(completion.prompt_ids).endswith("assistant\n6")
 
 
-async def test_native_tools_are_refused(client):
+async def test_tools_are_refused_where_the_template_writes_none(client):
     tool = {"type": "function", "function": {"name": "search"}}
-    with pytest.raises(ConfigError, match="no native tool calls, and 1 tools"):
+    with pytest.raises(ConfigError, match="1 tools were offered, and the model"):
         await client.complete(user(), Sampling(), [tool])
 
 

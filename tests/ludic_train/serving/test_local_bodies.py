@@ -102,7 +102,6 @@ async def test_what_cannot_be_done_is_refused_with_what_was_asked(alive, path, b
         ({"top_p": 0}, "> 0.* the body has 0"),
         ({"top_p": 1.5}, "<= 1.* the body has 1.5"),
         ({"max_tokens": 0}, ">= 1.* the body has 0"),
-        ({"max_tokens": 10**15}, f"max_tokens={10**15} do not fit"),
         ({"max_tokens": True}, "got `bool`"),
         ({"stop": ""}, "stop=.* has an empty string"),
         ({"stop": [1]}, "Expected `str`, got `int`"),

@@ -10,7 +10,7 @@ import torch
 from ludic_gym.clients.openai import OpenAIChatClient
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, PromptTooLong
 from ludic_gym.policies.budgets import ThinkingBudget
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling
@@ -244,10 +244,11 @@ async def test_a_model_that_diverged_is_said_to_have(server):
 
 async def test_the_clients_say_what_the_server_refused(server):
     async with tokens_client(server) as client:
-        with pytest.raises(
-            ClientError, match=r"returned 400: .*a prompt of 5 tokens and max_token"
-        ):
-            await client.continued([5] * 5, Sampling(max_tokens=300))
+        with pytest.raises(PromptTooLong, match=r"returned 400: .*a prompt of 256 tokens leaves"):
+            await client.continued([5] * 256, Sampling())
+        # As vLLM has it: a completion ends where the positions do.
+        full = await client.continued([5] * 250, Sampling(max_tokens=300))
+        assert len(full.completion_ids) <= 6
     async with tokens_client(server, model="other") as client:
         with pytest.raises(ClientError, match=r"returned 404: .*`other` does not exist"):
             await client.continued([5], Sampling())
