@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 
+from ludic_gym.concurrency import cancelled, gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_train.commands.cards import cards_env, layout_of, vllm_flags
 from ludic_train.commands.command_lines import without_options
-from ludic_train.commands.processes import FAILED, POLL_S, ProcessGroup
+from ludic_train.commands.processes import FAILED
 from ludic_train.commands.ranks import LUDIC, run_ranks, started_by_other
 from ludic_train.errors import ServerError
+from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.runs.config import RunConfig
+from ludic_train.runs.folder import METRICS
 from ludic_train.runs.layout import Layout, ServerCards
 from ludic_train.runs.machine import VLLM, Machine
 from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import START_S, last_lines, responds
-from ludic_train.serving.startup import free_port, stop_by_signal
+from ludic_train.serving.kept import KeptServer, kept_server
+from ludic_train.serving.process import START_S, ServerProcess, spawn
+from ludic_train.serving.startup import free_port, guarded, stop_by_signal
+
+# Seconds between two looks at the run's numbers.
+NOTE_S = 1.0
 
 
 def run_with_servers(
@@ -63,15 +71,18 @@ def run_with_servers(
 def run_on(found: Layout, argv: Sequence[str], config: RunConfig, machine: Machine) -> int:
     """Start the servers and ranks of a layout; the exit code, once the ranks have ended.
 
+    A server that ends, or no longer responds, is started again; the ranks publish to it again.
     Raises ServerError for a server that ends during its start.
     """
     words = without_options(argv, ("--engine", "--vllm-python"))
-    with stop_by_signal(), _started_servers(config, machine, found) as (urls, group):
-        print(f"servers      {' '.join(urls)}; logs in {group.logs}", flush=True)
+    with stop_by_signal(), _started_servers(config, machine, found) as servers:
+        urls = [server.url for server in servers]
+        print(f"servers      {' '.join(urls)}; logs in {config.out / 'logs'}", flush=True)
         words += ["--engine", *urls]
         code = run_ranks(["train", *words], len(found.ranks), cards_env(found.ranks))
-        if code:
-            _print_end(group)
+        for error in (server.error for server in servers if code):
+            if error is not None:
+                print(f"ludic: {error}", file=sys.stderr, flush=True)
         return code
 
 
@@ -94,25 +105,65 @@ def _check_servers(config: RunConfig, machine: Machine, servers: int) -> None:
 @contextmanager
 def _started_servers(
     config: RunConfig, machine: Machine, found: Layout, *, start_s: float = START_S
-) -> Iterator[tuple[list[str], ProcessGroup]]:
-    """Addresses of servers on their cards that respond; stopped at the end of the block.
+) -> Iterator[Sequence[KeptServer]]:
+    """Servers on their cards that respond; stopped at the end of the block.
 
     Logs are OUT/logs/server-N.log.
     Raises ServerError for one that ends or does not respond within `start_s`.
     """
-    logs = config.out / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    group = ProcessGroup(logs, os.environ)
-    ports = [free_port() for _ in found.servers]
+    (config.out / "logs").mkdir(parents=True, exist_ok=True)
+    # `ludic serve` looks after its vLLM by itself, which takes as long as a start.
+    lost_s = start_s if machine.starts_vllm else None
+    stack = AsyncExitStack()
+
+    async def started() -> list[KeptServer]:
+        servers = await gathered(
+            stack.enter_async_context(
+                kept_server(
+                    _starter(config, machine, place, number),
+                    name=f"server-{number}",
+                    start_s=start_s,
+                    lost_s=lost_s,
+                )
+            )
+            for number, place in enumerate(found.servers)
+        )
+        watching = asyncio.create_task(_note_updates(config.out / METRICS, servers))
+        stack.push_async_callback(cancelled, [watching])
+        return servers
+
+    # A thread of their own: this one waits for the ranks, and takes signals. Servers end with the
+    # thread that has started them.
+    thread = LoopThread("servers")
+    starting = thread.start(started())
     try:
-        for number, (place, port) in enumerate(zip(found.servers, ports, strict=True)):
-            command = [*LUDIC, *_serve(config, machine, place), "--port", str(port)]
-            group.start("server", f"server-{number}", command, cards_env(place.cards))
-        urls = [f"http://127.0.0.1:{port}" for port in ports]
-        _wait(group, urls, start_s)
-        yield urls, group
+        yield starting.result()
     finally:
-        group.stop()
+        starting.cancel()
+        thread.start(stack.aclose()).result()
+        thread.close()
+
+
+def _starter(
+    config: RunConfig, machine: Machine, place: ServerCards, number: int
+) -> Callable[[], ServerProcess]:
+    """A function that starts a server on its cards, each time at the same port."""
+    port, log = free_port(), config.out / "logs" / f"server-{number}.log"
+    command = [*LUDIC, *_serve(config, machine, place), "--port", str(port)]
+    env = {**os.environ, **cards_env(place.cards)}
+    return lambda: ServerProcess(f"http://127.0.0.1:{port}", log, spawn(guarded(command), log, env))
+
+
+async def _note_updates(metrics: Path, servers: Sequence[KeptServer]) -> None:
+    """Allow all restarts again whenever the run has made an update."""
+    before = 0
+    while True:
+        await asyncio.sleep(NOTE_S)
+        size = metrics.stat().st_size if metrics.exists() else 0
+        if size > before:
+            for server in servers:
+                server.updated()
+        before = size
 
 
 def _serve(config: RunConfig, machine: Machine, place: ServerCards) -> list[str]:
@@ -124,25 +175,3 @@ def _serve(config: RunConfig, machine: Machine, place: ServerCards) -> list[str]
     words += ["--sampling-mask"] if leaves_out_tokens(config.sampling) else []
     words += ["--routed-experts"] if config.router_replay else []
     return [*words, *vllm_flags(place)]
-
-
-def _wait(group: ProcessGroup, urls: Sequence[str], start_s: float) -> None:
-    """Return once all servers respond. Raises ServerError."""
-    deadline = time.monotonic() + start_s
-    left = list(urls)
-    while left := [url for url in left if not responds(url)]:
-        if (ended := group.ended()) is not None:
-            raise ServerError(
-                f"{ended.name} ended with {ended.code} during its start; the end of {ended.log}:\n"
-                f"{last_lines(ended.log)}"
-            )
-        if time.monotonic() > deadline:
-            raise ServerError(f"{left[0]} did not respond within {start_s:g} s; logs: {group.logs}")
-        time.sleep(POLL_S)
-
-
-def _print_end(group: ProcessGroup) -> None:
-    """Print the end of the log of a server that has ended, if one has."""
-    if (ended := group.ended()) is not None:
-        print(f"{ended.name} ended with {ended.code}; the end of {ended.log}:", file=sys.stderr)
-        print(last_lines(ended.log), file=sys.stderr, flush=True)

@@ -29,6 +29,8 @@ class Machine:
             on the card: slower, and for models that fit on no card.
         replicas: Copies of the model, each sharded over neighbouring ranks, such as those of one
             machine, so that only gradients travel between machines (HSDP).
+        context_parallel: Neighbouring ranks that compute each row together, a part of its tokens
+            each, for rows that are too long for one; divides the ranks.
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
             --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
             a server on this machine, starts it again where it ends, and stops it. "join", alone or
@@ -47,6 +49,7 @@ class Machine:
     device: str = "auto"
     offload: bool = False
     replicas: int = 1
+    context_parallel: int = 1
     engine: tuple[str, ...] = (LOCAL,)
     vllm_python: str | None = None
     exact: bool = False
@@ -56,6 +59,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         refuse_password(self.queue)
+        if self.context_parallel < 1:
+            raise ConfigError(f"context_parallel={self.context_parallel}; it must be at least 1")
         if self.vllm_python is not None and not self.starts_vllm:
             raise ConfigError(
                 f"vllm_python={self.vllm_python!r} is for engine=vllm, and engine="

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import torch
@@ -19,7 +20,7 @@ from peft import PeftConfig, PeftModel
 from torch import Tensor
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.distributed.device import kept_params
@@ -49,6 +50,20 @@ SHARE = 0.4
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 
 
+class Restartable(Protocol):
+    """A server, or several, that may lose their params by a restart."""
+
+    @property
+    def starts(self) -> int:
+        """Number of starts; the params of an earlier one are lost."""
+
+    async def ready(self) -> None:
+        """Return once it responds. Raises ServerError where it will not."""
+
+    async def survived(self, start: int) -> bool:
+        """True if the server of that start responds, after a request that failed."""
+
+
 class OwnPublisher:
     """Publishes to the run's server, and once more to its successor where it was started again.
 
@@ -56,7 +71,7 @@ class OwnPublisher:
     start: number of the server's start to which the newest version was published; 0 before.
     """
 
-    def __init__(self, server: KeptServer, make: Callable[[], PolicyPublisher]) -> None:
+    def __init__(self, server: Restartable, make: Callable[[], PolicyPublisher]) -> None:
         self._server, self._make = server, make
         self.start = 0
         self._known: list[tuple[str, Tensor]] = []
@@ -112,7 +127,7 @@ class OwnClient:
     """
 
     def __init__(
-        self, client: VLLMTokenClient, server: KeptServer, publisher: OwnPublisher
+        self, client: VLLMTokenClient, server: Restartable, publisher: OwnPublisher
     ) -> None:
         self._client, self._server, self._publisher = client, server, publisher
 
@@ -123,10 +138,19 @@ class OwnClient:
 
         Raises ClientError as the client does, ServerError where the server ended too often.
         """
+        return await self._repeated(lambda: self._client.complete(messages, sampling, tools))
+
+    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """As `complete`, of token ids."""
+        return await self._repeated(lambda: self._client.continued(prompt_ids, sampling))
+
+    async def _repeated(self, request: Callable[[], Awaitable[Completion]]) -> Completion:
         while True:
             start = self._publisher.start
             try:
-                return await self._client.complete(messages, sampling, tools)
+                return await request()
+            except PromptTooLong:
+                raise
             except ClientError:
                 if start == self._server.starts and await self._server.survived(start):
                     raise

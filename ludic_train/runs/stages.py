@@ -23,7 +23,7 @@ from ludic_gym.types import Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import sharded_modules
-from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank
+from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank, world_size
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import with_token_ids
@@ -43,7 +43,7 @@ from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_task
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
-from ludic_train.trainer.config import AdamW, Decay, TrainerConfig
+from ludic_train.trainer.config import AdamW, Decay, Execution, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, VALUES, SAWItem
 
@@ -122,6 +122,12 @@ def spread_learner(
     whole: of `made_learner`, on rank 0; None on the others.
     Raises ConfigError for replicas that do not divide the ranks.
     """
+    ranks = world_size()
+    if ranks % machine.context_parallel:
+        raise ConfigError(
+            f"context_parallel={machine.context_parallel} and {ranks} ranks: so many must divide "
+            "them; take --gpus"
+        )
     if not torch.distributed.is_initialized():
         assert whole is not None
         if machine.replicas != 1:
@@ -156,7 +162,11 @@ async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
 
 
 def sft_stage(
-    recipe: Recipe, config: RunConfig, learner: Learner, demonstrations: Sequence[Rollout]
+    recipe: Recipe,
+    config: RunConfig,
+    learner: Learner,
+    demonstrations: Sequence[Rollout],
+    machine: Machine | None = None,
 ) -> Stage:
     """Supervised updates on the demonstrations, with equal weight for every turn.
 
@@ -183,6 +193,7 @@ def sft_stage(
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
         publish_every=_sft_publish_every(config, learner, updates),
+        execution=_execution(machine),
     )
     trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
     return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
@@ -256,6 +267,7 @@ def rl_stage(
         decay=Decay(to=0.0),
         minibatches=config.minibatches,
         publish_every=pushes,
+        execution=_execution(machine),
         seed=config.seed,
     )
     ends: list[tuple[BatchSource, PolicyPublisher]] = [(OnRank0(), OnRank0())]
@@ -298,6 +310,11 @@ def rl_stage(
         updates=updates,
         look=first_look if own else None,
     )
+
+
+def _execution(machine: Machine | None) -> Execution:
+    """Settings of the computation that a machine decides on."""
+    return Execution(context_parallel=machine.context_parallel if machine else 1)
 
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:

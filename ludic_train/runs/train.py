@@ -45,6 +45,7 @@ from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
+from ludic_train.runs.found_servers import with_found_servers
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.own_server import installed_vllm, with_own_server
@@ -78,6 +79,7 @@ def train(
     device: str = "auto",
     offload: bool = False,
     replicas: int = 1,
+    context_parallel: int = 1,
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
     exact: bool = False,
@@ -105,7 +107,8 @@ def train(
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, offload, replicas, engine, vllm_python, exact, queue, limits: as in `Machine`.
+    device, offload, replicas, context_parallel, engine, vllm_python, exact, queue, limits: as in
+        `Machine`.
     resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
@@ -146,6 +149,7 @@ def train(
             device=device,
             offload=offload,
             replicas=replicas,
+            context_parallel=context_parallel,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
             exact=exact,
@@ -207,7 +211,9 @@ async def train_recipe(
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
             stages = []
             if config.demonstrations and recipe.demonstrator is not None:
-                stages.append(sft_stage(recipe, config, opened.learner, opened.demonstrations))
+                stages.append(
+                    sft_stage(recipe, config, opened.learner, opened.demonstrations, machine)
+                )
             score = score_of(own) if own else None
             stages.append(
                 rl_stage(
@@ -282,6 +288,10 @@ async def _opened(
             learner, own, server = await stack.enter_async_context(
                 with_own_server(learner, config, machine, vllm, device)
             )
+            if server is None and machine.servers and machine.queue is None:
+                learner = await stack.enter_async_context(
+                    with_found_servers(learner, machine.servers)
+                )
             return _Opened(learner, demonstrations, own, server)
 
         made = await awaited_on_rank_0(on_first)

@@ -243,11 +243,11 @@ class PatientPublisher:
         urls = list(dict.fromkeys(root_addresses(joined)))
         # A server that was silent before must not make each publication wait.
         limits = [SILENT_ANSWER_S if url in self._silent else ANSWER_S for url in urls]
-        names = await asyncio.gather(*map(_version, urls, limits))
+        names = await asyncio.gather(*map(server_version, urls, limits))
         return dict(zip(urls, names, strict=True))
 
 
-async def _version(url: str, limit_s: float) -> str | None:
+async def server_version(url: str, limit_s: float) -> str | None:
     """Name that a server gives its params; None where it does not respond in time."""
     # A connection per look, since a kept one outlives a server that is started again.
     async with aclosing(ControlClient(url, limit_s=limit_s)) as server:

@@ -1,4 +1,4 @@
-"""A vLLM server that is started again where it ends by itself, or no longer responds."""
+"""A server that is started again where it ends by itself, or no longer responds."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ class KeptServer:
     """A server of this process, and its successors at the same address.
 
     start: starts a server; called in the thread of the event loop, whose end terminates it.
+    name: of the server in messages.
+    start_s, lost_s: seconds that a start may take, and without a response after which a server that
+        has responded is lost; None takes LOST_S.
     progress: called during a start, with the seconds that have passed.
     starts: number of starts; the params of an earlier one are lost.
     error: the reason for which there is no further start; None while there is none.
@@ -35,10 +38,13 @@ class KeptServer:
         self,
         start: Callable[[], ServerProcess],
         *,
+        name: str = "vLLM",
         start_s: float = START_S,
+        lost_s: float | None = None,
         progress: Progress = lambda waited_s: None,
     ) -> None:
         self._start, self._start_s, self._progress = start, start_s, progress
+        self._name, self._lost_s = name, LOST_S if lost_s is None else lost_s
         self.starts = 0
         self.error: ServerError | None = None
         self._restarts, self._was_ready = 0, False
@@ -62,7 +68,7 @@ class KeptServer:
             waited_s = time.monotonic() - self._launched
             if waited_s > self._start_s:
                 self.error = ended_with_log(
-                    f"vLLM did not respond within {self._start_s:g} s", self._current.log
+                    f"{self._name} did not respond within {self._start_s:g} s", self._current.log
                 )
                 raise self.error
             self._progress(waited_s)
@@ -75,7 +81,7 @@ class KeptServer:
         Waits for the end of one that neither responds nor ends, and kills it after LOST_S: vLLM
         runs for some seconds after its engine has died.
         """
-        until = time.monotonic() + LOST_S
+        until = time.monotonic() + self._lost_s
         while True:
             # A killed process has closed its connections a moment before it has ended.
             await asyncio.sleep(POLL_S)
@@ -100,11 +106,11 @@ class KeptServer:
             await asyncio.sleep(POLL_S)
             code = self._current.process.poll()
             if code is not None:
-                await self._replace(f"vLLM ended with code {code}")
+                await self._replace(f"{self._name} ended with code {code}")
             elif await self._is_lost():
                 # SIGKILL, because a stopped process handles no other signal.
                 self._current.process.kill()
-                await self._replace(f"vLLM did not respond for {LOST_S:g} s")
+                await self._replace(f"{self._name} did not respond for {self._lost_s:g} s")
 
     async def _replace(self, ended: str) -> None:
         """Start a successor of a server that has ended; `error` after too many.
@@ -132,7 +138,7 @@ class KeptServer:
     def _note_ready(self) -> None:
         """Look after the server from now on; one that is starting has `start_s` seconds."""
         self._was_ready = True
-        self._pulse = self._pulse or Pulse(self.url, lost_s=LOST_S)
+        self._pulse = self._pulse or Pulse(self.url, lost_s=self._lost_s)
 
     async def _is_lost(self) -> bool:
         """True if the server runs, has responded, and does not any more."""
@@ -159,7 +165,9 @@ class KeptServer:
 async def kept_server(
     start: Callable[[], ServerProcess],
     *,
+    name: str = "vLLM",
     start_s: float = START_S,
+    lost_s: float | None = None,
     progress: Progress = lambda waited_s: None,
 ) -> AsyncIterator[KeptServer]:
     """A server that responds, started again where it ends, and stopped at the end of the block.
@@ -167,7 +175,7 @@ async def kept_server(
     Arguments as of `KeptServer`.
     Raises ServerError, also in place of an error of the block that follows from it.
     """
-    server = KeptServer(start, start_s=start_s, progress=progress)
+    server = KeptServer(start, name=name, start_s=start_s, lost_s=lost_s, progress=progress)
     watching = asyncio.create_task(server.watch())
     try:
         await server.ready()

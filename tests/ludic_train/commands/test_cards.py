@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import time
 
@@ -21,6 +23,7 @@ from ludic_train.models.load import save_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.layout import Card, Layout, ServerCards
 from ludic_train.runs.machine import Machine
+from ludic_train.serving.process import responds
 from ludic_train.serving.startup import free_port
 
 # In place of `ludic`: notes its cards and words, and as a server responds until it is stopped.
@@ -87,12 +90,15 @@ def test_each_process_sees_its_own_cards(noted, tmp_path, capsys):
 
 
 def cards_respond(port):
-    return own_servers.responds(f"http://127.0.0.1:{port}")
+    return responds(f"http://127.0.0.1:{port}")
 
 
 def test_a_server_that_ends_during_its_start_is_shown(noted, tmp_path):
     broken = Layout(servers=(ServerCards(cards=("broken",), share=0.9),), ranks=("0",))
-    with pytest.raises(own_servers.ServerError, match=r"server-0 ended with 1 .*\nno such card"):
+    with pytest.raises(
+        own_servers.ServerError,
+        match=r"server-0 ended with code 1 .*\n.*no such card",
+    ):
         own_servers.run_on(broken, ["x"], settings(tmp_path), Machine())
     assert not list(noted.glob("train*"))
 
@@ -177,21 +183,53 @@ def test_what_roles_need_is_what_the_plan_estimates(tmp_path, capsys):
     assert with_reference.rank_bytes(2) == planned + 4 * params / 2
 
 
-@pytest.mark.slow
-def test_two_ranks_learn_from_episodes_of_two_servers(tmp_path):
+def of_two_servers(tmp_path, updates):
     save_model(*start_model(), tmp_path / "model")
     words = ["--model", str(tmp_path / "model"), "--out", str(tmp_path / "run"), "--device", "cpu"]
     words += ["--gpus", "4", "--servers", "2", "--lora-rank", "0", "--demonstrations", "0"]
-    words += ["--updates", "4", "--groups", "4", "--group-size", "4", "--max-tokens", "4"]
-    words += ["--eval-every", "4", "--eval-episodes", "2", "--final-episodes", "2"]
+    words += ["--updates", str(updates), "--groups", "4", "--group-size", "4", "--max-tokens", "4"]
+    words += ["--eval-every", str(updates), "--eval-episodes", "2", "--final-episodes", "2"]
     words += ["--no-preflight", "--algo", "reinforce"]
-    done = forked.run(["-m", "ludic_gym", "train", "tic-tac-toe", *words], timeout=300)
+    return ["-m", "ludic_gym", "train", "tic-tac-toe", *words]
+
+
+def records(tmp_path):
+    path = tmp_path / "run" / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_from_episodes_of_two_servers(tmp_path):
+    done = forked.run(of_two_servers(tmp_path, 4), timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "ranks        cpu:0, cpu:1\nserver-0     cpu:2\nserver-1     cpu:3\n" in done.stdout
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    gaps = [json.loads(line).get("mismatch/kl_at_lag_0", 0.0) for line in lines]
+    gaps = [line.get("mismatch/kl_at_lag_0", 0.0) for line in records(tmp_path)]
     assert max(map(abs, gaps)) < 1e-6
     # Both of them sampled.
     for number in range(2):
         log = (tmp_path / "run" / "logs" / f"server-{number}.log").read_text()
         assert "ready" in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_of_the_launcher_that_ends_or_hangs_is_started_again(tmp_path, signum):
+    updates, log = 12, tmp_path / "log"
+    run = forked.spawn(of_two_servers(tmp_path, updates), log, dict(os.environ))
+    try:
+        while not any("loss" in line for line in records(tmp_path)):
+            assert run.poll() is None, log.read_text()
+            time.sleep(0.05)
+        words = ["pgrep", "-f", f"ludic_gym serve {tmp_path / 'model'}"]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        os.kill(int(found[0]), signum)
+        assert run.wait(300) == 0, log.read_text()
+    finally:
+        run.kill()
+        run.wait()
+    reason = "ended with code -9" if signum == signal.SIGKILL else "did not respond for 20 s"
+    assert re.search(rf"server-\d {reason}; starting it again \(1 of 3", log.read_text())
+    lines = records(tmp_path)
+    assert [line["update"] for line in lines if "loss" in line] == list(range(1, updates + 1))
+    # Nothing was learned from the params of its start.
+    assert max(abs(line.get("mismatch/kl_at_lag_0", 0.0)) for line in lines) < 1e-6
