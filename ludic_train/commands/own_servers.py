@@ -113,7 +113,7 @@ def _started_servers(
     """
     (config.out / "logs").mkdir(parents=True, exist_ok=True)
     # `ludic serve` looks after its vLLM by itself, which takes as long as a start.
-    lost_s = start_s if machine.starts_vllm else None
+    lost_s = max(start_s, machine.lost_after) if machine.starts_vllm else machine.lost_after
     stack = AsyncExitStack()
 
     async def started() -> list[KeptServer]:

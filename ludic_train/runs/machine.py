@@ -10,6 +10,7 @@ import tyro
 from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
 from ludic_train.pipeline.queues.open_queue import refuse_password
+from ludic_train.serving.pulse import LOST_S
 
 LOCAL, VLLM, JOIN = "local", "vllm", "join"
 Tracker = Literal["wandb", "trackio", "tensorboard"]
@@ -37,6 +38,8 @@ class Machine:
             beside addresses, lets servers come and go (`ludic serve ... --join OUT`).
         vllm_python: The Python that has vLLM, for --engine vllm; without it, the one that runs
             this, or that of the command `vllm`.
+        lost_after: Seconds without a response after which a server that the run has started counts
+            as lost, and is started again; longer than a swap of params takes, during which none responds.
         exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
             importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in
             float32 on one thread of a CPU; sampling takes two to four times as long.
@@ -52,6 +55,7 @@ class Machine:
     context_parallel: int = 1
     engine: tuple[str, ...] = (LOCAL,)
     vllm_python: str | None = None
+    lost_after: float = LOST_S
     exact: bool = False
     queue: str | None = None
     log: tuple[Tracker, ...] = ()
@@ -59,6 +63,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         refuse_password(self.queue)
+        if not self.lost_after > 0:
+            raise ConfigError(f"lost_after={self.lost_after} s; it must be positive")
         if self.context_parallel < 1:
             raise ConfigError(f"context_parallel={self.context_parallel}; it must be at least 1")
         if self.vllm_python is not None and not self.starts_vllm:

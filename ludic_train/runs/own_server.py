@@ -203,7 +203,8 @@ async def with_own_server(
             routed_experts=config.router_replay,
         )
         model = _model_to_serve(learner, config)
-        async with own_server(model, options, vllm, config.out, device) as server:
+        own = own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after)
+        async with own as server:
             yield learner, _with_address(machine, server), server
 
 
@@ -244,7 +245,7 @@ async def _served_learner(
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)
     async with (
-        own_server(model, options, vllm, config.out, device) as server,
+        own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after) as server,
         aclosing(
             VLLMTokenClient(
                 server.url,
@@ -268,11 +269,17 @@ async def _served_learner(
 
 @asynccontextmanager
 async def own_server(
-    model: str, options: ServeOptions, vllm: Installed, out: Path, device: str = "cpu"
+    model: str,
+    options: ServeOptions,
+    vllm: Installed,
+    out: Path,
+    device: str = "cpu",
+    *,
+    lost_s: float | None = None,
 ) -> AsyncIterator[KeptServer]:
     """A vLLM of this run that responds; its log is OUT/vllm.log. Raises ServerError.
 
-    device: where this process trains.
+    device: where this process trains. lost_s: as of `KeptServer`.
     """
     flags, env = placed(torch.cuda.device_count(), _training(device), os.environ)
     print(f"starting vLLM {vllm.version} of {vllm.python}; log: {out / LOG}", flush=True)
@@ -280,7 +287,7 @@ async def own_server(
         start = partial(
             launched, model, options, vllm, flags, plugin=plugin, log=out / LOG, env=env
         )
-        async with kept_server(start, progress=printed_progress()) as server:
+        async with kept_server(start, lost_s=lost_s, progress=printed_progress()) as server:
             print(f"vLLM is ready at {server.url}", flush=True)
             yield server
 

@@ -59,6 +59,7 @@ from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
 from ludic_train.serving.installed import Installed
 from ludic_train.serving.kept import KeptServer
+from ludic_train.serving.pulse import LOST_S
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.levels import LevelSchedule
 
@@ -82,6 +83,7 @@ def train(
     context_parallel: int = 1,
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
+    lost_after: float = LOST_S,
     exact: bool = False,
     queue: str | None = None,
     limits: RequestLimits | None = None,
@@ -107,8 +109,8 @@ def train(
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, offload, replicas, context_parallel, engine, vllm_python, exact, queue, limits: as in
-        `Machine`.
+    device, offload, replicas, context_parallel, engine, vllm_python, lost_after, exact, queue,
+        limits: as in `Machine`.
     resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
@@ -152,6 +154,7 @@ def train(
             context_parallel=context_parallel,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
+            lost_after=lost_after,
             exact=exact,
             queue=queue,
             limits=limits or RequestLimits(),
