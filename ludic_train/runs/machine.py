@@ -39,7 +39,8 @@ class Machine:
         vllm_python: The Python that has vLLM, for --engine vllm; without it, the one that runs
             this, or that of the command `vllm`.
         lost_after: Seconds without a response after which a server that the run has started counts
-            as lost, and is started again; longer than a swap of params takes, during which none responds.
+            as lost, and is started again; longer than a swap of params takes, during which none
+            responds.
         exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
             importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in
             float32 on one thread of a CPU; sampling takes two to four times as long.
