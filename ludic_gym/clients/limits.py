@@ -22,8 +22,7 @@ class RequestLimits:
 
     Attributes:
         requests: Requests in flight at once, over all servers.
-        request_timeout: Seconds that a response may take. A request without one has failed, and is
-            not sent again: its server may still be sampling.
+        request_timeout: Seconds for a response. A request without one fails, and is not sent again.
         retries: Retries of a request after a lost connection or status 5xx, with growing pauses.
     """
 
