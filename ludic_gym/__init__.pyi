@@ -33,7 +33,6 @@ from .bench.tally import Tally as Tally
 from .bench.tasks import bench_tasks as bench_tasks
 from .clients.anthropic import AnthropicChatClient as AnthropicChatClient
 from .clients.caching import CachingClient as CachingClient
-from .clients.limits import RequestLimits as RequestLimits
 from .clients.openai import OpenAIChatClient as OpenAIChatClient
 from .clients.scripted import ScriptedClient as ScriptedClient
 from .clients.transport import HttpOptions as HttpOptions
@@ -115,6 +114,7 @@ from .graders.rubric import graded_rollout as graded_rollout
 from .graders.text import grade_choice as grade_choice
 from .graders.text import grade_exact as grade_exact
 from .graders.text import grade_f1 as grade_f1
+from .limits import RequestLimits as RequestLimits
 from .parsers import Parser as Parser
 from .parsers import ParseResult as ParseResult
 from .parsers import boxed_parser as boxed_parser

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import install_command
+from ludic_gym.limits import RequestLimits
 from ludic_gym.plugins import find_plugins, imported, load_plugin
 from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
 from ludic_gym.policies.served import ServedPolicy, openai
@@ -80,17 +80,16 @@ async def open_policy(
         async with open_policy("http://localhost:8000/v1") as make_policy:
             policy = make_policy(env)
     """
-    options = None if limits is None else limits.options
     body = dict(extra_body or {})
     if chat_args:
         body["chat_template_kwargs"] = dict(chat_args)
     if spec.startswith(("http://", "https://")):
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
-        policy = openai(spec, model, params=params, extra_body=body, options=options)
+        policy = openai(spec, model, params=params, extra_body=body, options=_options(limits))
         async with aclosing(policy) as served:
             yield served
     elif is_provided(spec) and not spec.startswith(f"{LOCAL}/"):
-        async with aclosing(provided(spec, params, body, options)) as served:
+        async with aclosing(provided(spec, params, body, _options(limits))) as served:
             yield served
     elif params or extra_body:
         raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
@@ -103,6 +102,10 @@ async def open_policy(
         yield policy_from_function(spec)
     else:
         yield policy_from_path(spec, chat_args)
+
+
+def _options(limits: RequestLimits | None) -> HttpOptions | None:
+    return None if limits is None else limits.options
 
 
 @asynccontextmanager

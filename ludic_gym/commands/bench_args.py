@@ -18,9 +18,9 @@ from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.session import EnvPlan, named_envs, rescoring_plans
 from ludic_gym.bench.tasks import MAX_TURNS, bench_tasks
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import ChatArg, env_name, keyword_arguments, option
 from ludic_gym.errors import ConfigError
+from ludic_gym.limits import RequestLimits
 from ludic_gym.types import Sampling
 
 # Arguments that stand in bench.json under their own names.

@@ -26,7 +26,6 @@ import tyro
 
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.result import outcome
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import (
     ChatArg,
     env_name,
@@ -36,6 +35,7 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
 )
 from ludic_gym.errors import ConfigError
+from ludic_gym.limits import RequestLimits
 from ludic_gym.play import human
 from ludic_gym.policies.reference import read_line
 from ludic_gym.printable import printable

@@ -25,7 +25,6 @@ from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.progress import progress_bar
 from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
 from ludic_gym.bench.tournament import game_of, round_robin
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,
@@ -36,6 +35,7 @@ from ludic_gym.commands.arguments import (
     screen,
 )
 from ludic_gym.errors import ConfigError
+from ludic_gym.limits import RequestLimits
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
 from ludic_gym.suggestions import nearest

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tyro
 
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import env_name
+from ludic_gym.limits import RequestLimits
 from ludic_train.commands.processes import code_of_role
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
 from ludic_train.pipeline.queues.open_queue import refuse_password

@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import optional
+from ludic_gym.limits import RequestLimits
 from ludic_train.commands.cards import cards_env, layout_of, vllm_flags
 from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_redis
 from ludic_train.commands.restarts import HOST, PORT

@@ -138,7 +138,7 @@ class ChatRenderer:
                 f"{len(tools)} tools were offered, and the model's chat template writes none: use "
                 "ToolUse(protocol=TextTools())"
             )
-        parsed = list(map(with_parsed_arguments, messages))
+        parsed = [with_parsed_arguments(m) if m.get("tool_calls") else m for m in messages]
         return render_chat(self._tokenizer, parsed, reply_comes=reply_comes, tools=tools)
 
     def read_calls(self, completion: Completion, tools: Sequence[ToolSchema]) -> Completion:

@@ -128,10 +128,9 @@ def tagged_call(body: str, tools: Sequence[ToolSchema]) -> tuple[str, str] | Non
 
 
 def with_parsed_arguments(message: Message) -> Message:
-    """The message with the arguments of its calls as objects, as templates expect them."""
-    if not message.get("tool_calls"):
-        return message
-    return cast(Message, {**message, "tool_calls": list(map(_parsed, message["tool_calls"]))})
+    """A message of tool calls with their arguments as objects, as templates expect them."""
+    calls = list(map(_parsed, message["tool_calls"]))
+    return cast(Message, {**message, "tool_calls": calls})
 
 
 def loaded(arguments: object) -> object:

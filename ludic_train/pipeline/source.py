@@ -21,9 +21,7 @@ from ludic_train.rows import credited_rows
 from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
 from ludic_train.sources.levels import (
     Levels,
-    batches_allowed,
     levels_to_text,
-    metrics_of_levels,
     restore_levels,
     state_of_levels,
 )
@@ -143,8 +141,8 @@ class PipelineBatchSource:
         if self._coming is None:
             note = partial(self._note, algo)
             count = self._groups_per_batch
-            allowed = batches_allowed(self.levels, count)
-            groups = gathered_groups(self._reader, algo, count, note, allowed=allowed)
+            spare = 0 if self.levels is None else self.levels.batches_down(count)
+            groups = gathered_groups(self._reader, algo, count, note, spare=spare)
             self._coming = thread.start(groups)
         waiting = asyncio.wrap_future(self._coming)
         # Unlike `await waiting`, a cancelled wait leaves the batch to the next call. From the next
@@ -155,7 +153,9 @@ class PipelineBatchSource:
         self._reader.give()
         metrics = merge([batch.metrics, self._note(algo, batch.seen)])
         items = tuple(credited_rows(batch.kept, algo))
-        return SAWBatch(items=items, metrics=metrics | metrics_of_levels(self.levels))
+        if self.levels is not None:
+            metrics |= self.levels.metrics()
+        return SAWBatch(items=items, metrics=metrics)
 
     def state_dict(self) -> dict[str, Any]:
         """The last group that was trained on, the number of such groups, pass rates, and levels.

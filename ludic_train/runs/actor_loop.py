@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import named_parser
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import MakePolicy, Task

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
+from ludic_gym.limits import RequestLimits
 from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.serving.pulse import LOST_S
 

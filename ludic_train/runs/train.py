@@ -23,8 +23,8 @@ from typing import Any, Literal
 import torch.distributed as dist
 from safetensors import SafetensorError
 
-from ludic_gym.clients.limits import RequestLimits
 from ludic_gym.errors import ConfigError
+from ludic_gym.limits import RequestLimits
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm

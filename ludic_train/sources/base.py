@@ -149,17 +149,19 @@ async def gathered_groups(
     groups: int,
     note: Callable[[Sequence[Trajectory]], Metrics],
     *,
-    allowed: int = EMPTY_BATCHES_ALLOWED,
+    spare: int = 0,
 ) -> Gathered:
     """The next `groups` groups, filtered; further ones while none is left.
 
     Where the algorithm wants full batches, groups that its filter drops are replaced by others.
     note: gets the trajectories of each batch without a row, before further ones are taken.
-    allowed: number of such batches in a row. Raises EmptyBatch after as many.
+    spare: number of such batches in a row that are allowed beyond the usual ones. Raises EmptyBatch
+        after as many.
     """
     kept: list[Trajectory] = []
     seen: list[Trajectory] = []
     parts: list[Metrics] = []
+    allowed = EMPTY_BATCHES_ALLOWED + spare
     for _ in range(allowed):
         # A full batch is topped up; any other is played anew, so that its size has no bias towards
         # groups that pass the filter.

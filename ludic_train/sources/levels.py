@@ -14,7 +14,6 @@ import numpy as np
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, Stat
-from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.types import Trajectory
 
 
@@ -155,16 +154,6 @@ class Levels:
 
     def _name(self, metric: str, env_id: str) -> str:
         return metric if len(self.current) == 1 else f"{metric}/{env_id}"
-
-
-def batches_allowed(levels: Levels | None, groups: int) -> int:
-    """Batches without a row after which a source ends, more where levels can still go down."""
-    return EMPTY_BATCHES_ALLOWED + (0 if levels is None else levels.batches_down(groups))
-
-
-def metrics_of_levels(levels: Levels | None) -> Metrics:
-    """The current levels as metrics; {} without a curriculum."""
-    return {} if levels is None else levels.metrics()
 
 
 def state_of_levels(levels: Levels | None) -> dict[str, Any]:

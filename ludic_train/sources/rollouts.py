@@ -42,8 +42,6 @@ from ludic_train.rows import (
 from ludic_train.sources.base import TaskHistory, gathered_groups
 from ludic_train.sources.levels import (
     Levels,
-    batches_allowed,
-    metrics_of_levels,
     restore_levels,
     state_of_levels,
 )
@@ -228,11 +226,13 @@ class RolloutBatchSource:
         Raises EmptyBatch after many batches without a row, or when the tasks have run out.
         """
         note = partial(self._note, algo)
-        allowed = batches_allowed(self.levels, self.groups_per_batch)
-        batch = await gathered_groups(self, algo, self.groups_per_batch, note, allowed=allowed)
+        spare = 0 if self.levels is None else self.levels.batches_down(self.groups_per_batch)
+        batch = await gathered_groups(self, algo, self.groups_per_batch, note, spare=spare)
         items = tuple(credited_rows(batch.kept, algo))
         metrics = merge([batch.metrics, note(batch.seen)])
-        return SAWBatch(items=items, metrics=metrics | metrics_of_levels(self.levels))
+        if self.levels is not None:
+            metrics |= self.levels.metrics()
+        return SAWBatch(items=items, metrics=metrics)
 
     def state_dict(self) -> dict[str, Any]:
         """Numbers of tasks taken and of games played, the pass rates of tasks, and the levels."""

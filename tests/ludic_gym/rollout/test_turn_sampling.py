@@ -6,7 +6,7 @@ from ludic_gym.sampling import derived_seed, turn_sampling
 from ludic_gym.types import Sampling
 
 CHANGED = Sampling(
-    temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, max_tokens=9, stop=("x",), seed=3
+    temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, max_tokens=9, max_length=30, stop=("x",), seed=3
 )
 
 
