@@ -127,6 +127,8 @@ class Batch:
 
     def set_version(self, version: int) -> None:
         """Give this version to all tokens from now on."""
+        # A row without room has no column for its next version.
+        self._make_room(0)
         later = np.arange(self.versions.shape[1]) >= self.rows["count"][:, None]
         self.versions = np.where(later, version, self.versions)
 
@@ -140,18 +142,23 @@ class Batch:
         """Add a sampled token to each of the last `len(ids)` rows; masks: as in `Drawn`."""
         first = len(self) - len(ids)
         counts = self.rows["count"][first:]
-        # Doubled, so that a long completion costs few copies.
-        if counts.max() == self.ids.shape[1]:
-            self.ids = np.concatenate((self.ids, np.zeros_like(self.ids)), axis=1)
-            self.logprobs = np.concatenate((self.logprobs, np.zeros_like(self.logprobs)), axis=1)
-            latest = np.broadcast_to(self.versions[:, -1:], self.versions.shape)
-            self.versions = np.concatenate((self.versions, latest), axis=1)
+        self._make_room(first)
         places = np.arange(first, len(self)), counts
         self.ids[places], self.logprobs[places] = ids, logprobs
         counts += 1
         for kept, mask in zip(self.masks[first:], masks, strict=True):
             if mask is not None:
                 kept.append(mask)
+
+    def _make_room(self, first: int) -> None:
+        """Have space for one more token in each row from `first` on."""
+        if self.rows["count"][first:].max(initial=0) < self.ids.shape[1]:
+            return
+        # Doubled, so that a long completion costs few copies.
+        self.ids = np.concatenate((self.ids, np.zeros_like(self.ids)), axis=1)
+        self.logprobs = np.concatenate((self.logprobs, np.zeros_like(self.logprobs)), axis=1)
+        latest = np.broadcast_to(self.versions[:, -1:], self.versions.shape)
+        self.versions = np.concatenate((self.versions, latest), axis=1)
 
     def keep(self, order: Sequence[int]) -> None:
         """Make row `order[i]` the new row i; drop the others."""

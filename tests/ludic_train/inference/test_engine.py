@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -216,6 +217,18 @@ def test_an_interrupted_engine_goes_on_where_it_was(make_model, tokenizer):
         steps += 1
     assert [completion for _, completion in ended] == expected
     assert steps > 1 or len(expected[0].completion_ids) == 1
+
+
+@pytest.mark.parametrize("old", range(1, 20))
+def test_tokens_after_a_change_of_the_params_have_the_new_version(make_model, tokenizer, old):
+    engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=2)
+    engine._is_stop[:] = False
+    engine.add(replace(request([5], max_tokens=20), policy_version=3))
+    for _ in range(old):
+        assert engine.advance(lambda: True) == []
+    engine.renew(4)
+    ((_, completion),) = engine.advance()
+    assert completion.versions == (3,) * old + (4,) * (20 - old)
 
 
 def test_training_mode_is_off_while_sampling_and_back_after(make_model, tokenizer):
