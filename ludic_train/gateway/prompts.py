@@ -12,14 +12,19 @@ from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts, newest_sampled
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.gateway.replies import THINK, ReplyFormat
-from ludic_train.models.chat_template import cached_encode, encoded_chat, render_chat, written_chat
+from ludic_train.models.chat_template import (
+    cached_encode,
+    encoded_chat,
+    render_chat,
+    with_parsed_arguments,
+    written_chat,
+)
 from ludic_train.models.tool_calls import (
     CALL,
     CALL_END,
     THINK_END,
     loaded,
     tool_template,
-    with_parsed_arguments,
     writes_tools,
 )
 

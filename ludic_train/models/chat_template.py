@@ -17,9 +17,9 @@ from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, 
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.tool_calls import (
     call_format,
+    loaded,
     tool_template,
     with_calls,
-    with_parsed_arguments,
     writes_tools,
 )
 
@@ -115,6 +115,21 @@ def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
     return encode
 
 
+def with_parsed_arguments(message: Message) -> Message:
+    """The message with the arguments of its calls as objects, as templates expect them."""
+    if not message.get("tool_calls"):
+        return message
+    return cast(Message, {**message, "tool_calls": list(map(_parsed, message["tool_calls"]))})
+
+
+def _parsed(call: Any) -> Any:  # noqa: ANN401 - JSON of a client
+    match call:
+        case {"function": {"arguments": arguments, **function}, **rest}:
+            return {**rest, "function": {**function, "arguments": loaded(arguments)}}
+    # The template says what it is missing.
+    return call
+
+
 class ChatRenderer:
     """`render_chat` with this tokenizer, for clients that make their prompts themselves.
 
@@ -138,7 +153,7 @@ class ChatRenderer:
                 f"{len(tools)} tools were offered, and the model's chat template writes none: use "
                 "ToolUse(protocol=TextTools())"
             )
-        parsed = [with_parsed_arguments(m) if m.get("tool_calls") else m for m in messages]
+        parsed = list(map(with_parsed_arguments, messages))
         return render_chat(self._tokenizer, parsed, reply_comes=reply_comes, tools=tools)
 
     def read_calls(self, completion: Completion, tools: Sequence[ToolSchema]) -> Completion:

@@ -12,10 +12,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Completion, Message, ToolCall, ToolSchema
+from ludic_gym.types import Completion, ToolCall, ToolSchema
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -127,12 +127,6 @@ def tagged_call(body: str, tools: Sequence[ToolSchema]) -> tuple[str, str] | Non
     return name, json.dumps(values)
 
 
-def with_parsed_arguments(message: Message) -> Message:
-    """A message of tool calls with their arguments as objects, as templates expect them."""
-    calls = list(map(_parsed, message["tool_calls"]))
-    return cast(Message, {**message, "tool_calls": calls})
-
-
 def loaded(arguments: object) -> object:
     """Arguments as an object; those that are none as they are."""
     try:
@@ -140,14 +134,6 @@ def loaded(arguments: object) -> object:
     except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
-
-
-def _parsed(call: Any) -> Any:  # noqa: ANN401 - JSON of a client
-    match call:
-        case {"function": {"arguments": arguments, **function}, **rest}:
-            return {**rest, "function": {**function, "arguments": loaded(arguments)}}
-    # The template says what it is missing.
-    return call
 
 
 def _tagged(text: str, tools: Sequence[ToolSchema]) -> tuple[str, list[tuple[str, str]]]:
