@@ -23,6 +23,7 @@ from ludic_train.models.tool_calls import (
     CALL,
     CALL_END,
     THINK_END,
+    call_format,
     loaded,
     tool_template,
     writes_tools,
@@ -42,7 +43,8 @@ class Prompts:
     """Token ids of dialogs with tools, for the model of a tokenizer.
 
     A template that writes tools gets them, and its calls are read back in its own format. For any
-    other, tools, calls and results are text, exactly as `ToolUse(protocol=TextTools())` has them.
+    other, and for templates in the manner of Mistral, tools, calls and results are text, exactly as
+    `ToolUse(protocol=TextTools())` has them.
     max_positions: of the model; None for no limit.
     """
 
@@ -51,8 +53,10 @@ class Prompts:
     ) -> None:
         template = tool_template(tokenizer)
         self.tokenizer, self.max_positions = tokenizer, max_positions
-        self.writes_tools = writes_tools(template)
-        self._calls = "tagged" if not self.writes_tools or CALL in template else "bare"
+        form = call_format(template)
+        # Lists of calls follow a special token, which the texts of engines do not have.
+        self.writes_tools = writes_tools(template) and form != "list"
+        self._calls = form if self.writes_tools else "tagged"
         self._encode = cached_encode(tokenizer)
         self._thinks = THINK_END in template
         self._exact = lru_cache(REMEMBERED_TOOLS)(self._exact_with)

@@ -8,7 +8,15 @@ from typing import Literal
 
 from ludic_gym.types import Completion, ToolCall, ToolSchema
 from ludic_train.gateway.types import Piece, Reply
-from ludic_train.models.tool_calls import CALL, CALL_END, THINK_END, json_call, tagged_call
+from ludic_train.models.tool_calls import (
+    CALL,
+    CALL_END,
+    PYTHON,
+    THINK_END,
+    json_call,
+    split_calls,
+    tagged_call,
+)
 
 THINK = "<think>"
 
@@ -17,8 +25,8 @@ THINK = "<think>"
 class ReplyFormat:
     """How a model writes a reply.
 
-    calls: "tagged" for <tool_call> tags around JSON or around <function=...>, "bare" for a reply
-        that is one JSON object, "none" where no tools were offered.
+    calls: "tagged" for <tool_call> tags around JSON or around <function=...>, "bare" for a reply of
+        JSON objects alone, "none" where no tools were offered.
     thinks: a thought in <think> tags may begin the reply. in_thought: the prompt has opened it.
     """
 
@@ -79,7 +87,7 @@ class ReplyReader:
         begun = self._rest.lstrip()
         if self._form.thinks and begun.startswith(THINK):
             self._state, self._rest = "reasoning", begun[len(THINK) :]
-        elif self._form.calls == "bare" and begun.startswith("{"):
+        elif self._form.calls == "bare" and begun.startswith(("{", PYTHON)):
             self._state = "bare"
         elif is_end or (begun and not (self._form.thinks and THINK.startswith(begun))):
             # Before that, a thought or a bare call may still come after white space.
@@ -131,16 +139,20 @@ class ReplyReader:
     def _bare(self, *, is_end: bool) -> Iterator[Piece]:
         if not is_end:
             return
-        call = self._parsed(self._rest)
-        yield Piece("text", self._rest) if call is None else Piece("call", call=call)
+        # Only the end shows that the reply has nothing but calls.
+        text, found = split_calls(self._rest, "bare")
+        yield from (Piece("call", call=self._numbered(*call)) for call in found)
+        if text:
+            yield Piece("text", text)
         self._state, self._rest = "text", ""
 
     def _parsed(self, body: str) -> ToolCall | None:
         found = json_call(body) or tagged_call(body, self._tools)
-        if found is None:
-            return None
+        return None if found is None else self._numbered(*found)
+
+    def _numbered(self, name: str, arguments: str) -> ToolCall:
         self._count += 1
-        return ToolCall(id=f"call_{self._name}{self._count}", name=found[0], arguments=found[1])
+        return ToolCall(id=f"call_{self._name}{self._count}", name=name, arguments=arguments)
 
 
 def read_reply(reader: ReplyReader, text: str, completion: Completion) -> Reply:

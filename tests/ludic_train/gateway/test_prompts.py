@@ -98,3 +98,15 @@ async def test_a_turn_renders_its_dialog_once(monkeypatch):
         reply = {"role": "assistant", "content": "fine"}
         dialog = [*dialog, sampled_message(reply, dialog, completion), *NEW[0]]
     assert lengths == [1, 3, 5, 7]
+
+
+def test_tools_are_text_where_calls_follow_a_special_token():
+    made = tokenizer()
+    made.chat_template = TOOL_TEMPLATE.replace("<tool_call>", "[TOOL_CALLS]")
+    prompts = Prompts(made)
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+    instructions, question = prompts.convert([{"role": "user", "content": "1 + 1"}], [tool])
+    assert instructions["role"] == "system"
+    assert "add" in instructions["content"]
+    assert question == {"role": "user", "content": "1 + 1"}
+    assert prompts.reply_format((1,), reads_calls=True).calls == "tagged"

@@ -54,6 +54,9 @@ def test_a_bare_object_is_a_call_only_as_the_whole_reply():
     assert read(text, bare) == ("", "", [("add", '{"a": 1}')])
     assert read(f"I say {text}", bare) == (f"I say {text}", "", [])
     assert read('{"a": 1}', bare) == ('{"a": 1}', "", [])
+    assert read(f"{text}; {text}", bare) == ("", "", [("add", '{"a": 1}')] * 2)
+    assert read(f"<|python_tag|>{text}", bare) == ("", "", [("add", '{"a": 1}')])
+    assert read(f"{text} and so on", bare) == (f"{text} and so on", "", [])
 
 
 def test_without_tools_every_text_is_text():
