@@ -26,7 +26,6 @@ from ludic_train.models.tool_calls import (
     call_format,
     loaded,
     tool_template,
-    writes_tools,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ QUESTION: Message = {"role": "user", "content": "?"}
 class Prompts:
     """Token ids of dialogs with tools, for the model of a tokenizer.
 
-    A template that writes tools gets them, and its calls are read back in its own format. For any
-    other, and for templates in the manner of Mistral, tools, calls and results are text, exactly as
+    A template that writes tools in the manner of Hermes, Qwen or Llama 3 gets them, and its calls
+    are read back in its own format. For any other, tools, calls and results are text, exactly as
     `ToolUse(protocol=TextTools())` has them.
     max_positions: of the model; None for no limit.
     """
@@ -55,7 +54,7 @@ class Prompts:
         self.tokenizer, self.max_positions = tokenizer, max_positions
         form = call_format(template)
         # Lists of calls follow a special token, which the texts of engines do not have.
-        self.writes_tools = writes_tools(template) and form != "list"
+        self.writes_tools = form in ("tagged", "bare")
         self._calls = form if self.writes_tools else "tagged"
         self._encode = cached_encode(tokenizer)
         self._thinks = THINK_END in template

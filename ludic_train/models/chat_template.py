@@ -20,7 +20,6 @@ from ludic_train.models.tool_calls import (
     loaded,
     tool_template,
     with_calls,
-    writes_tools,
 )
 
 if TYPE_CHECKING:
@@ -141,23 +140,24 @@ class ChatRenderer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer, template = tokenizer, tool_template(tokenizer)
-        self._writes_tools, self._form = writes_tools(template), call_format(template)
+        self._tokenizer, self._form = tokenizer, call_format(tool_template(tokenizer))
 
     def __call__(
         self, messages: Sequence[Message], reply_comes: bool, tools: Sequence[ToolSchema] = ()
     ) -> list[int]:
         """Token ids of a dialog. Raises ConfigError for one that the template cannot write."""
-        if tools and not self._writes_tools:
+        if tools and self._form is None:
             raise ConfigError(
-                f"{len(tools)} tools were offered, and the model's chat template writes none: use "
-                "ToolUse(protocol=TextTools())"
+                f"{len(tools)} tools were offered, and the model's chat template writes none, or "
+                "has calls in a format that is not known: use ToolUse(protocol=TextTools())"
             )
         parsed = list(map(with_parsed_arguments, messages))
         return render_chat(self._tokenizer, parsed, reply_comes=reply_comes, tools=tools)
 
     def read_calls(self, completion: Completion, tools: Sequence[ToolSchema]) -> Completion:
         """The completion with the tool calls in its text, in the format of the template."""
+        if self._form is None:
+            return completion
         return with_calls(completion, self._tokenizer, self._form, tools)
 
 

@@ -40,14 +40,19 @@ def tool_template(tokenizer: PreTrainedTokenizerBase) -> str:
     return str(template)
 
 
-def writes_tools(template: str) -> bool:
-    """True if a chat template writes the tools that it is given."""
-    return re.search(r"\btools\b", template) is not None
+def call_format(template: str) -> CallFormat | None:
+    """The format in which a chat template has tool calls.
 
-
-def call_format(template: str) -> CallFormat:
-    """The format in which a template that writes tools has their calls."""
-    return "tagged" if CALL in template else "list" if CALLS in template else "bare"
+    None for one that writes no tools, and for formats that are not known here: the calls of such a
+    model would pass for text.
+    """
+    if not re.search(r"\btools\b", template):
+        return None
+    if CALL in template:
+        return "tagged"
+    if CALLS in template:
+        return "list"
+    return "bare" if PYTHON in template or '"parameters"' in template else None
 
 
 def with_calls(

@@ -18,7 +18,7 @@ from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.models.tool_calls import split_calls
+from ludic_train.models.tool_calls import call_format, split_calls
 from ludic_train.rows import trajectory_from
 
 # In the manner of Llama 3: tools in the system message, calls as bare JSON.
@@ -147,6 +147,22 @@ async def test_the_local_engine_offers_tools_by_the_template():
     made.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     with pytest.raises(ConfigError, match="1 tools were offered, and the model's chat template"):
         await LocalChatClient(make_tiny_model(made), made).complete(question, Sampling(), schema)
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_a_format_is_known_by_its_template(family):
+    forms = {"hermes": "tagged", "llama": "bare", "mistral": "list"}
+    assert call_format(TEMPLATES[family]) == forms[family]
+    assert call_format(TEMPLATES[family].replace("tools", "things")) is None
+
+
+async def test_tools_with_calls_of_an_unknown_format_are_refused():
+    made = tokenizer("hermes")
+    made.chat_template = TEMPLATES["hermes"].replace("tool_call>", "do>")
+    assert call_format(made.chat_template) is None
+    question, schema = [{"role": "user", "content": "?"}], {"type": "function", "function": {}}
+    with pytest.raises(ConfigError, match="in a format that is not known: use ToolUse"):
+        chat_renderer(made)(question, True, [schema])
 
 
 @pytest.mark.parametrize(
