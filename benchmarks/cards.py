@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from statistics import fmean
+from typing import NamedTuple
 
 from envs_registry.catalog import CATALOG
 from envs_registry.scores import CARDS, PATH, Card
@@ -34,14 +35,27 @@ from ludic_gym.audit.subject import (
 )
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.runner import run_bench
-from ludic_gym.types import MakePolicy, Sampling, Task
+from ludic_gym.policies.chat import MAX_LENGTH
+from ludic_gym.types import Episode, MakePolicy, Sampling, Task
 
 EPISODES, FEWEST, SECONDS = 200, 20, 4.0
 MOST_TURNS = 1500
 # Seeds of the trials of fixed replies, which no score uses.
 TRIALS_FROM, TRIALS, TRIAL_SECONDS = 1_000_000, 8, 0.3
-MODEL_EPISODES, MAX_TOKENS = 50, 96
+MODEL_EPISODES, MODEL_TURNS, MAX_TOKENS = 50, 50, 96
 COPIES = ("the observation", "the prompt")
+
+
+class OfModel(NamedTuple):
+    """Scores of a model in one environment.
+
+    score: successes and episodes. tokens: mean numbers of prompts and replies in an episode, None
+        without an episode that began. outgrown: as of `Card`.
+    """
+
+    score: tuple[int, int]
+    tokens: tuple[int, int] | None
+    outgrown: int
 
 
 def successes(played: list[Play]) -> tuple[int, int]:
@@ -96,13 +110,13 @@ def reference(env_id: str, episodes: int = EPISODES) -> Card:
         "empty": successes(plays(env_id, lambda seed: always(""), 50, episodes)),
         "hack": successes(plays(env_id, lambda seed: player, 50, episodes)),
     }
-    return Card(scores=scores, hack=name, characters=(round(read), round(written)), tokens={})
+    return Card(
+        scores=scores, hack=name, characters=(round(read), round(written)), tokens={}, outgrown={}
+    )
 
 
-async def of_model(
-    make_policy: MakePolicy, env_id: str, episodes: int
-) -> tuple[tuple[int, int], tuple[int, int] | None]:
-    """Successes and episodes of a model at temperature 0, and its mean tokens per episode.
+async def of_model(make_policy: MakePolicy, env_id: str, episodes: int) -> OfModel:
+    """Scores of a model at temperature 0.
 
     An episode whose prompt is too long for the model has failed. Raises RuntimeError for any other
     error.
@@ -112,17 +126,25 @@ async def of_model(
 
     sampling = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
     tasks = [
-        Task(env_id=env_id, seed=EVALUATIONS_FROM + i, sampling=sampling, max_turns=50)
+        Task(env_id=env_id, seed=EVALUATIONS_FROM + i, sampling=sampling, max_turns=MODEL_TURNS)
         for i in range(episodes)
     ]
-    result = await run_bench(tasks, make_policy, concurrency=64)
+    played = list[Episode]()
+    result = await run_bench(tasks, make_policy, concurrency=64, on_episode=played.append)
     for _, error in result.errors:
         if not error.startswith("PromptTooLong"):
             raise RuntimeError(f"{env_id}: {error}")
     tokens, count = None, result.episodes
     if count and result.prompt_tokens is not None and result.completion_tokens is not None:
         tokens = round(result.prompt_tokens / count), round(result.completion_tokens / count)
-    return (result.successes, len(tasks)), tokens
+    return OfModel((result.successes, len(tasks)), tokens, sum(map(is_outgrown, played)))
+
+
+def is_outgrown(episode: Episode) -> bool:
+    """True for an episode that ended because a prompt was too long for the model."""
+    return episode.error is not None or any(
+        step.decision.give_up == MAX_LENGTH for each in episode.rollouts for step in each.steps
+    )
 
 
 async def measure_model(spec: str, ids: list[str], cards: dict[str, Card], episodes: int) -> None:
@@ -130,9 +152,13 @@ async def measure_model(spec: str, ids: list[str], cards: dict[str, Card], episo
     async with open_policy(spec) as make_policy:
         for env_id in ids:
             card = cards[env_id]
-            score, spent = await of_model(make_policy, env_id, episodes)
-            tokens = {**card.tokens, **({spec: spent} if spent else {})}
-            cards[env_id] = replace(card, scores={**card.scores, spec: score}, tokens=tokens)
+            found = await of_model(make_policy, env_id, episodes)
+            cards[env_id] = replace(
+                card,
+                scores={**card.scores, spec: found.score},
+                tokens={**card.tokens, **({spec: found.tokens} if found.tokens else {})},
+                outgrown={**card.outgrown, spec: found.outgrown},
+            )
             print(env_id, cards[env_id].scores, file=sys.stderr)
             write(cards)
 
@@ -162,7 +188,8 @@ def main() -> None:
         card = reference(env_id)
         # Scores of models are measured by themselves.
         old = cards.get(env_id, card)
-        cards[env_id] = replace(card, scores={**old.scores, **card.scores}, tokens=old.tokens)
+        scores = {**old.scores, **card.scores}
+        cards[env_id] = replace(card, scores=scores, tokens=old.tokens, outgrown=old.outgrown)
         print(env_id, cards[env_id].scores, file=sys.stderr)
         write(cards)
 

@@ -51,10 +51,15 @@ class Proof:
 # An environment without splits has other seeds in its evaluations.
 PROOFS = {
     "Arithmetic": Proof(words=f"ludic/Arithmetic-v0 {SPLITS} --sft-updates 500 --updates 80"),
+    "Countdown": Proof(
+        words="ludic/Countdown-v0 --env-kwargs split=train numbers=2 "
+        "--eval-kwargs split=test --sft-updates 300 --updates 80",
+        label="2 numbers; one problem in five held out",
+    ),
     "KnightsAndKnaves": Proof(
-        words="ludic/KnightsAndKnaves-v0 --env-kwargs split=train people=2 "
-        "--eval-kwargs split=test --sft-updates 60 --updates 120",
-        label="2 people; 4 held-out puzzles",
+        words="ludic/KnightsAndKnaves-v0 --env-kwargs split=train people=3 "
+        "--eval-kwargs split=test --sft-updates 300 --updates 120",
+        label="3 people; one puzzle in five held out",
     ),
     "Nim": Proof(words="ludic/Nim-v0 --demonstrator random --sft-updates 120 --updates 80"),
     "TicTacToe": Proof(

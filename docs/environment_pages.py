@@ -41,9 +41,10 @@ any text is legal), "oracle" is the environment's own, "empty" replies with noth
 the best of some thirty replies that are fixed before the task is read. The pages have intervals.
 Some oracles are below 1, because cards, seats and lucky opponents decide a part of the games.
 "ludic-small" is the [small chat model](../../guides/small-models.md) at temperature 0, in 20
-episodes; a missing score was not measured. "Speed" is the number of steps
-of random play per CPU-second, as a multiple of Tic-Tac-Toe's, which has some hundred thousand; it
-is missing where other processes do most of the work.
+episodes of at most 50 turns and 96 tokens a reply. Its context holds 2,048 tokens: an episode whose
+dialog does not fit has failed, and the pages have the number of such episodes. "Speed" is the
+number of steps of random play per CPU-second, as a multiple of Tic-Tac-Toe's, which has some
+hundred thousand; it is missing where other processes do most of the work.
 
 `ludic bench SUITE` plays all environments of a suite. See also
 [published benchmarks](published.md) and [environments of other packages](other-packages.md).
@@ -170,6 +171,12 @@ def _scores(entry: EnvEntry) -> str:
         f"`hack` replies `{card.hack}`.",
         f"The oracle reads {read:,} and writes {written:,} characters per episode.",
         *(f"{model}: {p:,} + {r:,} tokens per episode." for model, (p, r) in card.tokens.items()),
+        *(
+            f"{model}: the dialog did not fit into its context in {failed} of "
+            f"{card.scores[model][1]} episodes."
+            for model, failed in card.outgrown.items()
+            if failed
+        ),
     ]
     return f"## Scores\n\n{head}{''.join(rows)}\n{' '.join(notes)}\n"
 

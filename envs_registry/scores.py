@@ -20,12 +20,14 @@ class Card:
     hack: the fixed reply of the player "hack", "the observation" or "the prompt".
     characters: mean numbers that the oracle reads and writes in an episode.
     tokens: mean numbers of tokens of prompts and replies in an episode, by model.
+    outgrown: episodes that failed because their dialog did not fit into the context, by model.
     """
 
     scores: Mapping[str, tuple[int, int]]
     hack: str
     characters: tuple[int, int]
     tokens: Mapping[str, tuple[int, int]]
+    outgrown: Mapping[str, int]
 
 
 def _card(block: Mapping[str, Any]) -> Card:
@@ -33,7 +35,8 @@ def _card(block: Mapping[str, Any]) -> Card:
         scores={player: (wins, count) for player, (wins, count) in block["scores"].items()},
         hack=block["hack"],
         characters=(block["characters"][0], block["characters"][1]),
-        tokens={model: (read, said) for model, (read, said) in block.get("tokens", {}).items()},
+        tokens={model: (read, said) for model, (read, said) in block["tokens"].items()},
+        outgrown=block["outgrown"],
     )
 
 

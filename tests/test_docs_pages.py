@@ -80,6 +80,9 @@ def test_every_page_has_the_scores_and_intervals_of_its_card():
             assert row in section
         for model, (read, written) in card.tokens.items():
             assert f"{model}: {read:,} + {written:,} tokens per episode." in section
+        for model, failed in card.outgrown.items():
+            note = f"did not fit into its context in {failed} of {card.scores[model][1]} episodes."
+            assert (note in section) == (failed > 0)
 
 
 def test_a_long_transcript_leaves_turns_out():

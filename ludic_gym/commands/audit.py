@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from envs_registry.catalog import CATALOG
 from ludic_gym.audit.pages import write_audit
 from ludic_gym.audit.report import AuditReport, audit_env
 from ludic_gym.audit.splits import split_overlap
@@ -34,7 +35,8 @@ ludic audit ludic/TicTacToe-v0
 ludic audit ludic/Arithmetic-v0 --levels digits=1,2,4
 ludic audit my_envs:mine/Riddle-v0 --floor 0.25 --out audits
 ludic audit ludic/rg-gcd-v0 --plugins
-ludic audit ludic/GSM8K-v0 --splits --env-kwargs data=FOLDER"""
+ludic audit ludic/GSM8K-v0 --splits --env-kwargs data=FOLDER
+ludic audit --all"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class AuditArgs:
 
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID [ID ...]")]
     """Environment ids; module:id for your own, if importing the module registers it."""
+    all: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Audit every environment of this package, which takes some minutes."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
     oracle: Annotated[float | None, option("RATE")] = None
@@ -71,11 +75,15 @@ class AuditArgs:
 def main(argv: list[str]) -> int:
     """Run `ludic audit`; 1 if a check fails. Raises ConfigError for an unknown id."""
     args = parse(AuditArgs, argv, command="audit", examples=EXAMPLES)
-    if not args.ids:
-        raise ConfigError("name at least one environment (see `ludic list --all`)")
+    if bool(args.ids) == args.all:
+        raise ConfigError(
+            "name at least one environment (see `ludic list --all`), or all of this package with "
+            "--all"
+        )
     if args.episodes < 1:
         raise ConfigError(f"--episodes is at least 1, got {args.episodes}")
-    subjects = [subject_of(spec, args) for spec in args.ids]
+    ids = [entry.id for entry in CATALOG] if args.all else args.ids
+    subjects = [subject_of(spec, args) for spec in ids]
     # Every id is made first: a misspelt one must be reported at once, not after minutes.
     for subject in subjects:
         with readable_env_errors():

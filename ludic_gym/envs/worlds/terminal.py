@@ -23,12 +23,13 @@ SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {"easy": (1, 6), "medium": (2, 12), "hard": (4, 24)}
 )
 LANGUAGES = ("bash", "sh", "shell", "console")
-HELP = "Reply with commands in a ```bash block, or with done."
+HELP = 'Reply with commands in a ```bash block, with one command after "$ ", or with done.'
 PROMPT = (
-    "You work at a Linux shell. Reply with bash commands in a ```bash block; you are shown their "
-    "output. The working directory and all files are kept from command to command; variables and "
-    "processes are not. There is no network. Files that a task does not speak about must not "
-    "change. Reply with done when all is done. You have {turns} turns."
+    "You work at a Linux shell. Reply with bash commands in a ```bash block, or with one command "
+    'after "$ "; you are shown their output. The working directory and all files are kept from '
+    "command to command; variables and processes are not. There is no network. Files that a task "
+    "does not speak about must not change. Reply with done when all is done. You have {turns} "
+    "turns."
 )
 
 

@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from envs_registry.catalog import CATALOG
 from ludic_gym.audit.pages import audit_page, badge, write_audit
 from ludic_gym.audit.report import AuditReport
 from ludic_gym.audit.subject import AuditSubject, Finding
@@ -59,6 +60,14 @@ def test_the_command_writes_reports_and_exits_with_0(tmp_path, capsys):
     assert found["statement"]["random"] == 0.48
 
 
+@pytest.mark.long
+def test_all_are_the_environments_of_the_catalogue(capsys, monkeypatch):
+    names = ("ludic/KuhnPoker-v0", "ludic/Nim-v0")
+    monkeypatch.setattr(command, "CATALOG", [each for each in CATALOG if each.id in names])
+    assert main(["audit", "--all", "--episodes", "2"]) == 0
+    assert sorted(re.findall(r"^ok +(\S+):", capsys.readouterr().out, re.MULTILINE)) == [*names]
+
+
 def test_the_command_exits_with_1_for_a_fault_of_a_module(capsys, monkeypatch):
     monkeypatch.setattr(command, "env_name", lambda spec: spec.split(":")[1])
     import mutants
@@ -83,6 +92,8 @@ def test_statements_come_from_options_or_from_the_catalogue():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        ([], "or all of this package with --all"),
+        (["ludic/Nim-v0", "--all"], "name at least one environment"),
         (["ludic/Nimm-v0"], "Did you mean: `Nim`"),
         (["ludic/Nim-v0", "--floor", "2"], "--floor is a rate from 0 to 1, got 2.0"),
         (["ludic/Nim-v0", "--episodes", "0"], "--episodes is at least 1, got 0"),

@@ -165,7 +165,8 @@ def test_a_sentence_is_not_executed(text):
     env = started(TASK)
     before = env._home
     seen, _, over, _, info = env.step(text)
-    assert seen == "That is no command. Reply with commands in a ```bash block, or with done."
+    forms = 'commands in a ```bash block, with one command after "$ ", or with done'
+    assert seen == f"That is no command. Reply with {forms}."
     assert (over, info["illegal"], env._home) == (False, True, before)
 
 
