@@ -97,6 +97,18 @@ def test_one_process_continues_what_two_ranks_began(two, tmp_path):
     assert relative_error(params_of(out), params_of(two)) < 1e-3
 
 
+@pytest.mark.slow
+def test_ranks_that_share_rows_learn_what_one_process_learns(two, tmp_path):
+    context = train(tmp_path / "context", "--context-parallel", "2", ranks=2)
+    one = train(tmp_path / "one")
+    assert relative_error(params_of(context), params_of(one)) < 1e-3
+    # The first loss is of equal params: no optimizer has enlarged the rounding yet.
+    first = [
+        next(line["loss"] for line in metrics_of(run) if "loss" in line) for run in (context, one)
+    ]
+    assert first[0] == pytest.approx(first[1], rel=1e-6)
+
+
 def lora(model, out, *options):
     words = ["train", "tic-tac-toe", "--model", str(model), "--out", str(out), *SMALL[4:]]
     return ["-m", "ludic_gym", *words, "--dtype", "bf16", "--gpus", "2", "--updates", "6", *options]
