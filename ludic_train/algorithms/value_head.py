@@ -20,14 +20,15 @@ from ludic_train.types import BOOTSTRAP, RETURNS, REWARDS, VALUES, LossBatch, SA
 Array = NDArray[np.float64]
 
 
-def add_value_head(model: nn.Module) -> None:
+def add_value_head(model: nn.Module, device: str | None = None) -> None:
     """Give the model a linear head that maps hidden states to values, in float32; it starts at 0.
 
+    device: of the head; that of the model if left out.
     Call it before `shard_model` and before the trainer is made.
     """
     causal_lm = unwrapped(model)
     embedding = causal_lm.get_input_embeddings().weight
-    head = nn.Linear(embedding.shape[1], 1, device=embedding.device, dtype=torch.float32)
+    head = nn.Linear(embedding.shape[1], 1, device=device or embedding.device, dtype=torch.float32)
     # Advantages of the first update are plain returns then, and no random baseline moves them.
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)

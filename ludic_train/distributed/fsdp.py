@@ -6,7 +6,7 @@ trainer, whose optimizer has to see the final params.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -97,10 +97,14 @@ def shard_from_rank_0(
     param_dtype: torch.dtype | None,
     offload: bool = False,
     replicas: int = 1,
+    others: Container[str] = (),
+    read: Callable[[str], Tensor] | None = None,
 ) -> None:
     """`shard_model` for a model that rank 0 holds whole, and other ranks on the meta device.
 
     No rank holds more of it on its device than the shards and one block; all ranks call this.
+    others: names of params that get no values here, because each rank has its own source of them.
+    read: on rank 0, gives a whole param that is on the meta device there too.
     """
     # Detached, because FSDP2 moves the params themselves to the device.
     params = dict(model.named_parameters(remove_duplicate=False))
@@ -112,8 +116,13 @@ def shard_from_rank_0(
     meet()
     with torch.no_grad():
         for name, param in model.named_parameters():
-            empty = torch.empty(param.shape, dtype=param.dtype, device=device)
-            value = known[name].to(device) if rank() == 0 else empty
+            if name in others:
+                continue
+            value = torch.empty(param.shape, dtype=param.dtype, device=device)
+            if rank() == 0:
+                own = known[name]
+                # Read when it is its turn, so that one param at a time is whole.
+                value.copy_(read(name) if own.is_meta and read else own)
             assert isinstance(param, DTensor)
             # Rank 0 sends each rank its part.
             param.copy_(distribute_tensor(value, param.device_mesh, param.placements))

@@ -82,7 +82,8 @@ CONTEXTS: dict[str | None, ContextGroup] = {}
 def share_rows(model: nn.Module, ranks: int) -> None:
     """Have each `ranks` neighbouring ranks compute their rows together; all ranks call this.
 
-    model: changed in place. Rows then hold one item each, and no mask but the causal one.
+    model: changed in place, once; a second trainer of the same model finds it so. Rows then hold
+        one item each, and no mask but the causal one.
     Raises ConfigError where the ranks cannot be divided so, and UnsupportedModel for a model whose
     attention is not that of transformers' interface.
     """
@@ -93,6 +94,9 @@ def share_rows(model: nn.Module, ranks: int) -> None:
             f"them with torchrun --nproc-per-node {ranks}"
         )
     inner = next(m for m in model.modules() if isinstance(m, PreTrainedModel))
+    name = f"{NAME}_{ranks}"
+    if inner.config._attn_implementation == name:
+        return
     if inner.config._attn_implementation not in ("sdpa", "eager"):
         raise UnsupportedModel(
             f"context_parallel={ranks} for attention {inner.config._attn_implementation!r}: load "
@@ -103,7 +107,6 @@ def share_rows(model: nn.Module, ranks: int) -> None:
         group = dist.new_group(list(range(first, first + ranks)))
         if first <= dist.get_rank() < first + ranks:
             own = ContextGroup(ranks, dist.get_rank() - first, group)
-    name = f"{NAME}_{ranks}"
     CONTEXTS[name] = own
     AttentionInterface.register(name, partial(_attention, own))
     inner.set_attn_implementation(name)

@@ -193,9 +193,17 @@ def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
         raise model_not_found(name, error) from error
 
 
+def base_of(name: str | Path) -> str:
+    """The model that a folder's adapter is for; the name itself where there is no adapter."""
+    name = resolved(name)
+    if not (Path(name) / "adapter_config.json").is_file():
+        return str(name)
+    return str(PeftConfig.from_pretrained(str(name)).base_model_name_or_path)
+
+
 def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     """The base that a folder's adapter names, with the adapter, trainable."""
-    base = _load_base(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype)
+    base = _load_base(base_of(folder), dtype)
     return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
 
 

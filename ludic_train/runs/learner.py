@@ -15,20 +15,23 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import named_parser
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
+from ludic_train.checkpoints.param_files import hollow_from_files
 from ludic_train.distributed.fsdp import whole_params
 from ludic_train.distributed.ranks import led
+from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.gateway.agents import AgentPolicies
 from ludic_train.gateway.gateway import Gateway
 from ludic_train.gateway.session import Engine
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
+from ludic_train.models.cache import resolved
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
-from ludic_train.models.load import LoRA, load_model
+from ludic_train.models.load import LoRA, base_of, load_model
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
 from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import MAX_TOKENS
@@ -47,6 +50,8 @@ class Learner:
     reference: the model as it began, for a KL term, where it had to be made with the model.
     samples_copy: the client samples from a copy, because the model is sharded.
     computes_on: device of its forward passes; "" for that of its params, which may be offloaded.
+    checkpoint: folder or hub id whose files hold the params of the model, beside adapters; "" for
+        none.
     agents: the agent program that plays with the model; None for policies of `spec`.
     """
 
@@ -58,6 +63,7 @@ class Learner:
     reference: nn.Module | None = None
     samples_copy: bool = False
     computes_on: str = ""
+    checkpoint: str = ""
     agents: AgentPolicies | None = None
 
     async def refresh(self) -> None:
@@ -154,6 +160,7 @@ def learner_from_model(
     dtype: torch.dtype = torch.float32,
     exact: bool = False,
     router_replay: bool = False,
+    is_sharded: bool = False,
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -171,6 +178,8 @@ def learner_from_model(
     dtype: of the params that are loaded; adapters are float32 always.
     exact: True for log-probs of the engine that are those of the trainer to the bit.
     router_replay: sampling in this process reports the experts of a mixture.
+    is_sharded: with servers, a model without values, on the meta device but for its adapters, whose
+        files `sharded_learner` reads; a whole one where they cannot be read by rank.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does, and as
     `make_exact` does.
     """
@@ -187,10 +196,15 @@ def learner_from_model(
         changes["think_tokens"] = think_tokens or None
     spec = replace(spec, max_tokens=max_tokens, **changes)
     lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
-    model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
+    base = base_of(folder)
+    if is_sharded and servers and base == str(resolved(folder)):
+        model, tokenizer = _hollow_or_whole(folder, lora, dtype)
+    else:
+        model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
     set_chat_args(tokenizer, chat_args or {})
     if not servers:
-        return _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
+        learner = _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
+        return replace(learner, checkpoint=base)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     render = chat_renderer(tokenizer)
     client = VLLMTokenClient(
@@ -202,7 +216,25 @@ def learner_from_model(
         sampling_masks=sampling_masks,
     )
     publisher = VLLMPublisher(servers, clients=[client], model=model)
-    return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
+    return Learner(
+        model=model,
+        tokenizer=tokenizer,
+        client=client,
+        publisher=publisher,
+        spec=spec,
+        checkpoint=base,
+    )
+
+
+def _hollow_or_whole(
+    name: str | Path, lora: LoRA | None, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer; no params are read where each rank can read its own."""
+    try:
+        return hollow_from_files(name, lora=lora, dtype=dtype), load_tokenizer(resolved(name))
+    except (ModelNotFound, UnsupportedModel):
+        # Fused experts, for example, and a model that is yet to be downloaded.
+        return load_model(name, lora=lora, dtype=dtype)
 
 
 def _local(

@@ -1,8 +1,10 @@
-"""A learner over all ranks: rank 0 makes it whole, and each rank gets its shards.
+"""A learner over all ranks: rank 0 describes it, and each rank gets its shards.
 
-Rank 0 alone plays, samples, evaluates and writes; it samples from a copy of the model that gets the
-params at each publication. The other ranks build the model on the meta device, from a description,
-so that they read no files and hold no more than their shards.
+Rank 0 alone plays, samples, evaluates and writes; without servers it samples from a copy of the
+model that gets the params at each publication. The model that learns is built on the meta device.
+Params of a checkpoint are then read from its files, by each rank its rows of each; adapters, a
+value head and a model made from nothing come from rank 0, which is also the one that reads a
+checkpoint that other ranks do not see.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -22,9 +23,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.checkpoints.load_sharded import read_shards
+from ludic_train.checkpoints.param_files import ParamFiles, hollow
 from ludic_train.distributed.fsdp import shard_from_rank_0
-from ludic_train.distributed.ranks import rank, scattered, world_size
-from ludic_train.errors import RankError
+from ludic_train.distributed.ranks import gathered, rank, scattered, world_size
+from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import quiet
@@ -68,6 +71,7 @@ class _Description:
 
     config: of the model. adapter: settings of its adapters, if any. params: type of each param by
         name, and True if it is trained. spec: of the policy. samples_copy: as of `Learner`.
+    checkpoint: as of `Learner`; "" where the model is not read by rank.
     """
 
     config: Mapping[str, Any]
@@ -75,6 +79,7 @@ class _Description:
     params: Mapping[str, tuple[str, bool]]
     spec: Mapping[str, Any]
     samples_copy: bool
+    checkpoint: str
 
 
 def sharded_learner(
@@ -99,27 +104,72 @@ def sharded_learner(
     own = scattered(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
     learner = whole or _follower(own)
     learner = replace(learner, samples_copy=own.samples_copy)
+    files = _files(own.checkpoint, learner.model)
     if whole is not None and own.samples_copy:
-        twin = copy.deepcopy(whole.model).to(device=device, dtype=param_dtype)
+        # Shards that come from files leave the model itself to be the copy.
+        is_kept = files.on_rank_0 is None
+        twin = copy.deepcopy(whole.model) if is_kept else whole.model
+        learner = replace(learner, model=whole.model if is_kept else hollow(whole.model))
+        twin = twin.to(device=device, dtype=param_dtype)
         client = LocalChatClient(
             twin.requires_grad_(False), whole.tokenizer, seed=seed, routed_experts=router_replay
         )
         learner = replace(learner, client=client, publisher=CopyPublisher(client, twin))
-    spread = partial(
-        shard_from_rank_0,
-        device=device,
-        param_dtype=param_dtype,
-        offload=offload,
-        replicas=replicas,
-    )
+
+    def spread(model: nn.Module) -> None:
+        shard_from_rank_0(
+            model,
+            device=device,
+            param_dtype=param_dtype,
+            offload=offload,
+            replicas=replicas,
+            others=files.own or (),
+            read=files.on_rank_0.whole if files.on_rank_0 else None,
+        )
+        if files.own is not None:
+            read_shards(model, files.own)
+
     reference: nn.Module | None = None
     if REFERENCE in algo.attach and not isinstance(learner.model, PeftModel):
         reference = copy.deepcopy(learner.model).requires_grad_(False)
         spread(reference)
     if VALUES in algo.attach:
-        add_value_head(learner.model)
+        # Not on the meta device on rank 0, whose head the others get.
+        add_value_head(learner.model, "cpu" if rank() == 0 else None)
     spread(learner.model)
     return replace(learner, reference=reference, computes_on=device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Files of the params. own: on every rank, if all see them. on_rank_0: where it reads them."""
+
+    own: ParamFiles | None = None
+    on_rank_0: ParamFiles | None = None
+
+
+def _files(checkpoint: str, model: nn.Module) -> _Files:
+    """The files that this rank reads its shards from; all ranks call this.
+
+    Rank 0 prints a line where another rank does not see them, or where they cannot be read by rank.
+    """
+    if not checkpoint or world_size() == 1:
+        return _Files()
+    found, problem = None, ""
+    try:
+        found = ParamFiles.of(checkpoint)
+        found.check(model)
+    except (ModelNotFound, UnsupportedModel) as error:
+        problem = str(error)
+    problems = [text.decode() for text in gathered(problem.encode())]
+    lacking = [number for number, text in enumerate(problems) if text]
+    if not lacking:
+        return _Files(own=found, on_rank_0=found if rank() == 0 else None)
+    if rank() == 0:
+        first = lacking[0]
+        print(f"rank 0 reads the params for all: on rank {first}, {problems[first]}", flush=True)
+    # A model that rank 0 cannot read by part was loaded whole there.
+    return _Files(on_rank_0=found if rank() == 0 and not problems[0] else None)
 
 
 def _described(learner: Learner | None) -> _Description:
@@ -136,6 +186,7 @@ def _described(learner: Learner | None) -> _Description:
         params={n: (str(p.dtype)[6:], p.requires_grad) for n, p in model.named_parameters()},
         spec=asdict(learner.spec),
         samples_copy=isinstance(learner.client, LocalChatClient),
+        checkpoint=learner.checkpoint,
     )
 
 

@@ -14,12 +14,13 @@ import torch
 from made_once import made_once
 from safetensors.torch import load_file
 from two_ranks.launch import run_on_ranks, torchrun
-from two_ranks.learning import relative_error, tiny_model
+from two_ranks.learning import relative_error, tiny_model, tokenizer
 from two_ranks.resume import lora_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import RankError
 from ludic_train.inference.policy_spec import PolicySpec
+from ludic_train.models.load import save_model
 from ludic_train.runs import sharded
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
@@ -96,6 +97,18 @@ def test_one_process_continues_what_two_ranks_began(two, tmp_path):
     assert relative_error(params_of(out), params_of(two)) < 1e-3
 
 
+@pytest.mark.slow
+def test_ranks_that_share_rows_learn_what_one_process_learns(two, tmp_path):
+    context = train(tmp_path / "context", "--context-parallel", "2", ranks=2)
+    one = train(tmp_path / "one")
+    assert relative_error(params_of(context), params_of(one)) < 1e-3
+    # The first loss is of equal params: no optimizer has enlarged the rounding yet.
+    first = [
+        next(line["loss"] for line in metrics_of(run) if "loss" in line) for run in (context, one)
+    ]
+    assert first[0] == pytest.approx(first[1], rel=1e-6)
+
+
 def lora(model, out, *options):
     words = ["train", "tic-tac-toe", "--model", str(model), "--out", str(out), *SMALL[4:]]
     return ["-m", "ludic_gym", *words, "--dtype", "bf16", "--gpus", "2", "--updates", "6", *options]
@@ -141,6 +154,15 @@ def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_pa
 def test_the_precision_is_one_of_three():
     with pytest.raises(ConfigError, match="dtype='fp8'; it is auto, float32 or bf16"):
         RunConfig(out=Path("x"), dtype="fp8")
+
+
+@pytest.mark.long
+def test_params_that_each_rank_reads_are_those_that_rank_0_sends(tmp_path):
+    save_model(tiny_model(), tokenizer(), tmp_path / "model")
+    run_on_ranks("two_ranks.by_rank", tmp_path, tmp_path)
+    for rank in range(2):
+        for case, found in json.loads((tmp_path / f"{rank}.json").read_text()).items():
+            assert found == {"same names": True, "differ": []}, case
 
 
 def a_learner(model):

@@ -1,0 +1,144 @@
+"""The files of a model's params, read a part of a tensor at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+from ludic_train.errors import ModelNotFound, UnsupportedModel
+from ludic_train.models.cache import hub_folder, resolved
+from ludic_train.models.load import LoRA, quiet, with_new_lora
+from ludic_train.models.logprobs import VALUE_HEAD
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Past the last row of any tensor.
+_ALL = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamFiles:
+    """The safetensors of a model in Hugging Face format. paths: file of each tensor, by its name.
+
+    Params of a model with adapters are found under the names that they have without these.
+    """
+
+    paths: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, name: str | Path) -> ParamFiles:
+        """The files of a folder, of a model of Ludic's own, or of a downloaded one of the hub.
+
+        Raises ModelNotFound where this machine has none.
+        """
+        name = resolved(name)
+        folder = Path(name) if Path(name).is_dir() else hub_folder(str(name))
+        found: dict[str, Path] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                found |= dict.fromkeys(file.keys(), path)
+        if not found or not (folder / "config.json").is_file():
+            raise ModelNotFound(
+                f"there are no *.safetensors beside a config.json in {str(folder)!r}: give the "
+                "folder of a model without adapters; `hf download` fetches one from the hub"
+            )
+        return cls(paths=found)
+
+    def __contains__(self, param: object) -> bool:
+        """True for the name of a param that is in the files."""
+        return isinstance(param, str) and _name_in_file(param) in self.paths
+
+    def rows(self, param: str, start: int, stop: int) -> Tensor:
+        """Rows of a param, in the type of its file."""
+        name = _name_in_file(param)
+        # Opened for each, because the pages of a mapped file count as memory of the process.
+        with safe_open(self.paths[name], "pt") as file:
+            part: Tensor = file.get_slice(name)[start:stop]
+        return part
+
+    def whole(self, param: str) -> Tensor:
+        """A whole param, in the type of its file."""
+        return self.rows(param, 0, _ALL)
+
+    def check(self, model: nn.Module) -> None:
+        """Raise UnsupportedModel for params or buffers that the files do not give.
+
+        Those of adapters and of a value head need not be there.
+        """
+        kind = type(model).__name__
+        for param, tensor in model.named_parameters():
+            if _is_added(param):
+                continue
+            shape = None
+            if param in self:
+                name = _name_in_file(param)
+                with safe_open(self.paths[name], "pt") as file:
+                    shape = file.get_slice(name).get_shape()
+            if shape != list(tensor.shape):
+                raise UnsupportedModel(
+                    f"{param} of {kind} has the shape {list(tensor.shape)} in memory and {shape} "
+                    "in its files, so its rows cannot be read by rank: load it with load_model, "
+                    "and shard it with shard_model"
+                )
+        for name, module in model.named_modules():
+            if module._buffers and "RotaryEmbedding" not in type(module).__name__:
+                raise UnsupportedModel(
+                    f"{name} of {kind} has buffers, {sorted(module._buffers)}, whose values are "
+                    "not known here: load it with load_model, and shard it with shard_model"
+                )
+
+
+def hollow(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy of the model with its params on the meta device, but for adapters and value head."""
+    memo: dict[int, object] = {}
+    for name, param in model.named_parameters():
+        if not _is_added(name):
+            # From `memo` deepcopy takes the copies that it has made, so tied params stay tied.
+            empty = torch.empty_like(param, device="meta")
+            memo[id(param)] = nn.Parameter(empty, param.requires_grad)
+    return copy.deepcopy(model, memo)
+
+
+def hollow_from_files(
+    name: str | Path, *, lora: LoRA | None = None, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    """The `hollow` copy of what `load_model` gives, without reading a param.
+
+    Raises UnsupportedModel and ModelNotFound as of `ParamFiles`.
+    """
+    files = ParamFiles.of(name)
+    folder = next(iter(files.paths.values())).parent
+    with quiet():
+        config = AutoConfig.from_pretrained(str(resolved(name)))
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        files.check(model)
+        if (folder / "generation_config.json").is_file():
+            model.generation_config = GenerationConfig.from_pretrained(folder)
+        # Adapters are drawn on the device of the base. Memory that is not touched takes no room.
+        model.to_empty(device="cpu")
+        model.tie_weights()
+        for module in model.modules():
+            if module._buffers:
+                model._init_weights(module)
+        model.eval()
+        return hollow(model if lora is None else with_new_lora(model, lora))
+
+
+def _is_added(param: str) -> bool:
+    """True for params of adapters and of a value head."""
+    return ".lora_" in param or VALUE_HEAD in param
+
+
+def _name_in_file(param: str) -> str:
+    """The name without what adapters add to it."""
+    return param.removeprefix("base_model.model.").replace(".base_layer.", ".")

@@ -1,0 +1,61 @@
+"""Params read from the files of a model, one part at a time."""
+
+import pytest
+import torch
+from two_ranks.learning import tiny_mixture, tiny_model, tokenizer
+
+from ludic_train.checkpoints.param_files import ParamFiles, hollow, hollow_from_files
+from ludic_train.errors import ModelNotFound, UnsupportedModel
+from ludic_train.models.load import LoRA, load_model, save_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_model(tiny_model(), tokenizer(), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lora", [None, LoRA(rank=2)])
+def test_a_hollow_model_is_the_loaded_one_without_the_params_of_its_files(folder, lora, dtype):
+    whole = load_model(folder, lora=lora, dtype=dtype)[0]
+    made, files = hollow_from_files(folder, lora=lora, dtype=dtype), ParamFiles.of(folder)
+    expected, found = dict(whole.named_parameters()), dict(made.named_parameters())
+    assert list(found) == list(expected)
+    for name, param in found.items():
+        of = expected[name]
+        assert (param.dtype, param.requires_grad) == (of.dtype, of.requires_grad)
+        assert param.is_meta == (name in files) != (".lora_" in name)
+        assert torch.equal(files.whole(name).to(dtype) if param.is_meta else param, of)
+    buffers = dict(made.named_buffers())
+    for name, buffer in whole.named_buffers():
+        assert torch.equal(buffers[name], buffer)
+    assert made.training == whole.training
+    assert made.config.to_dict() == whole.config.to_dict()
+    assert made.generation_config.to_dict() == whole.generation_config.to_dict()
+    if lora is not None:
+        assert made.peft_config["default"].to_dict() == whole.peft_config["default"].to_dict()
+
+
+def test_a_hollow_copy_shares_nothing_with_the_model_and_keeps_ties():
+    model = tiny_model()
+    before = [param.clone() for param in model.parameters()]
+    copy = hollow(model)
+    tied = model.lm_head.weight is model.model.embed_tokens.weight
+    assert (copy.lm_head.weight is copy.model.embed_tokens.weight) == tied
+    assert all(param.is_meta for param in copy.parameters())
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_rows_are_those_of_the_param(folder):
+    files, model = ParamFiles.of(folder), load_model(folder)[0]
+    for name, param in model.named_parameters():
+        assert torch.equal(files.rows(name, 1, 3), param[1:3])
+
+
+def test_models_without_files_or_with_other_names_are_refused(tmp_path, folder):
+    with pytest.raises(ModelNotFound, match="neither a folder nor in the cache"):
+        ParamFiles.of("nobody/no-such-model")
+    save_model(tiny_mixture(), tokenizer(), tmp_path / "mixture")
+    with pytest.raises(UnsupportedModel, match=r"None in its files"):
+        hollow_from_files(tmp_path / "mixture")
