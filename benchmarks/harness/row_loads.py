@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from random import Random
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.rates import Work
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
@@ -84,10 +86,11 @@ def same_arrays(turns: int, *, tokens: int = TOKENS) -> Work:
         for seed in range(64)
     ]
     while True:
-        yield len([_arrays(calls) for calls in played])
+        yield len([arrays(calls) for calls in played])
 
 
-def _arrays(calls: list[Completion]) -> tuple[object, ...]:
+def arrays(calls: list[Completion]) -> tuple[NDArray[Any], ...]:
+    """Ids, mask, steps, log-probs, versions and weights of a row with credit 1."""
     begun: tuple[int, ...] = ()
     lengths, logprobs, end = list[int](), list[float](), 0
     for call in calls:
