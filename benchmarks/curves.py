@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import harness.env_loads as envs
-from harness.rates import MakeWork, rates, save
+from harness.rates import MakeWork, budget, rates, save
 from harness.rollout_loads import rollouts
 from harness.row_loads import copies, rows
 from harness.update_loads import updates, updates_by_hand
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     measured = partial(curves, seconds=args.seconds, rounds=args.rounds)
-    rollouts_of = partial(rollouts, envs.QUESTIONS, amount=8192)
+    rollouts_of = partial(rollouts, envs.QUESTIONS, amount=budget(8192, 512))
     found: dict[str, Curves] = {
         "envs": measured(works_of_envs()),
         "rollouts": measured(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from harness.rates import save
+from harness.rates import budget, save
 from harness.rollout_loads import client_of, play
 
 GAME = "ludic/GSM8K-v0"
@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--episodes", type=int, default=100_000)
+    parser.add_argument("--episodes", type=int, default=budget(100_000, 1_000))
     amount, seeds = parser.parse_args().episodes, count()
     instant = client_of(GAME)
     asyncio.run(play(GAME, instant, seeds, amount=1000, concurrency=8))

@@ -33,7 +33,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from harness.rates import Rate, kept_line, rate_of, save
+from harness.rates import Rate, budget, kept_line, rate_of, save
 from redis.asyncio import Redis
 from redis_server import redis_server
 from rich.console import Console
@@ -311,8 +311,8 @@ def ratios(name: str, times: dict[str, Times]) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=40, help="of groups, per size")
+    parser.add_argument("--repeats", type=int, default=budget(3, 1))
+    parser.add_argument("--megabytes", type=int, default=budget(40, 2), help="of groups, per size")
     arguments = parser.parse_args()
     with redis_server() as url:
         print(asyncio.run(admissions(url, arguments.repeats)))

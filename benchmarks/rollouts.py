@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from harness.rates import Line, print_table
+from harness.rates import Line, budget, print_table
 from harness.rollout_loads import bare_rollouts, bench_episodes, rollouts
 
 GAMES = (
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--amount", type=int, default=8192, help="rollouts of a batch")
+    parser.add_argument("--amount", type=int, default=budget(8192, 256), help="rollouts of a batch")
     print_table("rollouts", lines(parser.parse_args().amount), rounds=5)
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/rows.py
 
-The limit is what numpy takes to make arrays of the token ids and log-probs of one turn.
+The limit is the shortest program that compares each prompt with the one before it and makes the
+same arrays; beside it, what numpy takes for arrays of the token ids and log-probs of one turn.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 from functools import partial
 
 from harness.rates import Line, print_table
-from harness.row_loads import copies, rows
+from harness.row_loads import copies, rows, same_arrays
 
 LINES = tuple(
     Line(
         what=f"rows of 1,000 tokens, {turns} turns",
         ours=partial(rows, turns),
-        limit=("arrays of ids and log-probs", copies),
+        peers={"ids and log-probs by numpy": copies},
+        limit=("the same arrays, unchecked", partial(same_arrays, turns)),
         goal=20_000,
     )
     for turns in (1, 10, 50)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from harness.rates import Rate, kept_line, rate_of, save
+from harness.rates import Rate, budget, kept_line, rate_of, save
 from rich.console import Console
 from rich.table import Table
 
@@ -168,7 +168,7 @@ def play_moves(client: LocalChatClient) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=budget(5, 1))
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from statistics import median
 
-from harness.rates import save
+from harness.rates import budget, save
 
 COMMANDS = (
     *("bench", "play", "list", "check", "audit", "view", "compare", "leaderboard", "tournament"),
@@ -39,7 +39,7 @@ def main() -> None:
     """Print the table."""
     kept = []
     for name, (arguments, goal) in PROGRAMS.items():
-        spent = [cpu_seconds(arguments) for _ in range(3)]
+        spent = [cpu_seconds(arguments) for _ in range(budget(3, 1))]
         kept.append({"what": name, "median": median(spent), "best": min(spent), "goal": goal})
         print(f"{name:30}{min(spent):7.2f}" + (f"   goal {goal:g}" if goal else ""), flush=True)
     save("startup", kept)

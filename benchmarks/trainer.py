@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from harness.rates import Rate, kept_line, rate_of, save
+from harness.rates import Rate, budget, kept_line, rate_of, save
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
@@ -217,7 +217,7 @@ def games_rate(repeats: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=budget(5, 1))
     parser.add_argument("--trl-python", help="an interpreter that can import trl")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

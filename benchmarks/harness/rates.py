@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,7 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
-RESULTS = Path(__file__).parents[1] / "results"
+# Tiny budgets try the programs out: their figures say nothing, and are kept apart.
+TINY = bool(os.environ.get("LUDIC_BENCH_TINY"))
+RESULTS = (
+    Path(tempfile.gettempdir()) / "ludic-bench" if TINY else Path(__file__).parents[1] / "results"
+)
 PACKAGES = (
     *("ludic-gym", "gymnasium", "pettingzoo", "numpy", "gem-llm", "textarena", "torch"),
     *("transformers", "trl", "redis"),
@@ -45,8 +51,15 @@ class Line:
     goal_ratio: float = 0.0
 
 
+def budget(usual: int, tiny: int) -> int:
+    """The number of rounds or units to measure: `tiny` where LUDIC_BENCH_TINY is set."""
+    return tiny if TINY else usual
+
+
 def rates(works: Mapping[str, Work], *, seconds: float, rounds: int) -> dict[str, Rate]:
     """The rate of each work, from `rounds` rounds in which each runs for so many CPU-seconds."""
+    if TINY:
+        seconds, rounds = 0.0, 1
     # The first batch fills caches and finishes imports.
     for work in works.values():
         next(work)
@@ -59,7 +72,8 @@ def rates(works: Mapping[str, Work], *, seconds: float, rounds: int) -> dict[str
 
 def _rate(work: Work, seconds: float) -> float:
     start, units, spent = time.process_time(), 0, 0.0
-    while spent < seconds:
+    # At least one batch, and a clock that has moved.
+    while spent <= seconds:
         units += next(work)
         spent = time.process_time() - start
     return units / spent

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from random import Random
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.rates import Work
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
@@ -71,3 +74,38 @@ def copies(*, tokens: int = TOKENS) -> Work:
             np.array(ids, np.int32)
             np.array(logprobs, np.float32)
         yield 64
+
+
+def same_arrays(turns: int, *, tokens: int = TOKENS) -> Work:
+    """The arrays of 64 such rows by the shortest program: no checks, no credit and no records.
+
+    Each prompt is compared with the tokens before it, and the numbers are written once.
+    """
+    played = [
+        [step.decision.completions[0] for step in rollout(turns, seed, tokens=tokens).steps]
+        for seed in range(64)
+    ]
+    while True:
+        yield len([arrays(calls) for calls in played])
+
+
+def arrays(calls: list[Completion]) -> tuple[NDArray[Any], ...]:
+    """Ids, mask, steps, log-probs, versions and weights of a row with credit 1."""
+    begun: tuple[int, ...] = ()
+    lengths, logprobs, end = list[int](), list[float](), 0
+    for call in calls:
+        prompt, reply = call.prompt_ids or (), call.completion_ids or ()
+        if prompt[: len(begun)] != begun:
+            raise ValueError("a prompt does not extend the one before it")
+        lengths += (len(prompt) - end, len(reply))
+        begun, end = prompt, len(prompt) + len(reply)
+        logprobs += call.logprobs or ()
+    ids = np.empty(sum(lengths), np.int32)
+    struct.pack_into(f"{len(ids)}i", ids.data, 0, *prompt, *reply)
+    steps = np.repeat(np.array([(-1, n) for n in range(len(calls))], np.int32).ravel(), lengths)
+    mask = steps >= 0
+    known, packed = np.zeros(len(ids), np.float32), np.empty(len(logprobs))
+    struct.pack_into(f"{len(logprobs)}d", packed.data, 0, *logprobs)
+    known[mask] = packed
+    versions = np.where(mask, np.int32(3), np.int32(-1))
+    return ids, mask, steps, known, versions, mask.astype(np.float32)
