@@ -212,7 +212,7 @@ class SQLiteQueue:
         )
         number = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'groups'"
         self._tables.run(number, max(last, self._last_read))
-        self._last_read, self._settled = last, 0
+        self._last_read = last
         still_held = {*filter(self._is_there, held)}
         there = frozenset({*still_held, *filter(self._is_there, waiting)})
         apart = len(waiting) - (len(there) - len(still_held))
@@ -262,12 +262,15 @@ class SQLiteQueue:
     async def settle(self, progress: Progress) -> None:
         """As GroupQueue."""
         self._settled += 1
-        await self._settle(progress, self._settled)
+        await self._settle(progress, self._settled, self._epoch)
 
     @_transaction
-    def _settle(self, progress: Progress, number: int) -> None:
+    def _settle(self, progress: Progress, number: int, epoch: int) -> None:
         """As `settle`; one that comes after a later one would set the numbers back."""
         self._fence()
+        # It waited in its thread while another call took over: what is held may have changed.
+        if epoch != self._epoch:
+            raise QueueReset("the queue was taken over while this call waited")
         if number <= self._tables.state("settled"):
             return
         self._tables.set(settled=number, held=progress.held, trained=progress.total)

@@ -1,3 +1,4 @@
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import pytest
 
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 from ludic_train.pipeline.queues import sqlite_file
-from ludic_train.pipeline.queues.base import ActorReport, TrainerReport
+from ludic_train.pipeline.queues.base import ActorReport, Progress, TrainerReport
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 
@@ -46,6 +47,23 @@ async def test_every_group_that_was_pushed_outlives_a_kill(tmp_path):
     assert [entry.key for entry in found[: said + 1]] == [str(i) for i in range(said + 1)]
     assert len(found) <= said + 2
     assert all(entry.data == entry.key.encode() * 1000 for entry in found)
+    await queue.aclose()
+
+
+async def test_a_report_that_waits_while_its_reader_takes_over_is_made_again(tmp_path):
+    queue = SQLiteQueue(tmp_path / "queue.sqlite3")
+    await take_over(queue)
+    await queue.settle(Progress(trainer=FRESH, total=1))
+    with queue._lock:
+        waiting = asyncio.create_task(queue.settle(Progress(trainer=FRESH, held=1, total=2)))
+        await asyncio.sleep(0)
+        with sqlite_file.committed(queue._tables.db):
+            assert SQLiteQueue._take_over.__wrapped__(queue, FRESH, 0, 1, (), ())
+    with pytest.raises(QueueReset, match="taken over"):
+        await waiting
+    await queue.settle(Progress(trainer=FRESH, held=0, total=2))
+    status = await queue.status()
+    assert (status.held, status.counts["trained"]) == (0, 2)
     await queue.aclose()
 
 
