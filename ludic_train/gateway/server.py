@@ -138,11 +138,10 @@ async def _respond(request: web.Request, dialect: Dialect) -> web.StreamResponse
     is_retry = request.headers.get(RETRIES, "0") != "0"
     path = request.path.rpartition("/v1/")[2].encode()
     draft = session.draft(wanted, path + b"\n" + data, is_retry=is_retry)
-    is_first = not draft.clients and not draft.is_delivered
     draft.clients += 1
     try:
         if wanted.stream:
-            return await _streamed(request, session, draft, dialect, is_first=is_first)
+            return await _streamed(request, session, draft, dialect)
         answer = await _answer(draft)
         _deliver(request, session, draft, answer)
         return json_response(dialect.whole(answer, _logprobs(answer, session.prompts)))
@@ -168,15 +167,16 @@ def _deliver(request: web.Request, session: Session, draft: Draft, answer: Answe
 
 
 async def _streamed(
-    request: web.Request, session: Session, draft: Draft, dialect: Dialect, *, is_first: bool
+    request: web.Request, session: Session, draft: Draft, dialect: Dialect
 ) -> web.StreamResponse:
     """The answer as server-sent events.
 
-    is_first: the client gets tokens as they are sampled; one that sends a request again gets all of
+    The first client gets tokens as they are sampled; one that sends the request again gets all of
     its answer at the end.
     """
-    assert draft.task is not None
-    pieces = _sampled_pieces(session, draft) if is_first else None
+    # A client that has left has taken tokens with it, so that the queue's rest is no whole reply.
+    pieces = None if draft.is_read else _sampled_pieces(session, draft)
+    draft.is_read = True
     # Errors have a status of their own only before the first event.
     first = await anext(pieces, None) if pieces else None
     if first is None:

@@ -83,7 +83,8 @@ class Draft:
     """A request in work, or answered.
 
     name: of its response. tokens: ids for a stream, None after the last.
-    clients: connections that wait for it. is_delivered: one of them has got the answer.
+    clients: connections that wait for it. is_read: one of them has begun to read `tokens`.
+    is_delivered: one of them has got the answer.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Draft:
     tokens: asyncio.Queue[int | None] = field(default_factory=asyncio.Queue)
     task: asyncio.Task[Answer] | None = None
     clients: int = 0
+    is_read: bool = False
     is_delivered: bool = False
 
     def reader(self) -> ReplyReader:

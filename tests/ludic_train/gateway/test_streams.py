@@ -1,0 +1,37 @@
+"""Streams of the gateway: what a client gets in parts is what it would get whole."""
+
+import asyncio
+import json
+
+from scripted_engine import ScriptedEngine, tokenizer
+
+from ludic_train.gateway.gateway import Gateway
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz" * 3
+QUESTION = {"messages": [{"role": "user", "content": "?"}], "stream": True}
+
+
+async def deltas(http, url, **fields):
+    """Deltas of a stream of chat completions, each with the index of its choice."""
+    async with http.post(f"{url}/chat/completions", json={**QUESTION, **fields}) as response:
+        lines = (await response.text()).splitlines()
+    chunks = [
+        json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")
+    ]
+    return [(choice["index"], choice["delta"]) for chunk in chunks for choice in chunk["choices"]]
+
+
+async def test_a_stream_that_broke_is_whole_when_it_is_requested_again(http):
+    engine = ScriptedEngine(lambda prompt: ALPHABET, tokenizer(), delay_s=0.01)
+    async with Gateway(engine, engine.tokenizer).running() as gateway:
+        session = gateway.open()
+        url = gateway.base_url(session)
+        async with http.post(f"{url}/chat/completions", json=QUESTION) as response:
+            while b'"content":"a' not in await response.content.readline():
+                pass
+            response.close()
+        while any(draft.clients for drafts in session._drafts.values() for draft in drafts):
+            await asyncio.sleep(0.01)
+        found = await deltas(http, url)
+    assert "".join(delta.get("content", "") for _, delta in found) == ALPHABET
+    assert len(engine.sampled) == 1
