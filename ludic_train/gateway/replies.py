@@ -41,11 +41,19 @@ class ReplyReader:
     White space next to a tool call belongs to no piece. A call that cannot be read stays text, as
     the model wrote it.
     tools: offered to the model; their schemas give the types of <parameter=...>.
-    name: begins the ids of tool calls.
+    name: begins the ids of tool calls. parallel: False drops all calls after the first.
     """
 
-    def __init__(self, form: ReplyFormat, tools: Sequence[ToolSchema] = (), name: str = "") -> None:
+    def __init__(
+        self,
+        form: ReplyFormat,
+        tools: Sequence[ToolSchema] = (),
+        name: str = "",
+        *,
+        parallel: bool = True,
+    ) -> None:
         self._form, self._tools, self._name = form, tools, name
+        self._parallel = parallel
         self._rest = ""
         self._space = ""
         self._state: Literal["start", "reasoning", "text", "call", "bare"] = "start"
@@ -132,8 +140,9 @@ class ReplyReader:
         space, self._space = self._space, ""
         if call is None:
             yield Piece("text", space + CALL + body + tag)
-        else:
-            self._after_call = True
+            return
+        self._after_call = True
+        if self._parallel or self._count == 1:
             yield Piece("call", call=call)
 
     def _bare(self, *, is_end: bool) -> Iterator[Piece]:
@@ -141,7 +150,8 @@ class ReplyReader:
             return
         # Only the end shows that the reply has nothing but calls.
         text, found = split_calls(self._rest, "bare")
-        yield from (Piece("call", call=self._numbered(*call)) for call in found)
+        kept = found if self._parallel else found[:1]
+        yield from (Piece("call", call=self._numbered(*call)) for call in kept)
         if text:
             yield Piece("text", text)
         self._state, self._rest = "text", ""

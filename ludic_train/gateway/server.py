@@ -226,14 +226,14 @@ async def _sampled_pieces(session: Session, draft: Draft) -> AsyncIterator[list[
     while tokens := await _arrived(draft.tokens):
         any_token = True
         pieces += reader.feed(stream.feed(tokens))
-        if shown := _shown(pieces, draft.request):
+        if shown := _shown(pieces):
             yield shown
         pieces = []
     if not any_token:
         return
     answer = await _answer(draft)
     text = answer.replies[0].completion.text
-    yield _shown([*pieces, *reader.feed(stream.end(text)), *reader.end()], draft.request)
+    yield _shown([*pieces, *reader.feed(stream.end(text)), *reader.end()])
 
 
 async def _arrived(queue: asyncio.Queue[int | None]) -> list[int]:
@@ -246,7 +246,7 @@ async def _arrived(queue: asyncio.Queue[int | None]) -> list[int]:
     return tokens
 
 
-def _shown(pieces: list[Piece], request: Request) -> list[Piece]:
+def _shown(pieces: list[Piece]) -> list[Piece]:
     """The pieces without empty ones."""
     return [piece for piece in pieces if piece.text or piece.call]
 

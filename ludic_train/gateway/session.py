@@ -99,7 +99,8 @@ class Draft:
     def reader(self) -> ReplyReader:
         """A reader of one reply."""
         name = f"{self.name[-8:]}_"
-        return ReplyReader(self.prompt.form, self.request.tools, name)
+        request = self.request
+        return ReplyReader(self.prompt.form, request.tools, name, parallel=request.parallel)
 
 
 class Session:
@@ -307,8 +308,6 @@ class Session:
         reply = read_reply(draft.reader(), draft.prompt.begun + completion.text, completion)
         if draft.request.stop and completion.finish_reason == "stop":
             reply = replace(reply, stop=self._stop_of(draft.request.stop, completion))
-        if not draft.request.parallel:
-            reply = replace(reply, calls=reply.calls[:1])
         if not (reply.calls or reply.reasoning):
             return reply
         # The rows of a reply do not depend on it, but filters and records read the calls.

@@ -8,6 +8,8 @@ from scripted_engine import ScriptedEngine, tokenizer
 from ludic_train.gateway.gateway import Gateway
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz" * 3
+TOOLS = [{"type": "function", "function": {"name": "add"}}]
+CALL = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
 QUESTION = {"messages": [{"role": "user", "content": "?"}], "stream": True}
 
 
@@ -35,3 +37,18 @@ async def test_a_stream_that_broke_is_whole_when_it_is_requested_again(http):
         found = await deltas(http, url)
     assert "".join(delta.get("content", "") for _, delta in found) == ALPHABET
     assert len(engine.sampled) == 1
+
+
+async def calls_of(http, reply, **fields):
+    """Choice and index of each tool call in a stream."""
+    engine = ScriptedEngine(lambda prompt: reply, tokenizer())
+    async with Gateway(engine, engine.tokenizer).running() as gateway:
+        url = gateway.base_url(gateway.open())
+        found = await deltas(http, url, tools=TOOLS, **fields)
+    calls = [(i, call) for i, delta in found for call in delta.get("tool_calls", ())]
+    return [(i, call["index"]) for i, call in calls]
+
+
+async def test_a_stream_has_one_call_where_parallel_ones_are_not_wanted(http):
+    assert await calls_of(http, CALL + CALL) == [(0, 0), (0, 1)]
+    assert await calls_of(http, CALL + CALL, parallel_tool_calls=False) == [(0, 0)]
