@@ -89,18 +89,20 @@ class Events:
             "created": created,
             "model": request.model,
         }
-        self._calls = 0
+        # Clients put the parts of calls together by this number, which begins at 0 per choice.
+        self._calls = [0] * request.n
 
     def begin(self, prompt_tokens: int) -> Iterator[Event]:
         """The first events."""
-        yield self._chunk({"role": "assistant", "content": ""})
+        for index in range(len(self._calls)):
+            yield self._chunk({"role": "assistant", "content": ""}, index)
 
     def piece(self, piece: Piece, index: int = 0) -> Iterator[Event]:
         """Events of a piece of a choice."""
         if piece.call is not None:
             (call,) = message_calls([piece.call])
-            yield self._chunk({"tool_calls": [{"index": self._calls, **call}]}, index)
-            self._calls += 1
+            yield self._chunk({"tool_calls": [{"index": self._calls[index], **call}]}, index)
+            self._calls[index] += 1
         else:
             name = "content" if piece.kind == "text" else "reasoning_content"
             yield self._chunk({name: piece.text}, index)

@@ -52,3 +52,7 @@ async def calls_of(http, reply, **fields):
 async def test_a_stream_has_one_call_where_parallel_ones_are_not_wanted(http):
     assert await calls_of(http, CALL + CALL) == [(0, 0), (0, 1)]
     assert await calls_of(http, CALL + CALL, parallel_tool_calls=False) == [(0, 0)]
+
+
+async def test_calls_of_a_stream_are_numbered_per_choice(http):
+    assert await calls_of(http, CALL, n=2) == [(0, 0), (1, 0)]
