@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# Addresses that no other machine can reach.
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+from ludic_gym.web_pages import LOOPBACK
+
 # The bearer token of all requests, if it is set; the name is vLLM's.
 KEY_VARIABLE = "VLLM_API_KEY"
 

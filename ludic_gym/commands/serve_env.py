@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import gymnasium as gym
 import tyro
@@ -35,6 +34,7 @@ from ludic_gym.tools.mcp_server import (
 )
 from ludic_gym.tools.tool import tool_schema
 from ludic_gym.types import Env, ToolSchema
+from ludic_gym.web_pages import page_fault
 
 EXAMPLES = """\
 ludic serve-env ludic/ToolCalls-v0 --mcp
@@ -50,7 +50,6 @@ RESET: ToolSchema = tool_schema(
         },
     },
 )
-LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +141,8 @@ def make_app(server: EnvServer, host: str = "127.0.0.1") -> web.Application:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # A web page can send requests to addresses of this machine, under a name of its own.
-        is_local = urlsplit(f"//{request.host}").hostname in LOCAL
-        if "Origin" in request.headers or (host in LOCAL and not is_local):
-            raise web.HTTPForbidden(reason="requests of web pages are refused")
+        if fault := page_fault(host, request.host, request.headers.get("Origin")):
+            raise web.HTTPForbidden(text=fault)
         return await handler(request)
 
     app = web.Application(middlewares=[guard], client_max_size=BODY_BYTES)

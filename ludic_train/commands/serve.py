@@ -14,10 +14,11 @@ from typing import Annotated, Literal
 import tyro
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.web_pages import LOOPBACK
 from ludic_train.commands.processes import FAILED, code_of_role
 from ludic_train.errors import ServerError
 from ludic_train.runs.joining import joined
-from ludic_train.server_tokens import KEY_VARIABLE, LOOPBACK
+from ludic_train.server_tokens import KEY_VARIABLE
 from ludic_train.serving.flags import ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.kept import RESTARTS

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from ludic_gym.types import Sampling
+from ludic_gym.web_pages import LOOPBACK
 from ludic_train.doctor.checks import QUESTIONS, RESTART, Finding, Patient, judged
 from ludic_train.doctor.scores import differences, is_greedy
 from ludic_train.publishers.nccl import NcclWire
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import FileWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.server_tokens import LOOPBACK
 from ludic_vllm import BACKEND
 
 GREEDY = Sampling(max_tokens=12, temperature=0)

@@ -10,21 +10,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from ludic_gym.errors import ClientError, ConfigError, LudicError, PromptTooLong
 from ludic_gym.tools.mcp_server import ToolServer, serve_call, serve_list, serve_mcp
+from ludic_gym.web_pages import page_fault
 from ludic_train.errors import SessionOver
 from ludic_train.gateway.dialects import chat, completions, messages, responses
 from ludic_train.gateway.prompts import Prompts
 from ludic_train.gateway.session import Draft, Session
 from ludic_train.gateway.streaming import TextStream
 from ludic_train.gateway.types import Answer, Event, Json, Piece, Reply, Request
-from ludic_train.server_tokens import LOOPBACK
 
 logger = logging.getLogger(__name__)
 BODY_BYTES = 8 * 2**20
@@ -326,20 +325,13 @@ def _failed(dialect: Dialect, error: LudicError) -> Event:
     return "error", error_body(str(error), 502, is_anthropic=dialect.is_anthropic)
 
 
-def _refusing_pages(host: str) -> Callable[..., Awaitable[web.StreamResponse]]:
+def _refusing_pages(host: str) -> Middleware:
     """A middleware that refuses web pages, which can send requests to addresses of this machine."""
-    names = LOOPBACK if host in LOOPBACK else None
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = ""
-        if names is not None and urlsplit(f"//{request.host}").hostname not in names:
-            refused = f"Host {request.host!r} is no name of this machine: use {host}"
-        origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
-            refused = f"requests of web pages are refused, here of {origin!r}"
-        if refused:
-            return json_response(error_body(refused, 403, is_anthropic=False), 403)
+        if fault := page_fault(host, request.host, request.headers.get("Origin")):
+            return json_response(error_body(fault, 403, is_anthropic=False), 403)
         return await handler(request)
 
     return guard

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 import os
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from ludic_train.server_tokens import KEY_VARIABLE, LOOPBACK
+from ludic_gym.web_pages import page_fault
+from ludic_train.server_tokens import KEY_VARIABLE
 from ludic_train.serving.local.responses import refused
 
 SAMPLING = frozenset({"/v1/chat/completions", "/v1/completions", "/inference/v1/generate"})
@@ -21,17 +21,12 @@ def guarded(host: str, token: str) -> Middleware:
     host: address that the server listens on. token: of all POST routes but SAMPLING, and of these
     too where KEY_VARIABLE is set.
     """
-    # A page of any site can send requests to an address of this machine, under a name of its own.
-    names = LOOPBACK if host in LOOPBACK else None
     needs_token = frozenset[str]() if os.environ.get(KEY_VARIABLE) else SAMPLING
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if names is not None and urlsplit(f"//{request.host}").hostname not in names:
-            return refused(403, f"Host {request.host!r} is no name of this machine: use {host}")
-        origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.host:
-            return refused(403, f"requests of web pages are refused, here of {origin!r}")
+        if fault := page_fault(host, request.host, request.headers.get("Origin")):
+            return refused(403, fault)
         if request.method != "POST":
             return await handler(request)
         if request.body_exists and request.content_type != "application/json":
