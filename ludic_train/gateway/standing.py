@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -96,13 +97,14 @@ def _reward(data: bytes) -> float | None:
     """The reward in a body; None for an empty body. Raises ConfigError for anything else."""
     try:
         match json.loads(data or b"{}"):
-            case {"reward": float(value) | int(value)}:
+            # Python's JSON has NaN and infinities, which the file of the trace could not hold.
+            case {"reward": float(value) | int(value)} if math.isfinite(value):
                 return float(value)
             case {**rest} if not rest:
                 return None
     except (ValueError, RecursionError, OverflowError):
         pass
-    raise ConfigError('the body is empty or {"reward": NUMBER}')
+    raise ConfigError(f'the body is empty or {{"reward": NUMBER}}, got {data!r:.100}')
 
 
 def made_gateway(options: GatewayOptions) -> Gateway:

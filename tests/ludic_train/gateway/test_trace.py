@@ -110,8 +110,10 @@ async def test_sessions_are_opened_and_closed_with_the_token(tmp_path):
         await said(opened["base_url"], opened["key"])
         path = f"/sessions/{opened['key']}"
         assert len((await (await http.get(path, headers=headers)).json())["turns"]) == 2
-        wrong = await http.post(f"{path}/close", data=b'{"reward": "x"}', headers=headers)
-        assert wrong.status == 400
+        for reward in (b'"x"', b"NaN", b"-Infinity", b"1e999", b"1" + b"0" * 400):
+            data = b'{"reward": ' + reward + b"}"
+            wrong = await http.post(f"{path}/close", data=data, headers=headers)
+            assert wrong.status == 400, reward
         closed = await http.post(f"{path}/close", json={"reward": 0.5}, headers=headers)
         assert closed.status == 200
         assert (await http.get(path, headers=headers)).status == 401
