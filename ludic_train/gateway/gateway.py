@@ -62,6 +62,7 @@ class Gateway:
         self.sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._runner: web.AppRunner | None = None
+        self._starting = asyncio.Lock()
 
     def open(self, *, sampling: Sampling | None = None, deadline_s: float | None = None) -> Session:
         """A new session; the gateway's event loop must run.
@@ -110,16 +111,23 @@ class Gateway:
         return f"{self.root_url(session)}/v1"
 
     async def start(self) -> None:
-        """Listen, unless it does already. Raises ConfigError for a port in use."""
-        if self._runner is not None:
-            return
-        self._runner = web.AppRunner(
-            self.app(), handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S
-        )
-        await self._runner.setup()
-        with bound_socket(self.host, self.port) as bound:
-            self.port = bound.getsockname()[1]
-            await web.SockSite(self._runner, bound.dup(), backlog=BACKLOG).start()
+        """Listen, unless it does already. Raises ServerError for a port in use."""
+        # Episodes that begin at once all start it; each must find it listening, or get the error.
+        async with self._starting:
+            if self._runner is not None:
+                return
+            with bound_socket(self.host, self.port) as bound:
+                # A handler ends when its client leaves: the reply is then free for its retry.
+                runner = web.AppRunner(
+                    self.app(),
+                    handler_cancellation=True,
+                    access_log=None,
+                    shutdown_timeout=SHUTDOWN_S,
+                )
+                await runner.setup()
+                self.port = bound.getsockname()[1]
+                await web.SockSite(runner, bound.dup(), backlog=BACKLOG).start()
+            self._runner = runner
 
     async def aclose(self) -> None:
         """End all sessions, and stop listening."""

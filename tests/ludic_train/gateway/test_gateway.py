@@ -8,7 +8,7 @@ import pytest
 from scripted_engine import ScriptedEngine, tokenizer
 
 from ludic_gym.types import Decision, Rollout, Sampling, Step, Task
-from ludic_train.errors import SessionOver
+from ludic_train.errors import ServerError, SessionOver
 from ludic_train.gateway.gateway import Gateway
 from ludic_train.rows import trajectory_from
 
@@ -195,6 +195,14 @@ async def test_choices_are_rows_of_their_own(gateway):
     values = [entry.logprob for entry in made.choices[1].logprobs.content]
     assert values == pytest.approx(list(session.calls[1].reply.completion.logprobs))
     assert len(rows_of(session)) == 3
+
+
+async def test_a_port_in_use_is_an_error_each_time(gateway, engine):
+    # The second of two episodes must not take the other server for this gateway.
+    second = Gateway(engine, engine.tokenizer, port=gateway.port)
+    for _ in range(2):
+        with pytest.raises(ServerError, match="cannot listen"):
+            await second.start()
 
 
 async def test_a_request_that_was_lost_is_not_sampled_again(engine):
