@@ -151,6 +151,7 @@ def _facts(entry: EnvEntry) -> str:
             levels if values else ""
         ),
         "Reason for no levels": entry.no_levels,
+        "Reason for no splits": entry.no_splits,
         "Different starts, of the seeds tried at each level": _starts(entry),
         "Reason for few starts": entry.few_starts,
         "Speed, as a multiple of Tic-Tac-Toe's": "" if speed is None else f"{speed}",

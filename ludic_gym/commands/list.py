@@ -127,7 +127,7 @@ def level_row(entry: EnvEntry) -> tuple[str, ...]:
     argument, values = entry.levels
     levels = f"{argument}={'|'.join(map(str, values))}" if values else f"none: {entry.no_levels}"
     starts = " ".join(f"{found}/{seeds}" for seeds, _, found in starts_of(entry).values())
-    splits = ", ".join(splits_of(entry))
+    splits = ", ".join(splits_of(entry)) or f"none: {entry.no_splits}"
     return entry.id, levels, splits, starts, source_of(entry), entry.few_starts
 
 
@@ -142,6 +142,7 @@ def plain_levels(entry: EnvEntry) -> dict[str, object]:
         "levels": {argument: values} if values else {},
         "no_levels": entry.no_levels,
         "splits": splits_of(entry),
+        "no_splits": entry.no_splits,
         "starts": starts,
         "source": source_of(entry),
         "few_starts": entry.few_starts,

@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_range, one_line, pick, undecorated
+from ludic_gym.envs.core.base import checked_choice, checked_range, one_line, pick, undecorated
 from ludic_gym.envs.core.game import Game
 from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.splits import SPLITS, Split
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 from ludic_gym.envs.games.sharing import (
     FAIR,
@@ -272,6 +273,8 @@ class NegotiationEnv(OnePlayerEnv[State]):
         turns: number of turns of both players together.
         efficiency_bonus: added to the reward of an efficient deal (component "efficiency"). With 0
             there is no such component.
+        split: "train" and "test" have no items with their values in common; one scenario in five is
+            in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -303,11 +306,18 @@ class NegotiationEnv(OnePlayerEnv[State]):
         seat: Literal["first", "second", "random"] = "first",
         turns: int = TURNS,
         efficiency_bonus: float = 0.0,
+        split: Split = "all",
         render_mode: str | None = None,
     ) -> None:
         super().__init__(opponent, seat, render_mode=render_mode)
+        self.split = checked_choice("split", split, SPLITS)
         self.game = negotiation(turns)
         self._efficiency_bonus = float(efficiency_bonus)
+
+    def task(self, state: State) -> str:
+        """The items and their values, whichever player has which."""
+        counts, values = state.scenario
+        return repr((counts, sorted(values)))
 
     def bonuses(self, outcome: str) -> dict[str, float]:
         """The bonus for an efficient deal."""
