@@ -166,7 +166,15 @@ def source_of(entry: EnvEntry) -> str:
 
     >>> source_of(entries_of("core")[0])
     'generated, Apache-2.0'
+    >>> source_of(entries_of("core")[2])
+    'sample written here, Apache-2.0; openai/gsm8k, MIT'
     """
+    # Imported here: --help needs no data.
+    from ludic_gym.data.licences import OWN, licence_of
+
     if "dataset" in entry.tags:
-        return "sample written here, Apache-2.0; data sets by their licences"
-    return f"{'generated' if 'procedural' in entry.tags else 'written here'}, Apache-2.0"
+        module = import_module(entry.gym.partition(":")[0])
+        sets = [getattr(module, name) for name in ("REAL", "TEST", "ALL") if hasattr(module, name)]
+        named = (f"{one}, {licence_of(one)}" for one in sets)
+        return "; ".join([f"sample written here, {OWN}", *named])
+    return f"{'generated' if 'procedural' in entry.tags else 'written here'}, {OWN}"
