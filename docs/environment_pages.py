@@ -18,6 +18,7 @@ from envs_registry.catalog import CATALOG, EnvEntry
 from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS
 from envs_registry.starts import STARTS
+from ludic_gym.commands.list import source_of
 
 FOLDER = "reference/environments/"
 SEED = 0
@@ -151,6 +152,8 @@ def _facts(entry: EnvEntry) -> str:
             levels if values else ""
         ),
         "Reason for no levels": entry.no_levels,
+        "Reason for no splits": entry.no_splits,
+        "Source and licence of the tasks": source_of(entry),
         "Different starts, of the seeds tried at each level": _starts(entry),
         "Reason for few starts": entry.few_starts,
         "Speed, as a multiple of Tic-Tac-Toe's": "" if speed is None else f"{speed}",

@@ -28,6 +28,7 @@ class EnvEntry:
         the first, the middle and the last one.
     no_levels: reason why there are none; "" if there are.
     few_starts: reason why a level has fewer than 10,000 starts; "" if none has.
+    no_splits: reason why there is no train and test split; "" if there are.
     """
 
     id: str
@@ -44,6 +45,7 @@ class EnvEntry:
     levels: tuple[str, tuple[str | int, ...]] = ("", ())
     no_levels: str = ""
     few_starts: str = ""
+    no_splits: str = ""
 
 
 _TEXT = Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8")

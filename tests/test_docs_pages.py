@@ -41,7 +41,10 @@ def test_the_page_of_an_environment_has_prompt_transcript_arguments_and_scores()
     assert "(reward 1, success True)\n````" in page
     assert "::: ludic_gym.envs.games.guess_the_number.GuessTheNumberEnv" in page
     assert '| `"test"` | the others, which no seed gives in `"train"` |' in page
-    assert "## Splits" not in environment_pages.environment_page(entry("ludic/Game2048-v0"))
+    page = environment_pages.environment_page(entry("ludic/ConnectFour-v0"))
+    assert "## Splits" not in page
+    assert "- Reason for no splits: all games begin alike" in page
+    assert "- Source and licence of the tasks: generated, Apache-2.0" in page
 
 
 def test_the_page_of_a_dataset_names_its_splits():

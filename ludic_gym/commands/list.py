@@ -127,7 +127,7 @@ def level_row(entry: EnvEntry) -> tuple[str, ...]:
     argument, values = entry.levels
     levels = f"{argument}={'|'.join(map(str, values))}" if values else f"none: {entry.no_levels}"
     starts = " ".join(f"{found}/{seeds}" for seeds, _, found in starts_of(entry).values())
-    splits = ", ".join(splits_of(entry))
+    splits = ", ".join(splits_of(entry)) or f"none: {entry.no_splits}"
     return entry.id, levels, splits, starts, source_of(entry), entry.few_starts
 
 
@@ -142,6 +142,7 @@ def plain_levels(entry: EnvEntry) -> dict[str, object]:
         "levels": {argument: values} if values else {},
         "no_levels": entry.no_levels,
         "splits": splits_of(entry),
+        "no_splits": entry.no_splits,
         "starts": starts,
         "source": source_of(entry),
         "few_starts": entry.few_starts,
@@ -165,7 +166,15 @@ def source_of(entry: EnvEntry) -> str:
 
     >>> source_of(entries_of("core")[0])
     'generated, Apache-2.0'
+    >>> source_of(entries_of("core")[2])
+    'sample written here, Apache-2.0; openai/gsm8k, MIT'
     """
+    # Imported here: --help needs no data.
+    from ludic_gym.data.licences import OWN, licence_of
+
     if "dataset" in entry.tags:
-        return "sample written here, Apache-2.0; data sets by their licences"
-    return f"{'generated' if 'procedural' in entry.tags else 'written here'}, Apache-2.0"
+        module = import_module(entry.gym.partition(":")[0])
+        sets = [getattr(module, name) for name in ("REAL", "TEST", "ALL") if hasattr(module, name)]
+        named = (f"{one}, {licence_of(one)}" for one in sets)
+        return "; ".join([f"sample written here, {OWN}", *named])
+    return f"{'generated' if 'procedural' in entry.tags else 'written here'}, {OWN}"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 from ludic_gym.data.hub import HubData, hub_data, hub_rows
+from ludic_gym.data.licences import licence_of
 from ludic_gym.data.row import ENDINGS, Row, file_rows
 from ludic_gym.errors import ConfigError, DataError
 
@@ -56,6 +57,11 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.name}@{self.hash}"
+
+    @property
+    def licence(self) -> str:
+        """Licence of the rows, "not stated" for a file of the user."""
+        return licence_of(self.name, self.split)
 
 
 @dataclass(frozen=True, slots=True)

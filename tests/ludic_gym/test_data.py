@@ -5,7 +5,8 @@ import os
 import pytest
 
 from ludic_gym.data.hub import HUB_SETS, HubData, hub_data
-from ludic_gym.data.load import load_rows, locate
+from ludic_gym.data.licences import UNKNOWN, licence_of
+from ludic_gym.data.load import Origin, load_rows, locate
 from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.errors import ConfigError, DataError
 
@@ -130,6 +131,16 @@ def test_known_data_sets_have_their_publishers_parts_and_splits():
     assert hub_data("Idavidrein/gpqa").split == "train"
     assert hub_data("google-research-datasets/nq_open", split="test").split == "validation"
     assert "{split}" in HUB_SETS["codeparrot/apps"].files
+
+
+def test_rows_have_the_licence_of_their_data_set():
+    assert (
+        Origin("google-research-datasets/mbpp:sanitized", "test", "0" * 16).licence == "CC BY 4.0"
+    )
+    assert Origin("sample", "sample", "0" * 16).licence == "Apache-2.0"
+    assert Origin("rows.jsonl", "file", "0" * 16).licence == licence_of("org/words") == UNKNOWN
+    # Every set that the package names has a licence.
+    assert UNKNOWN not in {licence_of(name) for name in HUB_SETS}
 
 
 @pytest.fixture

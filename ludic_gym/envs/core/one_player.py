@@ -18,6 +18,7 @@ from ludic_gym.envs.core.base import (
     refusal,
 )
 from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, opponent_named
+from ludic_gym.envs.core.splits import drawn
 
 _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 
@@ -25,7 +26,8 @@ _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 class OnePlayerEnv(TextEnv, Generic[S]):
     """One seat of a game, the other ones taken by a scripted opponent.
 
-    A subclass sets `game`, and `opponents` if they differ from `OPPONENTS`.
+    A subclass sets `game`, and `opponents` if they differ from `OPPONENTS`. One with the argument
+    `split` sets it, and writes `task` if the first state has more than the task.
 
     - Observation: the state as the player of the seat sees it.
     - Action: one of `legal_actions()`; an illegal one ends the episode, unless the game has another
@@ -41,6 +43,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         state: state of the game.
         seat: the agent's seat, from 0.
         opponent: the strategy of all other seats in the present episode.
+        split: part of the first states that are drawn; "train" and "test" have none in common.
 
     Args:
         opponent: "random", "perfect" (one of its best actions, uniformly at random), or "mixed"
@@ -52,6 +55,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
 
     game: Game[S]
     opponents: ClassVar[Mapping[str, tuple[Opponent, ...]]] = OPPONENTS
+    split: str = "all"
 
     def __init__(
         self,
@@ -82,8 +86,12 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         return game.observation(self.state, self.seat), game.system_prompt(self.seat)
 
     def first_state(self, rng: np.random.Generator) -> S:
-        """A first state of the game."""
-        return self.game.initial(rng)
+        """A first state of the split."""
+        return drawn(lambda: self.game.initial(rng), self.split, self.task)
+
+    def task(self, state: S) -> str:
+        """A text that equal first states have in common; it decides their split."""
+        return repr(state)
 
     def rival_action(self, state: S) -> str:
         """The action of the opponent that moves in the state."""

@@ -112,8 +112,9 @@ class QuestionEnv(TextEnv):
 class DatasetEnv(QuestionEnv):
     """Questions from the rows of a dataset, drawn uniformly or named by the option "row".
 
-    The first and the last info have "row", "split" ("sample" for the bundled sample) and "data":
-    name and hash of the rows, such as "openai/gsm8k:main@0123456789abcdef".
+    The first and the last info have "row", "split" ("sample" for the bundled sample), "data": name
+    and hash of the rows, such as "openai/gsm8k:main@0123456789abcdef", and "licence": that of the
+    rows, such as "MIT", or "not stated".
 
     Args:
         rows: the questions and their origin, as `load_rows` returns them.
@@ -126,7 +127,13 @@ class DatasetEnv(QuestionEnv):
         self._questions: Sequence[Question] = rows.items
         self._rows = range(len(rows))
         self.num_rows = len(rows)
-        self.about = {"row": 0, "split": rows.origin.split, "data": str(rows.origin)}
+        origin = rows.origin
+        self.about = {
+            "row": 0,
+            "split": origin.split,
+            "data": str(origin),
+            "licence": origin.licence,
+        }
 
     def __str__(self) -> str:
         # Results and tables print the env: the bundled sample needs no hash there.

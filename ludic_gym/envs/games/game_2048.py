@@ -8,6 +8,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 
 SIDE = 4
@@ -31,6 +32,7 @@ class Game2048Env(SolitaireEnv):
 
     Args:
         target: the tile that wins, a power of two from 16 to 2048.
+        split: "train" and "test" have no first board in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -46,11 +48,13 @@ class Game2048Env(SolitaireEnv):
     ```
     """
 
-    def __init__(self, target: int = 256, render_mode: str | None = None) -> None:
+    def __init__(
+        self, target: int = 256, split: Split = "all", render_mode: str | None = None
+    ) -> None:
         if target not in TARGETS:
             raise ConfigError(f"target is one of {TARGETS}, got {target!r}")
         # A move adds 2.2 to the sum of the tiles on average, so legal play ends before that.
-        super().__init__(4 * target, render_mode)
+        super().__init__(4 * target, render_mode, split=split)
         self._target = target
         self.prompt = (
             "Slide the tiles of the board; equal tiles that meet merge into their sum, and a 2 or "

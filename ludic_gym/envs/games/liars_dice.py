@@ -11,7 +11,7 @@ import numpy as np
 from ludic_gym.envs.core.base import checked_choice, checked_range
 from ludic_gym.envs.core.game import Game, Opponent, random_action
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.splits import SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.splits import SPLITS, Level, Split
 from ludic_gym.envs.core.two_player import GameAECEnv
 from ludic_gym.envs.games.dice.players import best_actions, counting, inferring
 from ludic_gym.envs.games.dice.rules import (
@@ -188,13 +188,13 @@ class LiarsDiceEnv(OnePlayerEnv[State]):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(level, render_mode=render_mode)
+        self.split = checked_choice("split", split, SPLITS)
         self.game = liars_dice(players, dice)
         self._seats = tuple(range(players))
-        self._split = checked_choice("split", split, SPLITS)
 
-    def first_state(self, rng: np.random.Generator) -> State:
-        """A first roll of the split."""
-        return drawn(lambda: self.game.initial(rng), self._split, lambda state: repr(state.hands))
+    def task(self, state: State) -> str:
+        """The first roll."""
+        return repr(state.hands)
 
 
 class LiarsDiceAECEnv(GameAECEnv[State]):

@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_range, one_line, pick, undecorated
+from ludic_gym.envs.core.base import checked_choice, checked_range, one_line, pick, undecorated
 from ludic_gym.envs.core.game import Game
 from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.splits import SPLITS, Split
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 from ludic_gym.envs.games.sharing import (
     FAIR,
@@ -149,13 +150,24 @@ def verdict(state: State, player: int) -> tuple[str, bool]:
 
 
 def observation(state: State, player: int) -> str:
-    """The items, the player's own values, and the history."""
+    """The items, the player's own values, and the turns since the player's latest one, with it."""
     counts, values = state.scenario
     own = ", ".join(f"{item} {v}" for item, v in zip(ITEMS, values[player], strict=True))
     lines = [f"To share: {in_words(counts)}", f"One of each is worth to you: {own}"]
-    for turn in state.history:
+    news = _news(state, player)
+    if state.offer and state.deal is None and not any(turn.proposal for turn in news):
+        # The dialog has it, but a player that sees the newest text alone would not know.
+        maker, share = state.offer
+        lines.append(f"Still open: {_proposed(maker, share, counts, player)}")
+    for turn in news:
         lines += _lines(turn, counts, player)
     return "\n".join([*lines, _standing(state, player)])
+
+
+def _news(state: State, player: int) -> tuple[Exchange, ...]:
+    """The turns from the player's latest one on."""
+    own = [number for number, turn in enumerate(state.history) if turn.player == player]
+    return state.history[own[-1] if own else 0 :]
 
 
 def _lines(turn: Exchange, counts: Share, player: int) -> list[str]:
@@ -163,13 +175,19 @@ def _lines(turn: Exchange, counts: Share, player: int) -> list[str]:
     who = "You" if turn.player == player else "They"
     lines = [f"{who} said: {turn.message}"] if turn.message else []
     if turn.proposal is not None:
-        mine, theirs = turn.proposal, rest_of(counts, turn.proposal)
-        if turn.player != player:
-            mine, theirs = theirs, mine
-        lines.append(f"{who} proposed: you get {in_words(mine)}; they get {in_words(theirs)}")
+        lines.append(_proposed(turn.player, turn.proposal, counts, player))
     elif turn.move:
         lines.append(f"{who} {turn.move}ed the proposal")
     return lines or [f"{who} said nothing"]
+
+
+def _proposed(maker: int, share: Share, counts: Share, player: int) -> str:
+    """A proposal as the player sees it."""
+    mine, theirs = share, rest_of(counts, share)
+    who = "You" if maker == player else "They"
+    if maker != player:
+        mine, theirs = theirs, mine
+    return f"{who} proposed: you get {in_words(mine)}; they get {in_words(theirs)}"
 
 
 def _standing(state: State, player: int) -> str:
@@ -257,7 +275,8 @@ class NegotiationEnv(OnePlayerEnv[State]):
     All items together are worth 10 points to each player, but single items have different values
     for them. A player knows its own values only; the oracle knows both.
 
-    - Observation: the items, the agent's values, and the messages and moves so far.
+    - Observation: the items, the agent's values, its latest turn with the reply, and an earlier
+      proposal that is still open.
     - Action: any text. A line "propose: ...", "accept" or "reject" is a move; the other lines are
       the message, on one line and cut to 300 characters. An impossible move is part of the message.
     - Reward: a tenth of the agent's points in the deal, 0 without a deal (component "outcome").
@@ -272,6 +291,8 @@ class NegotiationEnv(OnePlayerEnv[State]):
         turns: number of turns of both players together.
         efficiency_bonus: added to the reward of an efficient deal (component "efficiency"). With 0
             there is no such component.
+        split: "train" and "test" have no items with their values in common; one scenario in five is
+            in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -303,11 +324,18 @@ class NegotiationEnv(OnePlayerEnv[State]):
         seat: Literal["first", "second", "random"] = "first",
         turns: int = TURNS,
         efficiency_bonus: float = 0.0,
+        split: Split = "all",
         render_mode: str | None = None,
     ) -> None:
         super().__init__(opponent, seat, render_mode=render_mode)
+        self.split = checked_choice("split", split, SPLITS)
         self.game = negotiation(turns)
         self._efficiency_bonus = float(efficiency_bonus)
+
+    def task(self, state: State) -> str:
+        """The items and their values, whichever player has which."""
+        counts, values = state.scenario
+        return repr((counts, sorted(values)))
 
     def bonuses(self, outcome: str) -> dict[str, float]:
         """The bonus for an efficient deal."""

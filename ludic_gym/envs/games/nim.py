@@ -8,9 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, checked_range
+from ludic_gym.envs.core.base import between, checked_choice, checked_range
 from ludic_gym.envs.core.game import Game
 from ludic_gym.envs.core.one_player import OnePlayerEnv
+from ludic_gym.envs.core.splits import SPLITS, Split
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 
 PILES, MOST_PILES = 3, 9
@@ -121,6 +122,8 @@ class NimEnv(OnePlayerEnv[State]):
         seat: see `OnePlayerEnv`.
         piles: number of piles, 1 to 9.
         largest: largest number of stones in a pile, 1 to 99.
+        split: "train" and "test" have no piles in common, in any order; one game in five begins
+            with piles of "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -141,10 +144,16 @@ class NimEnv(OnePlayerEnv[State]):
         seat: Literal["first", "second", "random"] = "first",
         piles: int = PILES,
         largest: int = LARGEST,
+        split: Split = "all",
         render_mode: str | None = None,
     ) -> None:
         super().__init__(opponent, seat, render_mode=render_mode)
+        self.split = checked_choice("split", split, SPLITS)
         self.game = nim(piles, largest)
+
+    def task(self, state: State) -> str:
+        """The piles by their size: the best moves from 1, 2 and 3 are those from 3, 2 and 1."""
+        return repr(sorted(state[0]))
 
 
 class NimAECEnv(GameAECEnv[State]):

@@ -11,7 +11,7 @@ import numpy as np
 from ludic_gym.envs.core.base import checked_choice, checked_range
 from ludic_gym.envs.core.game import Game, Opponent
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.splits import SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.splits import SPLITS, Level, Split
 from ludic_gym.envs.core.two_player import GameAECEnv
 from ludic_gym.envs.games.village.players import at_random, best_actions, by_claims, by_evidence
 from ludic_gym.envs.games.village.rules import (
@@ -109,13 +109,9 @@ class WerewolfEnv(OnePlayerEnv[State]):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(level, render_mode=render_mode)
+        self.split = checked_choice("split", split, SPLITS)
         self.game = werewolf(players)
         self._seats = tuple(range(players))
-        self._split = checked_choice("split", split, SPLITS)
-
-    def first_state(self, rng: np.random.Generator) -> State:
-        """A village of the split."""
-        return drawn(lambda: self.game.initial(rng), self._split)
 
     def rival_action(self, state: State) -> str:
         """The action of another player, whose strength depends on its side."""

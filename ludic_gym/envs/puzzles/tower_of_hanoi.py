@@ -8,6 +8,8 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range, pick
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
+from ludic_gym.envs.core.splits import Split
+from ludic_gym.errors import ConfigError
 
 PEGS = "ABC"
 GOAL = "C"
@@ -25,6 +27,8 @@ class TowerOfHanoiEnv(SolitaireEnv):
         disks: number of disks.
         start: "tower" for all disks on A, or "random" for any legal position but the goal.
         turns: number of moves; 0 for twice as many as the tower needs.
+        split: with start="random", "train" and "test" have no first position in common; one in five
+            is in "test".
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -43,11 +47,16 @@ class TowerOfHanoiEnv(SolitaireEnv):
         disks: int = 3,
         start: Literal["tower", "random"] = "tower",
         turns: int = 0,
+        split: Split = "all",
         render_mode: str | None = None,
     ) -> None:
         self._disks = checked_range("disks", disks, 1, 10)
-        super().__init__(turns or 2 * (2**disks - 1), render_mode)
+        super().__init__(turns or 2 * (2**disks - 1), render_mode, split=split)
         self._random = checked_choice("start", start, STARTS) == "random"
+        if split != "all" and not self._random:
+            raise ConfigError(
+                f"start='tower' is one position, which has no split={split!r}: give start='random'"
+            )
         self.prompt = (
             "Carry all disks to peg C. Move the top disk (the last number) of one peg to another, "
             f"never onto a smaller number. You have {self.turns} moves. Reply with just the two "

@@ -74,12 +74,13 @@ class ArithmeticEnv(QuestionEnv):
         # Only the first pair decides the split: the others are intermediate results.
         start, operation, operand = self._first(rng)
         things = pick(rng, THINGS)
-        clauses, total = [f"has {start} {things}"], start
+        clauses, total = [f"has {start} {_named(start, things)}"], start
         for step in range(self._steps):
             if step:
                 operation = pick(rng, self._operations)
                 operand = self._operand(rng, operation, total)
-            clauses.append(CLAUSES[operation].format(operand, things))
+            noun = things if operation == "*" else _named(operand, things)
+            clauses.append(CLAUSES[operation].format(operand, noun))
             total = OPERATIONS[operation](total, operand)
         story, name = ", ".join(clauses[:-1]), pick(rng, NAMES)
         text = f"{name} {story} and {clauses[-1]}. How many {things} does {name} have now?"
@@ -99,6 +100,11 @@ class ArithmeticEnv(QuestionEnv):
         if operation == "-":
             return between(rng, min(self._low, total), min(self._high, total))
         return between(rng, self._low, self._high)
+
+
+def _named(count: int, things: str) -> str:
+    """The things, in the singular if it is one."""
+    return things[:-1] if count == 1 else things
 
 
 # Operations by their symbols in Python.

@@ -63,6 +63,10 @@ class CustomerDeskEnv(TextEnv):
     requests in five are forbidden by the policy and have to be refused. `ludic bench --samples K`
     prints pass^k, the rate of tasks that succeed in all of K episodes.
 
+    Of 1,000 cases, a player that keeps to R1 and R2 without reading the other rules solves 49, 23
+    and 12 % (easy, medium, hard) by fulfilling every request, and 13, 2 and 0 % by refusing every
+    request with a rule that it draws.
+
     - Observation: the customer's words, or the result of a call.
     - Action: a call as JSON, {"name": ..., "arguments": {...}}, alone, in a code block or in
       <tool_call> tags; any other text is a message to the customer.

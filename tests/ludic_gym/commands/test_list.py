@@ -43,6 +43,11 @@ def test_an_environment_with_few_starts_says_why(one):
     assert bool(few) == bool(one.few_starts)
 
 
+@pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.id)
+def test_an_environment_without_splits_says_why(one):
+    assert bool(splits_of(one)) != bool(one.no_splits)
+
+
 def test_the_estimate_is_that_of_birthdays():
     # 1,000 seeds over 10,000 starts have about 1000 * 1000 / 2 / 10000 = 50 repetitions.
     assert estimated(1000, 951.6) == pytest.approx(10_000, rel=0.01)
@@ -52,11 +57,13 @@ def test_the_estimate_is_that_of_birthdays():
 
 def test_a_row_has_levels_splits_starts_and_source():
     row = level_row(entry("TowerOfHanoi"))
-    assert row[:4] == ("ludic/TowerOfHanoi-v0", "disks=2|3|4|5", "", " ".join(["1/20000"] * 4))
+    assert row[:3] == ("ludic/TowerOfHanoi-v0", "disks=2|3|4|5", "train, test")
+    assert row[3] == " ".join(["1/20000"] * 4)
     assert row[4:] == (
         "written here, Apache-2.0",
         "the classic tower; start='random' gives 3 to the power of disks",
     )
+    assert level_row(entry("KuhnPoker"))[2] == "none: six deals are too few to hold some out"
     assert splits_of(entry("TextWorld")) == splits_of(entry("GSM8K")) == ("train", "test")
 
 

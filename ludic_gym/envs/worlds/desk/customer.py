@@ -72,8 +72,9 @@ class Customer:
             return "I am not sure what that means. Please name all numbers and details of it."
         if REFUSE.search(text):
             return self._refused()
-        known = ", ".join(phrase(name, desk) for name in self.wish.facts)
-        return f"{self.wish.opening} If you need to know something, ask me about: {known}."
+        # In quotes: these are words of the player, and "your" is the customer's.
+        known = ", ".join(f'"{phrase(name, desk)}"' for name in self.wish.facts)
+        return f"{self.wish.opening} If you need to know something, ask me for {known}."
 
     def _confirmed(self) -> str:
         if self.wish.thought and not self.reconsidered:

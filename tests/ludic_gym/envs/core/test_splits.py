@@ -51,6 +51,10 @@ SAME = {
     "Mastermind": lambda env: env._code,
     "Hangman": lambda env: env._word,
     "Wordle": lambda env: env._word,
+    "Game2048": lambda env: env._board,
+    "Negotiation": lambda env: (env.state.scenario[0], frozenset(env.state.scenario[1])),
+    "Nim": lambda env: tuple(sorted(env.state[0])),
+    "TowerOfHanoi": lambda env: env._pegs,
     "Minesweeper": lambda env: env._mines,
     "Maze": lambda env: env._floor,
     "Sokoban": lambda env: (env._floor, env._at, env._boxes, env._goals),
@@ -66,7 +70,8 @@ SAME = {
 # Tasks so few that both splits see all of them.
 FEW = {"Maze": {"size": 3}, "Mastermind": {"letters": 3}, "KnightsAndKnaves": {"people": 2},
        "Countdown": {"numbers": 2, "largest": 5}, "ToolCalls": {"errands": 1},
-       "GuessTheNumber": {"high": 50}, "Sudoku": {"size": 4}}  # fmt: skip
+       "GuessTheNumber": {"high": 50}, "Sudoku": {"size": 4}, "Nim": {},
+       "TowerOfHanoi": {"start": "random"}}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAME)

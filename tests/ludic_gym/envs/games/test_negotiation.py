@@ -39,6 +39,25 @@ def test_both_see_the_proposal_from_their_side():
     )
 
 
+def test_earlier_turns_are_not_repeated_but_an_open_proposal_is():
+    state = OFFERED
+    for text in ("hm", "well", "no"):
+        state = play(state._replace(turns=9), text)
+    # The first player's last turn and the reply, and what it has proposed before.
+    assert observation(state, 0).splitlines()[2:] == [
+        "Still open: You proposed: you get 2 hats; they get 1 book, 3 balls",
+        "You said: well",
+        "They said: no",
+        "Turns left: 5",
+    ]
+    state = play(play(state, "so?"), "reject")
+    assert observation(state, 0).splitlines()[2:] == [
+        "You said: so?",
+        "They rejected the proposal",
+        "Turns left: 3",
+    ]
+
+
 def test_nobody_sees_what_the_items_are_worth_to_the_other():
     counts, (first, second) = START.scenario
     for player, values in enumerate([(first, (10, 0, 0)), ((10, 0, 0), second)]):
@@ -51,7 +70,7 @@ def test_a_deal_earns_a_tenth_of_its_points():
     assert returns(OFFERED) is None
     assert returns(state) == (0.6, 1.0)
     assert observation(state, 1).endswith(
-        "They proposed: you get 1 book, 3 balls; they get 2 hats\n"
+        "One of each is worth to you: book 4, hat 0, ball 2\n"
         "You said: fine\n"
         "You accepted the proposal\n"
         "Deal: you get 1 book, 3 balls, worth 10 of 10 to you"

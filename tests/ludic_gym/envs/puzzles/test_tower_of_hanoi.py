@@ -61,3 +61,9 @@ def test_random_positions_are_not_solved_yet_and_can_be():
 def test_options_that_do_not_exist_are_refused(kwargs):
     with pytest.raises(ConfigError):
         gym.make(ID, **kwargs)
+
+
+def test_the_tower_itself_has_no_splits():
+    with pytest.raises(ConfigError, match="no split='test': give start='random'"):
+        gym.make(ID, split="test")
+    assert gym.make(ID, start="random", split="test").reset(seed=0)[0].count("\n") == 2

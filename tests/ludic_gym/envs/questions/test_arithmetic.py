@@ -38,6 +38,15 @@ def test_by_default_it_asks_for_a_two_digit_sum():
         assert int(match[2]) + int(match[4]) == answer
 
 
+def test_one_thing_is_in_the_singular():
+    texts = [text for text, _ in problems(300, digits=1, operations="+-", steps=2)]
+    nouns = re.findall(r"\b(\d+) (?:more )?(pens?|figs?|nuts?|cups?)\b", " ".join(texts))
+    # Three numbers a problem, of which some are 1.
+    assert len(nouns) == 900
+    assert {noun[-1] == "s" for number, noun in nouns if number == "1"} == {False}
+    assert {noun[-1] == "s" for number, noun in nouns if number != "1"} == {True}
+
+
 def test_chains_read_as_one_sentence():
     text, answer = next(problems(1, operations="-", steps=3, digits=3))
     story = r"(\w+) has \d{3} (\w+), loses \d+ \2, loses \d+ \2 and loses \d+ \2\."

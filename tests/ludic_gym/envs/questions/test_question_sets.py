@@ -172,13 +172,14 @@ def test_the_sample_says_everywhere_that_it_is_one(env_id):
     for info in (first, last):
         assert info["split"] == "sample"
         assert info["data"].startswith("sample@")
+        assert info["licence"] == "Apache-2.0"
 
 
 def test_a_file_says_everywhere_which_it_is(tmp_path):
     row = {"question": "1+1?", "answer": "#### 2"}
     env = gym.make("ludic/GSM8K-v0", data=file_of(tmp_path, row))
     _, info = env.reset()
-    assert info["split"] == "file"
+    assert (info["split"], info["licence"]) == ("file", "not stated")
     assert re.fullmatch(r"rows\.jsonl@[0-9a-f]{16}", info["data"])
     assert f"<GSM8KEnv {info['data']}, 1 rows>" in repr(env)
 

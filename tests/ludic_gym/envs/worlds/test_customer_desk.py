@@ -1,7 +1,9 @@
 """CustomerDesk: the policy, the customer, and what a success needs."""
 
 import json
+import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,7 +121,10 @@ def test_records_of_others_are_not_shown():
 def test_the_customer_tells_only_what_is_asked():
     env, wish = case("airline", "set_bags", refused=False)
     customer, desk = env._customer, env._desk
-    assert customer.reply("Hello.", desk).startswith(wish.opening)
+    assert customer.reply("Hello.", desk) == (
+        f"{wish.opening} If you need to know something, ask me for "
+        '"your e-mail address", "the number of the booking", "how many bags you want to take".'
+    )
     assert customer.reply("And your e-mail?", desk) == wish.facts["email"]
     assert customer.told == {"email"}
     assert customer.reply("Which booking, and how many bags?", desk) == (
@@ -233,3 +238,33 @@ def test_calls_that_are_not_valid_change_nothing():
     assert repr(env._desk.state()) == before
     assert Customer(wishes=[wish]).next_wish() is False
     assert env._desk.run(Call("show", {"number": "B0"})) == "Error: there is no booking 'B0'"
+
+
+def blind_case(env, rule):
+    """True if a case is solved by the steps of the oracle with the same verdict on every request.
+
+    rule: by which all are refused; "" if all are fulfilled.
+    """
+    over = False
+    while not over:
+        customer = env._customer
+        wishes = [replace(wish, rule=rule) for wish in customer.wishes]
+        # The oracle reads the verdict from the wish; the goal of the episode stays.
+        customer.wishes, real = wishes, customer.wishes
+        action = env.best_action()
+        customer.wishes = real
+        _, _, over, _, info = env.step(action)
+    return info["success"]
+
+
+@pytest.mark.long
+def test_who_does_not_read_the_policy_fails_in_most_cases_of_the_default_level():
+    env, rng, solved = CustomerDeskEnv(), random.Random(0), {"fulfil": 0, "refuse": 0}
+    for seed in range(100):
+        env.reset(seed=seed)
+        solved["fulfil"] += blind_case(env, "")
+        env.reset(seed=seed)
+        solved["refuse"] += blind_case(env, f"R{rng.randrange(3, 3 + len(env._desk.policy))}")
+    # 23 and 2 % of 1,000; four standard errors of 100 are 17 and 6 points.
+    assert 6 <= solved["fulfil"] <= 40
+    assert solved["refuse"] <= 8
