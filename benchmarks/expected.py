@@ -4,9 +4,8 @@
 
 Prints the tables of docs/guides/gpu.md. Nothing here is measured: the estimate counts operations
 and bytes on torch's meta device, and the speeds of the hardware are assumptions, printed with it.
-Operations of causal attention, which `ludic plan` does not count, are 2 S W per token and layer in
-the forward pass, for S tokens of a row and W of all heads together; 2.5 times as many in the
-backward pass. MFU counts 6 per param and token and 6 S W per token and layer, of 989 TFLOP/s.
+MFU counts 6 per param and token and 6 S W per token and layer, of 989 TFLOP/s, for S tokens of a
+row and W of all heads together.
 """
 
 from __future__ import annotations
@@ -118,9 +117,9 @@ def expected(
             cards=cards, gib=alive / 2**30, options="--offload", tokens_per_second=None, mfu=None
         )
     # The estimate's two ranks share the operations of one micro-batch.
-    computing = BESIDE_PRODUCTS * 2 * estimate.flops / speeds.products
-    # Forward, forward again, and backward.
-    computing += (1 + 1 + 2.5) * forward_attention * micro_tokens / speeds.attention
+    attention = 2 * estimate.attention_flops
+    computing = BESIDE_PRODUCTS * (2 * estimate.flops - attention) / speeds.products
+    computing += attention / speeds.attention
     # bfloat16 params gathered for the forward and the backward pass, float32 gradients added up.
     traffic = (2 * 2 + 4) * estimate.params * (cards - 1) / cards
     moving = traffic / (NVLINK if cards <= CARDS_PER_MACHINE else NETWORK)

@@ -106,7 +106,8 @@ def report(estimate: Estimate, flops_per_second: float) -> str:
     lines += [""]
     seconds = BESIDE_PRODUCTS * estimate.flops / flops_per_second
     lines += [
-        f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP",
+        f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP, of it "
+        f"{estimate.attention_flops / 1e12:.3g} for attention",
         f"time at {flops_per_second / 1e12:.3g} TFLOP/s        {seconds:.3g} s",
     ]
     return "\n".join(lines)

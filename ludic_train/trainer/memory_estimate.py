@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FUSED_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 ATTENTION, EXPERTS = "ludic_fused_causal", "ludic_balanced"
 # Trained params are float32, whatever is computed with: smaller types round AdamW's steps away.
 MASTER_BYTES = 4
@@ -53,6 +55,8 @@ class Estimate:
     host_bytes: the first three in the memory of the host, where they are offloaded.
     copies_bytes: in the memory of the host, for work while training continues: "checkpoints", of
         the rank's shard, and "pushes", of all params, on rank 0 alone.
+    attention_flops: those of `flops` that attention takes, for the scores and for their products
+        with the values; a causal mask halves both.
     """
 
     params: int
@@ -61,6 +65,7 @@ class Estimate:
     flops: float
     host_bytes: Mapping[str, int] = field(default_factory=dict)
     copies_bytes: Mapping[str, int] = field(default_factory=dict)
+    attention_flops: float = 0.0
 
     @property
     def total_bytes(self) -> int:
@@ -149,7 +154,7 @@ def estimate_update(
     trained = [p for p in params if p.requires_grad]
     if recompute:
         checkpoint_activations(model)
-    peak, flops = _update(model, load)
+    peak, flops, attention = _update(model, load)
     shard, masters = load.world_size, MASTER_BYTES * sum(p.numel() for p in trained)
     moments = sum(map(moment_bytes, trained)) if adamw_bits == 8 else 2 * masters
     kept = {
@@ -172,6 +177,7 @@ def estimate_update(
         },
         # Micro-batches cost the same, and optimizer steps nothing beside them.
         flops=flops * load.tokens / load.micro_tokens / shard,
+        attention_flops=attention * load.tokens / load.micro_tokens / shard,
     )
 
 
@@ -190,10 +196,13 @@ def measured_flops(seconds: float = 0.3) -> float:
     return done * 2 * 1024**3 / spent
 
 
-def _update(model: nn.Module, load: Load) -> tuple[int, float]:
-    """Most bytes that live at once beside the params, and flops of one micro-batch."""
+def _update(model: nn.Module, load: Load) -> tuple[int, float, float]:
+    """Most bytes that live at once beside the params; flops of one micro-batch, and of attention.
+
+    The last are part of those before.
+    """
     # Apart, because the counter of operations keeps tensors alive.
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=ATTENTION_FLOPS) as counter:
         _micro_batch(model, load)
     model.zero_grad()
     with LiveBytes(model.parameters()) as live:
@@ -201,7 +210,9 @@ def _update(model: nn.Module, load: Load) -> tuple[int, float]:
         for _ in range(1 if load.tokens == load.micro_tokens else 2):
             _micro_batch(model, load)
     model.zero_grad()
-    return live.peak, float(counter.get_total_flops())
+    by_operation = counter.get_flop_counts().get("Global", {})
+    attention = sum(n for op, n in by_operation.items() if op in ATTENTION_FLOPS)
+    return live.peak, float(counter.get_total_flops()), float(attention)
 
 
 def _micro_batch(model: nn.Module, load: Load) -> None:
@@ -269,8 +280,22 @@ def _fused_attention(
     """
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return fused(query, key, value, 0.0, True)[0].transpose(1, 2).contiguous(), None
+    return FUSED(query, key, value, 0.0, True)[0].transpose(1, 2).contiguous(), None
+
+
+def _forward_flops(query: torch.Size, *shapes: object, **unused: object) -> int:
+    """Operations of causal attention, of queries [B, H, T, D]: two products of half T x T each."""
+    batch, heads, length, width = query
+    return 2 * batch * heads * length * length * width
+
+
+def _backward_flops(grad: torch.Size, *shapes: object, **unused: object) -> int:
+    """Operations of its backward pass, which computes the scores again: five products, not two."""
+    return 5 * _forward_flops(grad) // 2
+
+
+# torch counts the kernels of cards, and not the one of CPUs, which stands for them here.
+ATTENTION_FLOPS = {FUSED: _forward_flops, FUSED_BACKWARD: _backward_flops}
 
 
 def _balanced_experts(

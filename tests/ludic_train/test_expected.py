@@ -16,16 +16,23 @@ def test_the_published_mfu_of_another_trainer_follows_from_its_tokens_per_second
     )
 
 
-def of_two_ranks(gib):
+def of_two_ranks(gib, attention_flops=0.0):
     """An estimate of 1B params: so many GiB of params and gradients, twice as many of moments."""
     sizes = {"params": gib, "gradients": gib, "optimizer": 2 * gib, "activations": 4, "gathered": 2}
     sizes = {name: size * GIB for name, size in sizes.items()}
-    return Estimate(params=10**9, trained=10**9, bytes=sizes, flops=40e12)
+    return Estimate(
+        params=10**9,
+        trained=10**9,
+        bytes=sizes,
+        flops=40e12 + attention_flops,
+        attention_flops=attention_flops,
+    )
 
 
 def made(gib, cards, attention=0.0):
+    """attention: operations per token in a forward pass, of 4.5 in all."""
     return program.expected(
-        of_two_ranks(gib),
+        of_two_ranks(gib, 4.5 * attention * 10_000 / 2),
         1 * GIB,
         cards,
         micro_tokens=10_000,

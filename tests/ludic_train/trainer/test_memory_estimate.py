@@ -69,6 +69,18 @@ def test_compute_is_six_operations_per_param_and_token_and_what_attention_takes(
     assert least < found.flops < 2.5 * least
 
 
+@pytest.mark.parametrize(("recompute", "passes"), [(False, 3.5), (True, 4.5)])
+def test_causal_attention_is_counted_as_by_hand(model, recompute, passes):
+    found = estimate_update(on_meta(model), LOAD, recompute=recompute)
+    # 2,048 tokens are 16 rows of 128, whose last token is no input; 2 layers, 4 heads of 16.
+    # Scores and values: 2 products of 2 operations, of which the mask leaves half. The backward
+    # pass has 5 products where the forward pass has 2.
+    assert model.config.num_hidden_layers == 2
+    assert model.config.num_attention_heads * model.config.head_dim == 64
+    assert found.attention_flops == passes * 16 * 2 * (2 * 2 / 2) * 127**2 * 64
+    assert found.attention_flops < found.flops
+
+
 @pytest.mark.long
 def test_recomputing_and_lora_and_shards_save_what_they_should(model):
     usual = estimate_update(on_meta(model), LOAD)
