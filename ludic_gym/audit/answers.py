@@ -121,7 +121,7 @@ def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
         "letters around it": f"x{own}x",
     }
     if " " not in own:
-        # A sentence that is said twice is still true.
+        # A sentence that is repeated is still true.
         cores["doubled"] = f"{own}{own}"
     if form != "{}":
         return {name: form.format(core) for name, core in cores.items()} | {

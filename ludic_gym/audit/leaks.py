@@ -33,7 +33,7 @@ from ludic_gym.types import Env
 
 CANARY = "canary-5e1f-zq-0b7d"
 TRUTHS = re.compile(r"truth|answer|target|solution|secret|expected|word|code", re.IGNORECASE)
-# An answer that most tasks have cannot be told from a text that all tasks have.
+# An answer of most tasks cannot be distinguished from a text that all tasks have.
 MOST_COMMON = 0.6
 # Rate by which an answer is found more often in its own episodes than in others.
 MARGIN = 0.5

@@ -23,7 +23,7 @@ THINK = "<think>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyFormat:
-    """How a model writes a reply.
+    """The format of a reply in a model's text.
 
     calls: "tagged" for <tool_call> tags around JSON or around <function=...>, "bare" for a reply of
         JSON objects alone, "none" where no tools were offered.

@@ -150,7 +150,7 @@ async def _respond(request: web.Request, dialect: Dialect) -> web.StreamResponse
 
 
 async def _answer(draft: Draft) -> Answer:
-    """The answer; sampling goes on if the client leaves. Raises SessionOver if that has ended."""
+    """The answer; sampling continues if the client leaves. Raises SessionOver if that has ended."""
     assert draft.task is not None
     try:
         return await asyncio.shield(draft.task)
@@ -217,7 +217,7 @@ async def _chained(
 
 async def _sampled_pieces(session: Session, draft: Draft) -> AsyncIterator[list[Piece]]:
     """Pieces of the one reply, as soon as they are certain; none if the engine gives no tokens."""
-    # The engine's tokens of several choices could not be told apart in one queue.
+    # The engine's tokens of several choices could not be separated in one queue.
     if draft.request.n > 1:
         return
     stream = TextStream(session.prompts.text, draft.request.stop)
