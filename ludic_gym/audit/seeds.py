@@ -39,7 +39,9 @@ def resets_without_seed_differ(subject: AuditSubject) -> Result:
     """Resets without a seed continue the random numbers: no episode comes again and again."""
     plays = [
         # Seeded first, so that the audit repeats; that episode itself is left out.
-        p for player in _players(subject) for p in _episodes(subject, player, [0] + [None] * 7)[1:]
+        p
+        for player in _players(subject)
+        for p in _episodes(subject, player, [0] + [None] * 7)[1:]
     ]
     return _varied(subject, plays, "resets without a seed", "do they start at one seed again?")
 
