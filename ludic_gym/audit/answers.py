@@ -62,6 +62,7 @@ def hedges_fail(subject: AuditSubject) -> Result:
     examples: dict[str, Any] = {}
     for seed, (form, own) in tasks.items():
         wrong = [core for _, core in tasks.values() if not _overlap(core, own)]
+        # Answers of other tasks that are right here too, such as 2 and 2.0, prove nothing.
         wrong = [core for core in dict.fromkeys(wrong) if not _right(env, seed, form, core)][:6]
         if not wrong or not _right(env, seed, form, own):
             continue
@@ -120,7 +121,7 @@ def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
         "letters around it": f"x{own}x",
     }
     if " " not in own:
-        # A sentence that is said twice is still true.
+        # A sentence that is repeated is still true.
         cores["doubled"] = f"{own}{own}"
     if form != "{}":
         return {name: form.format(core) for name, core in cores.items()} | {

@@ -33,7 +33,7 @@ from ludic_gym.types import Env
 
 CANARY = "canary-5e1f-zq-0b7d"
 TRUTHS = re.compile(r"truth|answer|target|solution|secret|expected|word|code", re.IGNORECASE)
-# An answer that most tasks have cannot be told from a text that all tasks have.
+# An answer of most tasks cannot be distinguished from a text that all tasks have.
 MOST_COMMON = 0.6
 # Rate by which an answer is found more often in its own episodes than in others.
 MARGIN = 0.5
@@ -115,6 +115,7 @@ def secrets_of(subject: AuditSubject) -> list[Secret] | None:
     """
     ended = subject.plays(lambda seed: oracle) if has_oracle(subject) else []
     if not ended:
+        # Some environments name the truth after a failure, which serves as well as an oracle.
         ended = subject.plays(lambda seed: always("xyzzy"), most=1)
     answers = {p.seed: answer_of(p) for p in ended if p.ended}
     answers = {seed: text for seed, text in answers.items() if text}
@@ -175,6 +176,7 @@ def contains(text: str, answer: str) -> bool:
     """True if the text has the answer as a whole word, in any of its `shapes`."""
     lower = text.casefold()
     return any(
+        # Digits of a decimal number, such as 14 of 3.14, are no word of their own.
         re.search(rf"(?<![\w.]){re.escape(shape)}(?!\w)", lower) is not None
         for shape in shapes(answer)
     )
@@ -183,6 +185,7 @@ def contains(text: str, answer: str) -> bool:
 def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
     """A text that precedes the answer in most of the texts, and the rate; None if there is none."""
     marks = Counter[str]()
+    # A mark that works in nine tasks of ten is before the answers of several of four.
     for text, answer in list(zip(texts, answers, strict=True))[:4]:
         for found in re.finditer(re.escape(answer), text):
             marks.update({text[max(0, found.start() - k) : found.start()] for k in CONTEXTS})
@@ -201,19 +204,26 @@ def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
 
 
 def _seen(subject: AuditSubject, seed: int, answer: str) -> Secret:
-    """The secret of a seed: one reset, and first turns of players that do not know it."""
+    """The secret of a seed: one reset, and first turns of players that do not know it.
+
+    An action that is no text (7) shows the error; a player that happens to play the answer is left
+    out, since what follows a right answer may name it.
+    """
     env = subject.make(render_mode="ansi")
     text, info = env.reset(seed=seed)
     seen = surfaces(env, info)
     with Caught(Exception) as failure:
         seen["render"] = str(env.render())
     with Caught(Exception) as failure:
+        # Errors are a surface too: some name the answer that they compared the action with.
         env.step(7)  # type: ignore[arg-type]
     seen["error"] = failure.text
     for name, player in [(f"after {w!r}", always(w)) for w in WRONG] + [
         ("after a random action", random_player(seed))
     ]:
+        # Two turns: the text after a wrong guess often says more than the first one.
         turns = play(subject.make(), seed, player, 2)
+        # After the end, the answer may be shown.
         last = len(turns.rewards) if not turns.ended else len(turns.rewards) - 1
         if last > 0 and answer not in turns.actions:
             seen[name] = "\n".join(turns.observations[1 : last + 1])
@@ -241,7 +251,10 @@ def _no_answer(subject: AuditSubject, concerns: Callable[[str], bool]) -> Result
 
 
 def _contained(secrets: list[Secret], name: str) -> dict[str, float]:
-    """Rates at which a surface has its own answer and another's; empty if it does not leak."""
+    """Rates at which a surface has its own answer and another's; empty if it does not leak.
+
+    The answers of other tasks are the base rate: a list of all possible answers is no leak.
+    """
     # An answer that the player can read in the task anyway is no secret, unless the value is the
     # answer and nothing else.
     exact = [s.seen[name].strip().casefold() == s.answer.casefold() for s in secrets]
@@ -258,13 +271,17 @@ def _contained(secrets: list[Secret], name: str) -> dict[str, float]:
 
 
 def _deciding(secrets: list[Secret], name: str) -> dict[str, float]:
-    """The rate of pairs of tasks with equal values that have equal answers; empty if by chance."""
+    """The rate of pairs of tasks with equal values that have equal answers; empty if by chance.
+
+    A value that decides the answer without naming it, such as a number of the task's row.
+    """
     # Equal observations are one task, which its number decides rightly.
     pairs = [(a, b) for a, b in combinations(secrets, 2) if a.first != b.first]
     equal = [a.answer == b.answer for a, b in pairs if a.seen[name] == b.seen[name]]
     if len(equal) < 12 or len({s.seen[name] for s in secrets}) < 2 or not all(equal):
         return {}
     chance = sum(a.answer == b.answer for a, b in pairs) / len(pairs)
+    # The probability that so many pairs agree by chance, if pairs were independent.
     return {"own": 1.0, "others": chance} if chance ** len(equal) < 1e-6 else {}
 
 

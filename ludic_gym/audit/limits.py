@@ -53,7 +53,11 @@ def episodes_end(subject: AuditSubject) -> Result:
 
 
 def limit_is_as_stated(subject: AuditSubject) -> Result:
-    """The longest episode has the number of turns that the prompt, or the spec, states."""
+    """The longest episode has the number of turns that the prompt, or the spec, states.
+
+    "unknown" where the longest episode found is far from the number: players that never win may end
+    their episodes otherwise.
+    """
     if subject.is_match:
         return "unknown", "a round of a match is a turn of each player", {}
     env = subject.make()
@@ -73,6 +77,7 @@ def limit_is_as_stated(subject: AuditSubject) -> Result:
     evidence = {"stated": sorted(stated), "longest": longest, "turns": lengths}
     if longest in stated:
         return "pass", f"{longest} turns, as stated", evidence
+    # One more or less is an error of counting; any other length may have reasons of its own.
     if isinstance(inner, SolitaireEnv) or {longest - 1, longest + 1} & stated:
         return "fail", f"{sorted(stated)} turns are stated, the longest has {longest}", evidence
     return "unknown", f"{sorted(stated)} are stated, the longest episode has {longest}", evidence
@@ -102,6 +107,7 @@ def levels_are_ordered(subject: AuditSubject) -> Result:
                     f"{player} play succeeds in {found[i - 1]:.0%} with {name}={values[i - 1]!r}"
                 )
                 return "fail", f"{summary}, in {found[i]:.0%} with {values[i]!r}", evidence
+    # A level may also be harder only by taking more turns.
     flat = all(max(found) - min(found) < 0.05 for found in rates.values())
     longer = any(found == sorted(found) and found[-1] > found[0] for found in turns.values())
     if flat and not longer:

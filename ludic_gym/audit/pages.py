@@ -33,6 +33,7 @@ def audit_page(report: AuditReport) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        # Texts of environments are escaped; if one were not, no script could run.
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         f"<title>{escape(title)}</title>\n<style>{STYLE}{COLOR_RULES}</style>\n</head>\n<body>\n"

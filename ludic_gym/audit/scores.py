@@ -55,7 +55,11 @@ def earned(plays: Sequence[Play]) -> Earned:
 
 
 def error_of(rate: float, count: int) -> float:
-    """Standard error of a rate; that of one success or failure more for 0 and 1."""
+    """Standard error of a rate of `count` episodes, by the normal approximation.
+
+    Rates of 0 and 1 are moved inwards by one success or failure more.
+    """
+    # A rate of 0 or 1 would have no error, so that one failure in a million would contradict 1.
     inside = min(max(rate, 1 / (count + 2)), 1 - 1 / (count + 2))
     return math.sqrt(inside * (1 - inside) / count)
 
@@ -72,6 +76,7 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
     failed = next((p for p in plays if not p.success), None)
     if failed is not None:
         evidence["failed"] = transcript(failed)
+    # An oracle that is stated to be perfect has no bad luck.
     margin = SIGMAS * error_of(stated, found.count) if stated < 1 else 0.0
     summary = f"the oracle succeeds in {found.success:.0%} of {found.count} episodes"
     if found.success < stated - margin:
@@ -90,6 +95,7 @@ def random_earns_stated(subject: AuditSubject) -> Result:
     evidence = {"stated": stated, **found.as_json()}
     summary = f"random play succeeds in {found.success:.0%} of {found.count} episodes"
     if stated is None:
+        # Random play is one of the players that do not read the task.
         high = subject.statement.floor + SIGMAS * error_of(subject.statement.floor, found.count)
         if found.success > high:
             return "fail", f"{summary}, more than the floor", evidence
@@ -119,6 +125,7 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     chance = max(0.2, subject.statement.random or 0.0)
     if rates[best].success > chance + SIGMAS * error_of(chance, rates[best].count) / 2:
         return "fail", summary, evidence
+    # Rewards are compared with the oracle's, since each environment has a scale of its own.
     paid = {name: found.reward for name, found in rates.items() if found.reward > 0}
     if paid and not rates[best].success and has_oracle(subject):
         top = earned(subject.plays(lambda seed: oracle)).reward
@@ -135,6 +142,7 @@ def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     env = subject.make()
     env.reset(seed=0)
     texts = [*FIXED, *random.Random(0).sample(legal := legal_actions(env), min(4, len(legal)))]
+    # Marked too, because many graders read nothing else.
     texts += [form.format(text) for form in FORMS[1:] for text in FIXED[:6]]
     # Where an episode takes long, only the first texts are tried.
     tried = within(texts, 2 * subject.budget_s)
@@ -157,6 +165,7 @@ def other_answers_fail(subject: AuditSubject) -> Result:
     env = subject.make()
     wins, tried = 0, 0
     for seed, own in answers.items():
+        # Four per task: the number of pairs grows with the square of the tasks.
         for other in [text for text in dict.fromkeys(answers.values()) if text != own][:4]:
             found = play(env, seed, always(other))
             tried += 1
@@ -170,7 +179,10 @@ def other_answers_fail(subject: AuditSubject) -> Result:
 
 
 def better_players_earn_more(subject: AuditSubject) -> Result:
-    """A player that errs less earns no less: random, half oracle, oracle."""
+    """A player that errs less earns no less: random, half oracle, oracle.
+
+    Fails too if a player succeeds less often by half, and has the oracle's mean reward.
+    """
     if subject.is_match:
         return "unknown", NO_OPPONENT, {}
     if not has_oracle(subject):

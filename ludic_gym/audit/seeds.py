@@ -38,7 +38,10 @@ def seeds_differ(subject: AuditSubject) -> Result:
 def resets_without_seed_differ(subject: AuditSubject) -> Result:
     """Resets without a seed continue the random numbers: no episode comes again and again."""
     plays = [
-        p for player in _players(subject) for p in _episodes(subject, player, [0] + [None] * 7)[1:]
+        # Seeded first, so that the audit repeats; that episode itself is left out.
+        p
+        for player in _players(subject)
+        for p in _episodes(subject, player, [0] + [None] * 7)[1:]
     ]
     return _varied(subject, plays, "resets without a seed", "do they start at one seed again?")
 
@@ -59,7 +62,10 @@ def _episodes(
 def _varied(
     subject: AuditSubject, plays: Sequence[tuple[object, ...]], what: str, guess: str
 ) -> Result:
-    """The result for episodes of several seeds."""
+    """The result for episodes of several seeds, those of each player after the other.
+
+    what: that differs between them. guess: of the reason if nothing does.
+    """
     # Episodes of two players differ anyway, so each is compared with those of its own.
     halves = (
         [plays] if not has_oracle(subject) else [plays[: len(plays) // 2], plays[len(plays) // 2 :]]
@@ -84,6 +90,7 @@ def history_is_forgotten(subject: AuditSubject) -> Result:
     """An episode does not depend on the episodes that the environment has played before."""
     used = subject.make()
     for seed in within(range(6), subject.budget_s):
+        # Of an environment that has played nothing.
         expected = _facts(play(subject.make(), seed, random_player(seed), SHORT))
         # A whole episode, one that goes wrong, and one that is left in its middle.
         play(used, seed + 1, random_player(seed + 1), SHORT)
@@ -100,6 +107,7 @@ def threads_do_not_matter(subject: AuditSubject) -> Result:
     """Environments on several threads at once play like one alone."""
     seeds = list(range(THREADS * 2))
     alone = [_facts(play(subject.make(), seed, random_player(seed), SHORT)) for seed in seeds]
+    # Made before the threads start: play is tested here, and not construction.
     envs = [subject.make() for _ in seeds]
     meeting = Barrier(THREADS)
 
@@ -128,6 +136,7 @@ def threads_do_not_matter(subject: AuditSubject) -> Result:
 @contextmanager
 def hasty_switches() -> Iterator[None]:
     """A block in which threads take turns 500 times as often as usual."""
+    # Most turns are shorter than the usual 5 ms, and would never be interrupted.
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -138,6 +147,7 @@ def hasty_switches() -> Iterator[None]:
 
 def _facts(found: Play) -> tuple[object, ...]:
     """All of an episode that must not change."""
+    # Infos as text: NaN is unlike itself, and arrays have no single ==.
     return found.observations, found.rewards, ascii(found.infos), found.ended
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -114,6 +113,7 @@ class AuditSubject:
         """A new environment."""
         if self.is_match:
             return AllSeats(pettingzoo.make("aec", self.env_id, **self.kwargs, **kwargs))
+        # Gymnasium's checker would warn of each fault once more, and step in its own way.
         return gym.make(self.env_id, **{"disable_env_checker": True, **self.kwargs, **kwargs})
 
     @property
@@ -159,7 +159,7 @@ class AllSeats(gym.Env[str, str]):
         if not match.agents:
             raise EpisodeOver("the match is over; call reset() first")
         match.step(action)
-        # Agents that are out act once more, with None, by PettingZoo's protocol.
+        # PettingZoo removes an agent that is out from both, while the others play on.
         earned = match.rewards.get(self._first, 0.0)
         info = dict(match.infos.get(self._first, {}))
         terminated = all(match.terminations.values())
@@ -189,6 +189,7 @@ class AllSeats(gym.Env[str, str]):
 
 def within(values: Iterable[T], budget_s: float) -> Iterator[T]:
     """The values until the time is over, four at least."""
+    # Wall time: an environment may wait for other processes, whose CPU time is not seen here.
     start = time.perf_counter()
     for count, value in enumerate(values):
         if count >= 4 and time.perf_counter() - start > budget_s:
@@ -202,7 +203,7 @@ def play(env: Env, seed: int | None, player: Player, most: int = MOST_TURNS) -> 
     observations, infos = [str(text)], [info]
     actions, rewards = list[str](), list[float]()
     ended = False
-    for _ in itertools.repeat(None, most):
+    for _ in range(most):
         action = player(env, observations[-1])
         seen, reward, terminated, truncated, info = env.step(action)
         actions.append(action)

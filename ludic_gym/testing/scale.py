@@ -228,7 +228,7 @@ def _stays_small(make: Make) -> None:
     play = partial(_play, env, different=many // 10)
     # Fills caches and draws each seed at least once, so that the growth below is a leak.
     play(many // 5)
-    # Caches that fill late look like a leak once; a leak goes on.
+    # Caches that fill late look like a leak once; a leak continues.
     if _growth(env, play, many) and (growth := _growth(env, play, many)):
         raise ContractError(growth)
 

@@ -190,7 +190,8 @@ def resume_training(
     if which == "auto" and not manager.steps():
         return None
     on_rank_0(partial(claim, trainer.batch_source))
-    # After the queue's, whose contest decides who goes on, and before the newest one is looked up.
+    # After the queue's, whose contest decides which process continues, and before the newest one
+    # is looked up.
     on_rank_0(manager.claim)
     checkpoint = manager.load("latest" if which == "auto" else which)
     if (shards := checkpoint.model_dir / SHARDS).is_dir():

@@ -12,7 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
 import gymnasium as gym
@@ -113,6 +113,7 @@ class AgentPolicy(FinishingPolicy):
         else:
             session = cast(Session, self._session)
             session.begin_turn(sampling)
+            # Its answer was the action of an earlier turn: nothing is left that could act.
             if self._waiting is None:
                 return Decision(action=None, give_up=ENDED)
             self._answer_waiting(self._seen)
@@ -129,10 +130,12 @@ class AgentPolicy(FinishingPolicy):
     async def finish(self, rollout: Rollout) -> Rollout:
         """The rollout with the calls after its last turn; the program gets some time to end."""
         assert self._task is not None
+        # Before the result is given: the program may call its next tool at once.
         self._is_over = True
         self._answer_waiting(f"{rollout.final_observation}\n{OVER}".strip())
         grace = asyncio.get_running_loop().time() + GRACE_S
         with suppress(TimeoutError):
+            # It may have reports to write; one that hangs must not hold up the run.
             async with asyncio.timeout_at(min(self._ends_at, grace)):
                 await asyncio.wait({self._task})
         session = cast(Session, self._session)
@@ -162,7 +165,9 @@ class AgentPolicy(FinishingPolicy):
         await self._gateway.start()
         await self._running.acquire()
         self._holds = True
+        # Counted from here: an episode must not lose the time that it waited for its place.
         self._ends_at = asyncio.get_running_loop().time() + self._deadline_s
+        # Longer than the deadline, so that a program in its time of grace is still served.
         session = self._gateway.open(sampling=sampling, deadline_s=self._deadline_s + GRACE_S)
         session.tools = self
         self._session = session
@@ -195,7 +200,9 @@ class AgentPolicy(FinishingPolicy):
         if iscoroutinefunction(agent):
             return cast("str | None", await agent(task))
         # Programs of a synchronous SDK block their thread.
-        return cast("str | None", await asyncio.to_thread(agent, task))
+        answer = await asyncio.to_thread(agent, task)
+        # An object with an async `__call__` does not look like a coroutine function.
+        return await answer if isawaitable(answer) else answer
 
     async def _next_action(self) -> str | None:
         """The action of the next tool call; None if the program ends first."""
@@ -205,6 +212,7 @@ class AgentPolicy(FinishingPolicy):
             await asyncio.wait({arrival, self._task}, return_when=asyncio.FIRST_COMPLETED)
             if not arrival.done():
                 return None
+            # An action that came together with the program's end is played first.
             action, self._waiting = arrival.result()
             return action
         finally:
@@ -216,6 +224,7 @@ class AgentPolicy(FinishingPolicy):
         with Caught(Exception) as failure:
             answer = self._task.result()
         if failure.error is not None and not cast(Session, self._session).calls:
+            # Nothing was sampled, so that the fault is the program's and there is nothing to learn.
             raise EpisodeError(
                 f"the agent failed before its first model call: {failure.text}"
             ) from failure.error

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 DEADLINE_S = 600.0
+# Sessions end first, so that only their last responses are still being sent.
 SHUTDOWN_S = 0.2
 # Connections that wait to be accepted: hundreds of agents may start at once.
 BACKLOG = 1024
@@ -69,7 +70,7 @@ class Gateway:
 
         sampling: as of `Session`. deadline_s: seconds until it ends by itself.
         """
-        # Longer than a program could guess: whoever has it speaks for the episode.
+        # Longer than a program could guess: a holder of the key acts for the episode.
         id = f"sk-ludic-{secrets.token_urlsafe(24)}"
         session = Session(
             id, self.engine, self.prompts, sampling=sampling, max_tokens=self.max_tokens
@@ -91,6 +92,7 @@ class Gateway:
     def session(self, id: str) -> Session:
         """The session of an id. Raises SessionOver for an unknown one."""
         if id not in self.sessions:
+            # Only its beginning: errors are written to logs, and the key is a secret.
             raise SessionOver(
                 f"no session is open under the key {id[:12]!r}...: it has ended, or it is another "
                 "gateway's; use the base URL or the API key of the session"
@@ -126,6 +128,7 @@ class Gateway:
                 )
                 await runner.setup()
                 self.port = bound.getsockname()[1]
+                # A copy, since the block closes the socket.
                 await web.SockSite(runner, bound.dup(), backlog=BACKLOG).start()
             self._runner = runner
 

@@ -50,6 +50,7 @@ class History:
         convert: from a client's messages to those of the template, for the part that is new.
         """
         keys = self._keys(root, messages)
+        # From the end, because the last reply has the tokens of all earlier ones in its prompt.
         for index in range(len(messages) - 1, -1, -1):
             key = keys[index]
             known = self._ended.get(key) if _is_reply(messages[index]) else None
@@ -66,10 +67,12 @@ class History:
         key: of its dialog, as `adopted` returns it. reply: as the client got it. sampled: the
         dialog of the template, which ends with the reply and its tokens. prompt: its text.
         """
+        # As the client got it, since that is what its next request will contain.
         (ended,) = dialog_keys(key, [reply])
         self._ended[ended] = tuple(sampled)
         self._prompts[ended] = prompt
         if len(self._prompts) > KEPT_TEXTS:
+            # The oldest; without its text, a dialog is rendered and encoded from its beginning.
             del self._prompts[next(iter(self._prompts))]
 
     def _keys(self, root: bytes, messages: Sequence[Message]) -> list[bytes]:

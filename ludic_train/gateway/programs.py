@@ -59,6 +59,7 @@ async def run_program(command: str, task: AgentTask) -> str | None:
     words = [task.prompt if word == PROMPT else word for word in command_of(command)]
     try:
         process = await asyncio.create_subprocess_exec(
+            # Ends with this process, also where that is killed and runs no `finally`.
             *guarded(words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -76,6 +77,7 @@ async def run_program(command: str, task: AgentTask) -> str | None:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     if process.returncode != 0:
+        # The end, since a traceback has its error there.
         last = err.decode(errors="replace").strip()[-ERROR_CHARACTERS:]
         raise EpisodeError(f"{words[0]!r} ended with code {process.returncode}: {last}")
     return out[:ANSWER_BYTES].decode(errors="replace").strip() or None

@@ -96,6 +96,7 @@ class Prompts:
         except (TypeError, UnicodeError, RecursionError, KeyError, AttributeError) as error:
             # Errors of a template that gets data of another kind than it expects.
             raise ConfigError(f"the chat template fails on this dialog: {error}") from error
+        # A reply that is being continued has no end yet, at which the text could be cut.
         return ids, text if messages[-1]["role"] != "assistant" else ""
 
     def _continued_ids(
@@ -170,6 +171,7 @@ class Prompts:
         """The format of the reply to a prompt."""
         in_thought = False
         if self._thinks:
+            # A tag that is no token of its own takes a few, and a line break follows it.
             last = str(self.tokenizer.decode(list(prompt_ids[-4:]), skip_special_tokens=False))
             in_thought = last.rstrip().endswith(THINK)
         calls: Any = self._calls if reads_calls else "none"

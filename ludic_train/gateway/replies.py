@@ -23,7 +23,7 @@ THINK = "<think>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyFormat:
-    """How a model writes a reply.
+    """The format of a reply in a model's text.
 
     calls: "tagged" for <tool_call> tags around JSON or around <function=...>, "bare" for a reply of
         JSON objects alone, "none" where no tools were offered.
@@ -107,6 +107,7 @@ class ReplyReader:
             # The blank line after a thought belongs to the tag; so it does in chat templates.
             self._state, self._rest, self._after_call = "text", rest, True
         else:
+            # The end of this portion may be the first half of a tag, and waits for the next one.
             kept = 0 if is_end else overlap(thought, THINK_END)
             thought, self._rest = _split(thought, kept)
         if thought:
@@ -122,6 +123,7 @@ class ReplyReader:
         if self._after_call:
             text = text.lstrip()
             self._after_call = not text
+        # White space waits: it is dropped if a call follows, and sent if text does.
         bare = text.rstrip()
         if bare:
             yield Piece("text", self._space + bare)
@@ -133,6 +135,7 @@ class ReplyReader:
 
     def _call(self, *, is_end: bool) -> Iterator[Piece]:
         body, tag, rest = self._rest.partition(CALL_END)
+        # Sent whole; at the end of the reply its tag may lack, as that of a last token.
         if not tag and not is_end:
             return
         self._state, self._rest = "text", rest

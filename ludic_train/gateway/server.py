@@ -136,6 +136,7 @@ async def _respond(request: web.Request, dialect: Dialect) -> web.StreamResponse
     wanted = dialect.read(data)
     is_retry = request.headers.get(RETRIES, "0") != "0"
     path = request.path.rpartition("/v1/")[2].encode()
+    # With the route, since one body may be a request in two dialects.
     draft = session.draft(wanted, path + b"\n" + data, is_retry=is_retry)
     draft.clients += 1
     try:
@@ -149,7 +150,7 @@ async def _respond(request: web.Request, dialect: Dialect) -> web.StreamResponse
 
 
 async def _answer(draft: Draft) -> Answer:
-    """The answer; sampling goes on if the client leaves. Raises SessionOver if that has ended."""
+    """The answer; sampling continues if the client leaves. Raises SessionOver if that has ended."""
     assert draft.task is not None
     try:
         return await asyncio.shield(draft.task)
@@ -216,6 +217,7 @@ async def _chained(
 
 async def _sampled_pieces(session: Session, draft: Draft) -> AsyncIterator[list[Piece]]:
     """Pieces of the one reply, as soon as they are certain; none if the engine gives no tokens."""
+    # The engine's tokens of several choices could not be separated in one queue.
     if draft.request.n > 1:
         return
     stream = TextStream(session.prompts.text, draft.request.stop)
@@ -241,6 +243,7 @@ async def _arrived(queue: asyncio.Queue[int | None]) -> list[int]:
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
     tokens = [token for token in (first, *waiting) if token is not None]
     if tokens and None in waiting:
+        # The end comes back as an empty list of its own, after these tokens.
         queue.put_nowait(None)
     return tokens
 
@@ -295,6 +298,7 @@ async def _with_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except web.HTTPException as error:
         found, status = f"{request.method} {request.path}: {error.reason}", error.status
+    # Statuses below are chosen by what SDKs do: they send 5xx again, and 400 and 401 never.
     except SessionOver as error:
         found, status = str(error), 401
     except (ConfigError, PromptTooLong) as error:
@@ -316,6 +320,7 @@ def error_body(text: str, status: int, *, is_anthropic: bool) -> Json:
     text = text.encode(errors="replace").decode()
     if is_anthropic:
         return {"type": "error", "error": {"type": kind, "message": text}}
+    # Agent frameworks shorten their history at this code.
     code = "context_length_exceeded" if "maximum context length" in text else None
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}
 

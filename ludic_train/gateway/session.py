@@ -189,6 +189,7 @@ class Session:
             Call(node=f"{answer.id}-{i}", request=draft.request, reply=reply)
             for i, reply in enumerate(answer.replies)
         ]
+        # An answer that is still to be fetched stays: it must not be sampled again.
         done = [key for key, drafts in self._drafts.items() if all(d.is_delivered for d in drafts)]
         for key in done[: max(0, len(done) - KEPT_ANSWERS)]:
             del self._drafts[key]
@@ -212,6 +213,7 @@ class Session:
         reads_calls = bool(request.tools) and request.tool_choice != "none"
         form = self.prompts.reply_format(ids, reads_calls=reads_calls)
         if begun:
+            # Text that begins a call is after any thought, even where the template has opened one.
             ids, form = ids + self.prompts.encoded(begun), replace(form, in_thought=False)
         return Prompt(
             ids=ids, begun=begun, dialog=dialog, messages=messages, key=key, form=form, text=text
@@ -271,6 +273,7 @@ class Session:
             limit = request.max_tokens or limit
         else:
             own = call_sampling(own, self._turn_calls)
+            # A program may want shorter replies than the run allows, and not longer ones.
             limit = min(own.max_tokens, request.max_tokens or own.max_tokens)
             self._turn_calls += 1
         own = replace(own, max_tokens=limit, stop=(*own.stop, *request.stop))
@@ -278,11 +281,13 @@ class Session:
         if own.seed is None:
             return [own] * request.n
         # Equal seeds would make all choices equal.
+        # Above the numbers of turns and calls, whose seeds are derived from the same one.
         seeds = [own.seed, *(derived_seed(own.seed, 2**32 + i) for i in range(1, request.n))]
         return [replace(own, seed=seed) for seed in seeds]
 
     async def _answer(self, draft: Draft, samplings: Sequence[Sampling]) -> Answer:
         """Sample all choices, and remember them."""
+        # Together, so that an engine samples all choices in one batch.
         completions = await gathered(self._sampled(draft, each) for each in samplings)
         replies = tuple(self._reply(draft, completion) for completion in completions)
         request, prompt = draft.request, draft.prompt
@@ -322,6 +327,7 @@ class Session:
     def _remember(self, prompt: Prompt, request: Request, reply: Reply) -> None:
         completion = reply.completion
         ids = completion.completion_ids or ()
+        # Prompts of token ids need no memory: clients send the sampled ids back.
         if isinstance(request.prompt, str):
             # A final stop token is no part of the text, which could not continue after it.
             if self.prompts.text(ids, with_specials=True) == completion.text:

@@ -78,6 +78,7 @@ class StandingGateway:
         """POST /sessions/KEY/close: its trace; {"reward": ...} of the body is written beside it."""
         session = self.gateway.session(request.match_info["key"])
         reward = _reward(await request.read())
+        # First: a call that is answered after this is not in the session, and so not missing below.
         self.gateway.close(session)
         trace = trace_to_json(trace_of(session.calls))
         if self._out is not None:
@@ -133,6 +134,7 @@ async def serve(options: GatewayOptions, key: str | None, stop: asyncio.Event) -
     token = key or secrets.token_urlsafe(24)
     standing = StandingGateway(made_gateway(options), token, options.out)
     async with standing.gateway.running() as gateway:
+        # Output is kept in logs: a token that was given is known to those who need it.
         shown = "" if key else f"  token {token}"
         print(f"ready  {gateway.url}  ({options.model}){shown}", flush=True)
         await stop.wait()

@@ -85,6 +85,7 @@ def completions_of(trace: TrainingTrace) -> tuple[Completion, ...]:
     for turn in trace.turns:
         sampled = turn.loss_mask[len(turn.prompt_token_ids) :]
         if any(turn.loss_mask) and (not all(sampled) or sum(turn.loss_mask) != len(sampled)):
+            # Rows train on all sampled tokens of a call.
             raise UntrainableRollout(
                 f"turn {turn.node_id!r} is to be trained on in parts: its loss mask is "
                 f"{turn.loss_mask!r:.200}, and a model call is learned from as a whole"
@@ -131,6 +132,7 @@ def _completion(turn: TraceTurn) -> Completion:
     version, versions = turn.metadata.get("policy_version"), turn.metadata.get("versions")
     return Completion(
         text=str(turn.response.get("text", "")),
+        # Producers have reasons of their own; filters of overlong replies need this one alone.
         finish_reason="length" if turn.response.get("finish_reason") == "length" else "stop",
         sampling=sampling,
         prompt_ids=tuple(turn.prompt_token_ids),

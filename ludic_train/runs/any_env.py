@@ -94,7 +94,7 @@ def with_model(recipe: Recipe, model: str) -> Recipe:
     """The recipe for a model that exists.
 
     One that makes a tiny model from demonstrations has settings for that: the model gets the usual
-    ones in their place, and imitates nothing unless it is asked to.
+    ones in their place, and imitates nothing unless that is requested.
     """
     settings = replace(recipe.defaults, model=model)
     if recipe.demonstrator is not None and recipe.defaults.model is None:

@@ -21,7 +21,7 @@ from ludic_train.runs.folder import Address, read_address
 if TYPE_CHECKING:
     from ludic_train.pipeline.queues.roster import Roster
 
-# Between two renewals of a lease, and the limit of the response that is asked for before each.
+# Between two renewals of a lease, and the limit of the response that is requested before each.
 RENEW_S, ANSWER_S = 3.0, 5.0
 
 

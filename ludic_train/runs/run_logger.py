@@ -49,7 +49,7 @@ def _tracker(name: Tracker, config: RunConfig) -> Logger:
 
 
 def _id(out: Path) -> str:
-    """The id of the run in the folder, made when it is first asked for."""
+    """The id of the run in the folder, made at the first request."""
     path = out / "tracker-id"
     if not path.exists():
         # Folders of different runs may have the same name.

@@ -345,7 +345,7 @@ def _system_prompts(rollouts: Sequence[Rollout], spec: PolicySpec) -> list[str]:
     """The system prompts that the policy will see in these episodes."""
     if spec.system_prompt is not None:
         return [spec.system_prompt] * len(rollouts)
-    # Rollouts hold no system prompt, so that their environments are asked again.
+    # Rollouts hold no system prompt, so that it comes from their environments again.
     envs: dict[str, gym.Env[str, str]] = {}
     try:
         return [_suggested(rollout.task, envs) for rollout in rollouts]

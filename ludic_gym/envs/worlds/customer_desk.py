@@ -118,6 +118,7 @@ class CustomerDeskEnv(TextEnv):
         """Draw a case of the split."""
         case = drawn(self._drawn_case, self._split)
         self._desk, _ = opened(case.domain, case.world, self._count)
+        # The state after all requests by the book; what is forbidden changes nothing.
         self._goal = copy.deepcopy(self._desk)
         for wish in case.wishes:
             if not wish.rule:
@@ -174,6 +175,7 @@ class CustomerDeskEnv(TextEnv):
         if number in desk.records and not (mine and desk.identified == self._email):
             self._broken.append("R1")
         if call.name in desk.writes:
+            # The very call that was confirmed: a change of more than that is against R2.
             if customer.agreed is None or plain(call) != plain(customer.agreed):
                 self._broken.append("R2")
             elif customer.wish.rule:
@@ -182,6 +184,7 @@ class CustomerDeskEnv(TextEnv):
     def _ended(self, text: str, *, illegal: bool = False) -> Turn:
         # The state and the rules decide, not the words: any way that keeps to the policy is right.
         success = self._desk.state() == self._goal.state() and not self._broken
+        # Not strict: an episode that ends early has fewer resolutions.
         pairs = zip(self._desk.resolutions, self._goal.resolutions, strict=False)
         info: Info = {
             "illegal": illegal,
@@ -237,6 +240,7 @@ def tools_of(desk: type[Desk]) -> tuple[str, ...]:
 
 def _schemas(desk: type[Desk]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Purpose and schema of each tool."""
+    # Of an instance, whose bound methods have no `self`.
     made, found = desk(np.random.default_rng(0)), {}
     for name in tools_of(desk):
         schema = parameters_schema(getattr(made, name))

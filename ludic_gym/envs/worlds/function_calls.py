@@ -106,6 +106,7 @@ class FunctionCallsEnv(TextEnv):
             text = "\n".join(f"{call.name}: {self._world.run(call)}" for call in calls)
         else:
             text = f"Error: {problem}" if problem else ""
+        # The last reply ends the request as [] does.
         if self._replies_left and (calls or problem):
             return proceed(
                 f"{text}\nReplies left for this request: {self._replies_left}", info=info
@@ -134,6 +135,7 @@ class FunctionCallsEnv(TextEnv):
         if self._request.by_state:
             return True
         expected = [call for reply in self._request.replies for call in reply]
+        # As multisets: the order of independent calls is free, and none may come twice.
         return len(self._made) == len(expected) and all(
             sum(same_call(one, made) for made in self._made)
             == sum(same_call(one, other) for other in expected)

@@ -69,6 +69,7 @@ class Folder:
         """
         text = self._text(path)
         count = text.count(old) if old else 0
+        # A text that occurs twice would leave open which place is meant.
         if count != 1:
             raise ValueError(f"the old text occurs {count} times in {path}; it must occur once")
         return self._written(path, text.replace(old, new))
@@ -94,6 +95,7 @@ class Folder:
         if not path.isprintable() or len(path) > LONGEST_PATH or {"", ".", ".."} & {*parts}:
             raise ValueError(f"{path!r:.{LONGEST_PATH}} is no relative path of a file")
         files = {**self.files, path: text}
+        # A path that is a file and a folder could not be laid into a sandbox.
         folders = {p.rsplit("/", n)[0] for p in files for n in range(1, p.count("/") + 1)}
         if folders & files.keys():
             raise ValueError(f"{path!r} is a folder, or lies in a file")

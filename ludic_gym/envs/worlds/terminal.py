@@ -113,11 +113,13 @@ class TerminalEnv(SandboxedEnv):
 
     def _executed(self, command: str) -> str:
         """The output of the command, and its exit code where that says something."""
+        # The oracle's own progress; solutions of others are judged at the end.
         if self._solved < len(self._tasks) and command == self._tasks[self._solved].solution:
             self._solved += 1
         if not self._begun:
             self._begun = True
             if setup := "\n".join(task.setup for task in self._tasks if task.setup):
+                # Such as histories of git, which are made by the git of the sandbox.
                 self._home = executed(self.run, self._home, setup).home
         outcome = executed(self.run, self._home, command)
         self._home = outcome.home

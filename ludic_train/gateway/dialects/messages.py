@@ -223,6 +223,7 @@ def _reply(blocks: Sequence[object]) -> Message:
 def _arguments(value: object) -> str:
     """The text of the arguments, where `_input` had to wrap it."""
     text = value.get("arguments") if isinstance(value, dict) and len(value) == 1 else None
+    # Text that begins as JSON was an object with this one key when it was sampled.
     if isinstance(text, str) and not text.lstrip().startswith("{"):
         return text
     return json.dumps(value)

@@ -229,6 +229,7 @@ def _messages(items: Sequence[Any]) -> list[Message]:
             raise ConfigError(f"an item of input is an object, got {item!r:.200}")
         message = _item(item)
         is_reply = message["role"] == "assistant"
+        # A reply of this dialect is several items: a thought, a text, and each call.
         if is_reply and found and found[-1]["role"] == "assistant":
             found[-1] = _together(found[-1], message)
         else:

@@ -81,6 +81,19 @@ async def test_rows_equal_those_of_a_chat_policy_to_the_bit(client, gateway, tas
     same(played.rows[0], known.rows[0])
 
 
+class Object:
+    """An agent with state of its own, as frameworks make them."""
+
+    async def __call__(self, task):
+        return await answering(task)
+
+
+async def test_an_object_with_an_asynchronous_call_plays_like_a_function(client, gateway):
+    rollouts = [await agent_episode(ARITHMETIC, agent, gateway) for agent in (Object(), answering)]
+    one, other = (rollout.steps[-1].decision.action for rollout in rollouts)
+    assert one == other
+
+
 PROGRAM = """
 import json, os, sys, urllib.request
 body = {"messages": [{"role": "user", "content": sys.stdin.read()}]}

@@ -86,6 +86,7 @@ def country() -> Things:
         start += count
     things = list[Thing]()
     for kind in COUNTS:
+        # One generator for all: a change of any list of words changes the whole country.
         names = _names(kind, rng)
         relations = _relations(kind, numbers, rng)
         for number in numbers[kind]:

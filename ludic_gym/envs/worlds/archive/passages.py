@@ -47,6 +47,7 @@ _VOWELS = tuple("aeiou")
 def passage(number: int) -> str:
     """The text about a thing, the same in every process."""
     thing = country()[number]
+    # A generator of its own for each thing, so that passages do not depend on the order of reading.
     rng = random.Random(SEED * 100_003 + number)
     sentences = []
     for relation, value in thing.facts.items():

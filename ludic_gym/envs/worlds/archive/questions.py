@@ -130,6 +130,7 @@ def _drawn(hops: int, rng: np.random.Generator) -> Query | None:
         path.append(relation)
         support.append(subject)
         is_last = hop == hops - 1
+        # A text has no relations; a passage that is needed twice would be one hop less.
         if (not is_last and isinstance(end, str)) or len(set(support)) <= hop:
             return None
         phrase = pick(rng, questions if is_last else nouns).format(x=phrase)
@@ -139,6 +140,7 @@ def _drawn(hops: int, rng: np.random.Generator) -> Query | None:
                 return None
             passed.add(here.name)
     answer = end if isinstance(end, str) else things[end].name
+    # A question that names its answer is none.
     if answer in phrase:
         return None
     return Query(

@@ -36,6 +36,7 @@ class Airline(Desk):
 
     def __init__(self, rng: np.random.Generator) -> None:
         numbers = [f"F{int(n) + 100}" for n in rng.permutation(900)[:FLIGHTS]]
+        # Before the records, which are drawn on them.
         self.flights = {
             number: {"day": between(rng, 1, 28), "seats_left": max(0, between(rng, -4, 9))}
             for number in numbers
@@ -100,6 +101,7 @@ class Airline(Desk):
     def _move(self, number: str, rng: np.random.Generator) -> Wish:
         record = self.records[number]
         basic = record["fare"] == "basic"
+        # A move to the same flight would change nothing.
         others = [flight for flight in self.flights if flight != record["flight"]]
         open_ = [flight for flight in others if self.flights[flight]["seats_left"]]
         # With both reasons, either rule would be a right answer.

@@ -79,6 +79,7 @@ class Desk(ABC):
         self.identified = ""
         self.resolutions: list[tuple[str, str, str]] = []
         numbers = (f"{self.letter}{int(n) + 1000}" for n in rng.permutation(9000))
+        # Names are drawn in pairs, so that no two customers have one address.
         pairs = [(a, b) for a in FIRST for b in LAST]
         for first, last in shuffled(rng, pairs)[:CUSTOMERS]:
             for _ in range(RECORDS):
@@ -145,6 +146,7 @@ class Desk(ABC):
 
     def wishes(self, count: int, rng: np.random.Generator) -> tuple[Wish, ...]:
         """Requests of one customer, each about another record."""
+        # Sorted, because the order of a set of texts differs from process to process.
         email = pick(rng, sorted({record["email"] for record in self.records.values()}))
         own = [number for number, record in self.records.items() if record["email"] == email]
         return tuple(self.wish(number, rng) for number in shuffled(rng, own)[:count])

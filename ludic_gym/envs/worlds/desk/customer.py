@@ -63,6 +63,7 @@ class Customer:
             return "That is too long for me. Could you say it in a few sentences?"
         text = message.lower()
         asks = CONFIRM.search(text) is not None
+        # Before the facts: a question for consent names them too, and asks for none of them.
         if asks and mentions(text, self.wanted):
             return self._confirmed()
         if facts := [name for name in self.wish.facts if re.search(pattern(name, desk), text)]:

@@ -110,6 +110,7 @@ class Library(Desk):
         others = [branch for branch in BRANCHES if branch != record["branch"]]
         branch, second = pick(rng, others), pick(rng, others)
         thought = None
+        # A customer whose wish is refused is never asked to confirm it.
         if not record["fine"] and branch != second:
             call = Call("change_branch", {"number": number, "branch": second})
             thought = (f"Oh, no: the branch {second} is closer to my work, so take that.", call)

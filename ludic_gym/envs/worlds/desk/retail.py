@@ -114,6 +114,7 @@ class Retail(Desk):
         record = self.records[number]
         late = record["days_since_delivery"] > DAYS
         other = "voucher" if record["paid_by"] == "card" else "card"
+        # With both reasons, either rule would be a right answer.
         to = record["paid_by"] if late or rng.random() < 0.7 else other
         return Wish(
             opening="I do not like what I have bought, and I want to send it back.",

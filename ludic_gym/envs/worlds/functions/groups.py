@@ -32,7 +32,7 @@ class Home:
         self.alarms: list[tuple[int, int, str]] = []
 
     def state(self) -> object:
-        """What is compared at the end of a request."""
+        """The values that are compared at the end of a request."""
         return self.degrees, self.lights, sorted(self.alarms)
 
     def read_temperature(self, room: str) -> str:
@@ -74,6 +74,7 @@ class Home:
         """
         if not (0 <= hour <= 23 and 0 <= minute <= 59):
             raise ValueError(f"{hour}:{minute} is no time of day")
+        # In lower case: labels are compared without regard to case.
         self.alarms.append((hour, minute, label.lower()))
         return f"the alarm is set for {hour}:{minute:02}"
 
@@ -97,12 +98,14 @@ class Trains:
             if any(train[:3] == (here, there, day) for train in self.trains.values()):
                 continue
             self.trains[next(numbers)] = (here, there, day, price)
+            # The second train is dearer, so that there is one cheapest.
             self.trains[next(numbers)] = (here, there, day, price + between(rng, 1, 30))
         self.bookings: dict[int, tuple[int, int, str]] = {}
+        # Not from 1: a number of a booking is to be read from its result.
         self.last = between(rng, 1000, 8000)
 
     def state(self) -> object:
-        """What is compared at the end of a request; numbers of bookings depend on the order."""
+        """The bookings without their numbers, which depend on the order of calls."""
         return sorted(self.bookings.values())
 
     def find_trains(self, origin: str, destination: str, day: Day) -> str:
@@ -151,7 +154,7 @@ class Tasks:
         self.tasks: dict[str, tuple[str, bool]] = {}
 
     def state(self) -> object:
-        """What is compared at the end of a request."""
+        """The values that are compared at the end of a request."""
         return self.tasks
 
     def add_task(self, title: str, day: Day, urgent: bool = False) -> str:
@@ -190,7 +193,7 @@ class Shares:
         self.owned = {symbol: between(rng, 5, 40) for symbol in SYMBOLS}
 
     def state(self) -> object:
-        """What is compared at the end of a request."""
+        """The values that are compared at the end of a request."""
         return self.owned
 
     def share_price(self, symbol: str) -> str:
@@ -259,6 +262,7 @@ class Sums:
         if amount <= 0 or rate < 0 or not 1 <= months <= 1200:
             raise ValueError(f"no loan has amount {amount}, rate {rate} and {months} months")
         monthly = rate / 1200
+        # The annuity formula; without interest its limit.
         share = monthly / (1 - (1 + monthly) ** -months) if monthly else 1 / months
         return f"{amount * share:.2f}"
 
@@ -270,7 +274,7 @@ class Mail:
         self.sent: list[tuple[str, str]] = []
 
     def state(self) -> object:
-        """What is compared at the end of a request."""
+        """The values that are compared at the end of a request."""
         return sorted(self.sent)
 
     def send_message(self, person: str, text: str) -> str:
@@ -281,6 +285,7 @@ class Mail:
         """
         if person not in PEOPLE:
             raise ValueError(f"{person!r} is not in the address book: {', '.join(PEOPLE)}")
+        # White space, case and a final mark make no other message.
         self.sent.append((person, " ".join(text.lower().split()).rstrip(".!")))
         return f"sent to {person}"
 

@@ -108,6 +108,7 @@ def ride(rng: np.random.Generator, box: Toolbox) -> Request:
     trains: Trains = box.group("trains")
     same = {n: t[3] for n, t in trains.trains.items() if t[:3] == (here, there, day)}
     number = min(same, key=same.__getitem__)
+    # Second class is the default, and may be left out.
     arguments = {"train": number, "seats": seats} | ({"seat_class": "first"} if first else {})
     text = (
         f"Book {seats} {'first' if first else 'second'}-class seat{'s' * (seats > 1)} on the "
@@ -149,6 +150,7 @@ def invest(rng: np.random.Generator, box: Toolbox) -> Request:
 def length(rng: np.random.Generator, box: Toolbox) -> Request:
     """Two lengths to convert."""
     source, target = shuffled(rng, list(LENGTHS))[:2]
+    # Halves are exact in decimal and binary, so that no digit of a call is in doubt.
     values = [between(rng, 2, 900) / 2 for _ in range(2)]
     text = f"Convert {values[0]:g} and {values[1]:g} from {source} to {target}, each on its own."
     calls = tuple(call("convert_length", value=v, source=source, target=target) for v in values)
@@ -242,6 +244,7 @@ def requests(
     """
     made = list[Request]()
     while len(made) < count:
+        # The first request can be fulfilled: else doing nothing would win some episodes.
         kind = rng.random() if made else 1.0
         found: Request | None = None
         if kind < 0.15:
@@ -251,6 +254,7 @@ def requests(
         elif kind < 0.5:
             found = undo(rng, made[-1], box)
         found = found or pick(rng, MAKERS[pick(rng, offered)])(rng, box)
+        # Later requests are about the state that this one leaves.
         for reply in found.replies:
             for one in reply:
                 box.run(one)

@@ -101,6 +101,7 @@ def same_call(one: Call, other: Call) -> bool:
 
 def _plain(call: Call) -> dict[str, object]:
     """The arguments for a comparison, with defaults."""
+    # An argument that is left out and one that equals its default are the same call.
     given = {**DEFAULTS[call.name], **call.arguments}
     return {
         name: value.strip().casefold() if isinstance(value, str) else value

@@ -68,6 +68,7 @@ def quest_of(size: Size, rng: np.random.Generator) -> Quest:
     low, high = size.actions
     while True:
         quest = _draft(size, rng)
+        # One more than the highest is enough to see that a plan is too long.
         if low <= len(plan(quest, high + 1)) <= high:
             return quest
 
@@ -96,6 +97,7 @@ def _draft(size: Size, rng: np.random.Generator) -> Quest:
         furniture=furniture,
         lids=house.lids,
         keys=house.keys,
+        # In a random order, because lists of things in a room would begin with the goals.
         places={item: places[item] for item in shuffled(rng, sorted(places))},
         goals=tuple(targets.items()),
         start=names[0],
@@ -136,5 +138,6 @@ def _key_place(
             for name, room in furniture.items()
             if ranks[room] <= highest and house.lids.get(name) != "locked"
         ]
+    # One floor among all the furniture: keys rarely lie in the open.
     floor = pick(rng, [room for room in house.rooms if ranks[room] <= highest])
     return pick(rng, [*fits, floor])

@@ -37,6 +37,7 @@ def _reach(house: House, place: str) -> str:
     for barrier in (*barriers, place):
         if house.lids.get(barrier) == "locked" and house.places[house.quest.keys[barrier]] != YOU:
             return _take(house, house.quest.keys[barrier])
+    # Only what is next to the player now: the rest of the way is planned anew after each action.
     barrier, step = (barriers[0], f"go {way[0]}") if way else (place, "")
     lid = house.lids.get(barrier, "open")
     if lid == "locked":

@@ -128,6 +128,7 @@ def failures_in(report: bytes, package: Package) -> dict[int, tuple[int, str]]:
         results = json.loads(report)
     except (ValueError, RecursionError):
         results = None
+    # The player's code ran beside the driver, and may have printed anything.
     results = results if isinstance(results, list) else []
     found = {}
     for number, case in enumerate(package.cases):
@@ -147,6 +148,7 @@ def _result(given: object, position: int) -> tuple[str, str] | None:
     one = given[position]
     if not isinstance(one, list) or len(one) != 2 or not all(isinstance(t, str) for t in one):
         return None
+    # As in doctest: of an example that raises, the output before it does not count.
     return "" if one[1] else plain_output(one[0]), plain_output(one[1])
 
 
@@ -163,6 +165,7 @@ def expected_result(example: Example) -> str:
 def tests_output(run: Run, files: Mapping[str, str]) -> str:
     """The output of the tests that are in the files, without times and folders of the machine."""
     text = output_of(run(Program(source=VISIBLE, files=laid(files))))
+    # Sandboxes have random folders, and times differ: equal runs must have equal outputs.
     text = re.sub(rf'File "[^"\n]*?/{REPO}/', 'File "', text)
     return re.sub(r"(Ran \d+ tests?) in [\d.]+s", r"\1", text)
 

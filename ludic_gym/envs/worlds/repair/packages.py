@@ -183,6 +183,7 @@ def whole_lines(text: str, old: str, new: str) -> tuple[str, str]:
     """
     start = text.rfind("\n", 0, text.index(old)) + 1
     stop = text.index(old) + len(old)
+    # A replaced text may end with its line break.
     end = stop if text[stop - 1] == "\n" else text.index("\n", stop) + 1
     before = text[start:end]
     return before, before.replace(old, new)

@@ -30,6 +30,7 @@ def below_zero(rng: np.random.Generator) -> list[str]:
 
 def mixed_digits(rng: np.random.Generator) -> list[str]:
     """Numbers of one and of two digits, for which the order of texts is another one."""
+    # As texts, "9" comes after all numbers of two digits up to 89.
     return ["9", *(str(n) for n in numbers(rng, 5, 10, 89))]
 
 
@@ -46,6 +47,7 @@ def steps(requests: list[str]) -> list[str]:
 
 def padded(rng: np.random.Generator) -> list[str]:
     """Numbers with zeros before them."""
+    # Bash reads a number that begins with 0 as octal, where 8 and 9 are errors.
     return [f"{n:03}" for n in (8, 9, *numbers(rng, 4, 10, 99))]
 
 
@@ -66,6 +68,7 @@ def grades(requests: list[str]) -> list[str]:
 
 def marks(rng: np.random.Generator) -> list[str]:
     """Numbers around 50."""
+    # The limit and its neighbours, by which -gt and -ge differ.
     return ["50", "49", "51", *(str(n) for n in numbers(rng, 5, 0, 99))]
 
 
@@ -81,6 +84,7 @@ def columns(rng: np.random.Generator) -> list[str]:
 
 def yearly(rng: np.random.Generator) -> list[str]:
     """Years, with those that decide."""
+    # Centuries tell the whole rule from its first half.
     return ["1900", "2000", "2023", "2024", *(str(n) for n in numbers(rng, 4, 1950, 2050))]
 
 
@@ -226,6 +230,7 @@ def bug(number: int, folder: str, rng: np.random.Generator) -> Task:
             f"{folder}/readme": sentence(rng) + "\n",
         },
         solution=f"cat > ~/{path} <<'END'\n{repaired}\nEND",
+        # Any repair is right whose outputs are.
         free=(path,),
         runs=tuple(
             ((("bash", path), lines(requests)), lines(one.replies(requests))) for requests in inputs

@@ -64,6 +64,7 @@ def ending(folder: str, rng: np.random.Generator) -> Task:
 
 def pad(folder: str, rng: np.random.Generator) -> Task:
     """Pad the numbers in names with zeros."""
+    # Numbers of one and of two digits, which need different zeros.
     word, top = pick(rng, words(rng, 3)), between(rng, 10, 14)
     files = {f"{folder}/{word}-{n}.txt": f"{n} {sentence(rng)}\n" for n in range(1, top + 1)}
     new = {
@@ -83,6 +84,7 @@ def pad(folder: str, rng: np.random.Generator) -> Task:
 def large(folder: str, rng: np.random.Generator) -> Task:
     """Delete files above a size."""
     limit = between(rng, 200, 400)
+    # The limit itself and a byte more are among them: "larger" is to be read exactly.
     sizes = [limit + d for d in (-90, -20, 0, 1, 40, 120)]
     files = {f"{folder}/{name}.dat": "x" * (size - 1) + "\n"
              for name, size in zip(words(rng, 6), sizes, strict=True)}  # fmt: skip
@@ -138,6 +140,7 @@ def copy(folder: str, rng: np.random.Generator) -> Task:
 
 def parts(folder: str, rng: np.random.Generator) -> Task:
     """Put parts together in the order of their numbers."""
+    # Ten and more, so that the order of names (part1, part10, part2) is a wrong one.
     top = between(rng, 10, 13)
     files = {f"{folder}/part{n}": sentence(rng) + "\n" for n in range(1, top + 1)}
     return Task(

@@ -125,6 +125,7 @@ def merge(folder: str, rng: np.random.Generator) -> Task:
         setup,
         f"git checkout -q main; git merge -q --no-edit {name}",
         (("merge-base", "--is-ancestor", name, "main"), ""),
+        # The command above prints nothing either way; this one names main once it has the commit.
         (
             ("branch", "--contains", name, "--format=%(refname:short)"),
             "\n".join(sorted(("main", name))),
@@ -140,6 +141,7 @@ def tag(folder: str, rng: np.random.Generator) -> Task:
     a, *names = words(rng, 5)
     version = f"v{between(rng, 1, 9)}.{between(rng, 0, 9)}"
     adds = "; ".join(f"echo '{n}' > {n}; {_commit(f'Add {n}')}" for n in names)
+    # Not the newest commit, which a tag without an argument would name.
     chosen = pick(rng, names[:-1])
     return _task(
         folder,
@@ -163,6 +165,7 @@ def revert(folder: str, rng: np.random.Generator) -> Task:
         setup,
         "git revert --no-edit HEAD",
         (("rev-list", "--count", "main"), "3"),
+        # The old commit is still there, so that a reset is no solution.
         (("log", "--format=%s", "main~1"), "Break it\nBegin"),
         (("show", f"main:{a}"), good),
         (("show", f"main:{b}"), good),
@@ -194,6 +197,7 @@ def culprit(folder: str, rng: np.random.Generator) -> Task:
         folder,
         f'write the message of the commit that has added the text "{secret}" to the file {b}, to '
         f"the file {folder}-commit.txt in your home folder.",
+        # Removed by the last commit: the files no longer name it, and only the history does.
         f"{_begun(folder, {a: a, b: a})}; {adds}; echo empty > {b}; {_commit('Clean up')}",
         f"git log --reverse --format=%s -S {secret} -- {b} | head -1 > ~/{folder}-commit.txt",
         (("rev-list", "--count", "main"), str(len(names) + 2)),

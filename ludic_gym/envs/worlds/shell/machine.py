@@ -16,6 +16,7 @@ from typing import Any
 from ludic_gym.sandbox.types import ExecResult, Program
 
 # Of all files of the home folder together.
+# It travels into a sandbox and back with each command, as text of 4/3 of its size.
 MOST_BYTES = 400_000
 COMMAND_S = 20
 FILE, FOLDER, LINK = "file", "folder", "link"
@@ -218,5 +219,6 @@ def _written(entry: Entry) -> tuple[str, int, str]:
 
 def _read(kind: str, mode: int, data: str) -> Entry:
     if kind == LINK:
+        # Links have no mode of their own on Linux.
         return Entry(kind, 0, data.encode("utf-8", "surrogateescape"))
     return Entry(kind, mode, base64.b64decode(data))

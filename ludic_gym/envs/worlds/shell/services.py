@@ -252,6 +252,7 @@ def service(number: int, folder: str, rng: np.random.Generator) -> Task:
     name = pick(rng, words(rng, 4))
     path = f"{folder}/{name}.sh"
     inputs = [one.requests(rng) for _ in range(2)]
+    # Of a list of its own: examples of the text are no tests.
     shown = one.requests(rng)[:2]
     examples = zip(shown, one.replies(shown), strict=True)
     example = "; ".join(f'"{line}" gives "{reply}"' for line, reply in examples)

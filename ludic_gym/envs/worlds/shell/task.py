@@ -52,11 +52,12 @@ def home_of(tasks: tuple[Task, ...]) -> Home:
 
 
 def faults(task: Task, home: Home, runs: tuple[str, ...], git: tuple[str, ...]) -> list[str]:
-    """What is wrong at the end of a task; [] if it is done.
+    """Reasons why a task is not done at its end; [] if it is.
 
     runs, git: outputs of the task's `runs` and `git`, from a checker's sandbox.
     """
     found = list[str]()
+    # Files of the task that it does not name must be as they were, content and mode.
     moved = {*task.want, *task.absent, *task.free}
     kept = {path: text for path, text in task.files.items() if path not in moved}
     for path, text in {**kept, **task.want}.items():
@@ -69,6 +70,7 @@ def faults(task: Task, home: Home, runs: tuple[str, ...], git: tuple[str, ...]) 
     modes = {path: task.modes.get(path, MODE) for path in kept} | dict(task.want_modes)
     for path, mode in modes.items():
         entry = home.entries.get(path)
+        # A missing file is a fault of its own above.
         if entry is not None and entry.mode != mode:
             found.append(f"{path} has the mode {entry.mode:o}")
     for ((command, _), wanted), output in zip(task.runs, runs, strict=True):

@@ -23,6 +23,7 @@ def total(folder: str, rng: np.random.Generator) -> Task:
     """Sum a column for a key."""
     keys = words(rng, 3)
     rows = [(pick(rng, keys), n) for n in numbers(rng, 30)]
+    # The name that is asked for occurs at least once.
     rows[0] = (keys[0], rows[0][1])
     text = f"The file {folder}/table.csv has lines of a name and a number. What is the sum of the "
     answer = sum(n for key, n in rows if key == keys[0])
@@ -38,6 +39,7 @@ def count(folder: str, rng: np.random.Generator) -> Task:
     """Count lines of a level in a log."""
     level = pick(rng, ("ERROR", "WARN", "INFO"))
     found = [f"{n} {pick(rng, ('ERROR', 'WARN', 'INFO'))} {sentence(rng)}" for n in range(40)]
+    # At least one line has the level.
     found.append(f"40 {level} {sentence(rng)}")
     files = {f"{folder}/app.log": lines(found)}
     answer = sum(f" {level} " in line for line in found)
@@ -78,6 +80,7 @@ def replace(folder: str, rng: np.random.Generator) -> Task:
     hosts = (f"{old}.example.org", f"{new}.example.net")
     paths = [f"{folder}/{name}.conf" for name in names[:3]] + [f"{folder}/sub/{names[3]}.conf"]
     files = {path: f"name = {sentence(rng)}\nhost = {hosts[0]}\nport = 80\n" for path in paths}
+    # A file with the same host that must stay: replacing in all files is wrong.
     files[f"{folder}/{names[4]}.txt"] = f"The host was {hosts[0]}.\n"
     return Task(
         text=f"Replace the host {hosts[0]} by {hosts[1]} in all files below the folder {folder} "
@@ -108,6 +111,7 @@ def column(folder: str, rng: np.random.Generator) -> Task:
 
 def ordered(folder: str, rng: np.random.Generator) -> Task:
     """Sort lines by a number."""
+    # All different, so that there is one right order.
     values = [int(n) for n in rng.permutation(300)[:15]]
     rows = [f"{pick(rng, words(rng, 3))} {n}" for n in values]
     return Task(
@@ -152,6 +156,7 @@ def lower(folder: str, rng: np.random.Generator) -> Task:
     return Task(
         text=f"Change all capital letters in {folder}/titles.txt to small letters.",
         files={f"{folder}/titles.txt": lines(rows)},
+        # Written through the file itself, because a new file would have another mode.
         solution=f"cd ~/{folder}; tr A-Z a-z < titles.txt > t; cat t > titles.txt; rm t",
         want={f"{folder}/titles.txt": lines(rows).lower()},
     )
@@ -159,6 +164,7 @@ def lower(folder: str, rng: np.random.Generator) -> Task:
 
 def joined(folder: str, rng: np.random.Generator) -> Task:
     """Join two files by a key."""
+    # Sorted, as join(1) needs both files.
     keys = sorted(words(rng, 10))
     left, right = (dict(zip(keys, numbers(rng, 10), strict=True)) for _ in range(2))
     rows = [f"{key} {left[key]} {right[key]}" for key in keys]

@@ -131,6 +131,7 @@ def rated(sales: Sales, rng: np.random.Generator) -> TableQuestion:
         f"What is the total revenue (units times price) of the orders of the products {first} and "
         f"{second} that have no rating?"
     )
+    # Two products: a single one may have no order without a rating.
     mask = np.isin(sales.product, (first, second)) & np.isnan(sales.rating)
     answer = float(sales.revenue[mask].sum()) if mask.any() else np.nan
     test = f'r["product"] in {(first, second)!r} and r["rating"] == ""'
@@ -160,6 +161,7 @@ def best_month(sales: Sales, rng: np.random.Generator) -> TableQuestion:
     mask = _in_category(sales, category)
     if not mask.any():
         return TableQuestion(text, np.nan, "0")
+    # Months are 1 to 12, so that index 0 stays empty.
     totals = np.bincount(sales.month[mask], weights=_profits(sales)[mask], minlength=13)
     test = f'r["category"] == {category!r} and r["month"] == m'
     total = f'sum(r["profit"] for r in rows if {test})'

@@ -48,6 +48,7 @@ class Sales:
 def drawn_sales(rows: int, missing: float, rng: np.random.Generator) -> Sales:
     """A table of that many orders. missing: share of the ratings that are missing."""
     days = [FIRST_DAY + timedelta(days=int(n)) for n in rng.integers(DAYS, size=rows)]
+    # Of a product; each order differs from it by up to 30 %.
     base = {name: float(between(rng, 1000, 30000)) / 100 for name in PRODUCTS}
     product = rng.choice(PRODUCTS, size=rows)
     factors = rng.integers(70, 131, size=rows) / 100
@@ -87,6 +88,7 @@ def sales_file(
         for line in lines:
             line[2] = pick(rng, (line[2], line[2].lower(), line[2].upper(), f" {line[2]} "))
             line[6] = pick(rng, (line[6], line[6], f"EUR {line[6]}"))
+    # After the untidiness: a repeated line is repeated letter by letter.
     doubled = [lines[int(i)] for i in rng.permutation(len(lines))[:repeated]]
     lines = [*lines, *doubled]
     order = rng.permutation(len(lines))
