@@ -69,7 +69,7 @@ test-long: $(STAMP) ## run those that take seconds too, as CI does: some ten min
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-fast: $(STAMP) ## run the tests that start no program: about a minute of one core
-	@$(BIN)/python -m pytest -q $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
+	@$(BIN)/python -m pytest -q -m "$(QUICK)" --hypothesis-profile=few $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
 
 test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm and not ray" --hypothesis-profile=thorough $(ARGS)
