@@ -1,11 +1,11 @@
 """Messages of groups, as the codec of the queue reads them, and what their fields may hold."""
 
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 
 import numpy as np
+import xxhash
 from hypothesis import strategies as st
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -13,10 +13,10 @@ TEXT = st.text(max_size=8)
 INFOS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | TEXT
 
 
-def message(body, *, magic=b"LDCG", schema=7, how=0, size=None):
+def message(body, *, magic=b"LDCG", schema=8, how=0, size=None):
     """Bytes in the format with a right checksum and any content, as a stranger could send them."""
     head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
-    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
+    return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head + body)) + body
 
 
 def bits(value):

@@ -2,8 +2,8 @@
 
     0   4 s  magic "LDCG"        5   u8   compression: 0 none, 1 zstd
     4   u8   schema              6   u32  bytes of the body, uncompressed
-                                10   u32  CRC-32 of the 10 bytes before and of all after
-    14  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
+                                10   u64  XXH3 of the 10 bytes before and of all after
+    18  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
 
 All numbers are little-endian. `trainer.microbatches` has bytes for ranks of one program, which
 share their code and need none of these checks.
@@ -13,42 +13,43 @@ the header, the checksum, the size that zstd claims, the types of msgpack, then 
 arrays and their values. Whatever passes can be filtered, credited and trained on without a check
 further down; a token id may still exceed a vocabulary, which only the reader knows.
 
-The tokens of all rows of a group are one array per stream, since a call of numpy per row costs more
-than the tokens of a short row.
+The tokens of all rows of a group are one array per stream, and so are the steps of all its
+trajectories, since a call of numpy per row costs more than the tokens of a short row. A row has
+views of them.
 """
 
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
 import msgspec
-import numpy as np
+import xxhash
 
-from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import KINDS, Metric, Metrics
-from ludic_train.pipeline.codec_arrays import Array, Count
+from ludic_train.pipeline.codec_arrays import Count
 from ludic_train.pipeline.codec_rows import (
+    Bounds,
     Row,
     Streams,
     Tokens,
-    checked_masks,
     experts_of,
     packed_row,
     packed_tokens,
     streams_of,
+    with_masks,
 )
+from ludic_train.pipeline.codec_steps import Steps, packed_steps, steps_of
 from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 7
+MAGIC, SCHEMA = b"LDCG", 8
 PLAIN, ZSTD = 0, 1
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
-_HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<I")
+_HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<Q")
 _START = _HEAD.size + _SUM.size
 
 
@@ -77,16 +78,12 @@ class RolloutGroup:
 
 
 # Sequences and not maps: the names of the fields would be longer than their values.
-class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A `Trajectory`, less the group, which is the key of the message.
-
-    rewards, parsed: one per step. completions: step, sampled tokens, and 1 if cut off, per call.
-    """
+class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A `Trajectory`, less its steps, and less the group, which is the key of the message."""
 
     rows: list[Row]
-    rewards: list[float]
-    parsed: list[bool]
-    completions: list[tuple[Count, Count, Count]]
+    num_steps: Count
+    num_calls: Count
     truncated: bool
     agent: str
     env_id: str
@@ -95,13 +92,14 @@ class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     info: dict[str, bool | int | float | str]
 
 
-class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The body of a message. metrics: the kind of each, a name in `KINDS`, and its numbers."""
 
     key: str
     actor: str
     trajectories: list[_Trajectory]
     tokens: Tokens
+    steps: Steps
     metrics: dict[str, tuple[str, list[float]]]
 
 
@@ -124,9 +122,9 @@ def group_to_bytes(
         for name, metric in sorted(group.metrics.items())
     }
     trajectories = [_packed(trajectory) for trajectory in group.trajectories]
-    tokens = packed_tokens(group.rows)
+    tokens, steps = packed_tokens(group.rows), packed_steps(group.trajectories)
     try:
-        body = _ENCODER.encode(_Group(group.key, group.actor, trajectories, tokens, metrics))
+        body = _ENCODER.encode(_Group(group.key, group.actor, trajectories, tokens, steps, metrics))
     except (OverflowError, UnicodeEncodeError) as error:
         raise BadGroup(f"a number or text that msgpack has no form for: {error}") from error
     if len(body) > max_bytes:
@@ -150,6 +148,13 @@ def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup
         takes is a multiple of this.
     Raises BadGroup, with the reason, for anything else.
     """
+    return bounded_group_from_bytes(data, max_bytes=max_bytes)[0]
+
+
+def bounded_group_from_bytes(
+    data: bytes, *, max_bytes: int = MAX_BYTES
+) -> tuple[RolloutGroup, Bounds]:
+    """As `group_from_bytes`, with the bounds of the tokens."""
     return _unpacked(_body(data, max_bytes))
 
 
@@ -193,18 +198,20 @@ def _decompressed(body: bytes | memoryview, size: int) -> bytes:
 
 
 def _checksum(head: bytes, body: bytes | memoryview) -> int:
-    """CRC-32 of the header before the checksum, and of the body as sent."""
-    # As sent, so that damage is found before anything is decompressed.
-    return zlib.crc32(body, zlib.crc32(head))
+    """XXH3 of the header before the checksum, and of the body as sent."""
+    # As sent, so that damage is found before anything is decompressed. XXH3 and not CRC-32, which
+    # takes longer than all other checks together.
+    found = xxhash.xxh3_64(head)
+    found.update(body)
+    return found.intdigest()
 
 
 def _packed(trajectory: Trajectory) -> _Trajectory:
     """The trajectory as it is sent. Raises BadGroup for rows that cannot be."""
     return _Trajectory(
         rows=[packed_row(row) for row in trajectory.rows],
-        rewards=trajectory.rewards.tolist(),
-        parsed=trajectory.parsed.tolist(),
-        completions=trajectory.completions.tolist(),
+        num_steps=len(trajectory.rewards),
+        num_calls=len(trajectory.completions),
         truncated=trajectory.truncated,
         agent=trajectory.agent,
         env_id=trajectory.env_id,
@@ -214,8 +221,8 @@ def _packed(trajectory: Trajectory) -> _Trajectory:
     )
 
 
-def _unpacked(body: bytes | memoryview) -> RolloutGroup:
-    """The group of a body. Raises BadGroup for one that cannot be learned from."""
+def _unpacked(body: bytes | memoryview) -> tuple[RolloutGroup, Bounds]:
+    """The group of a body, and its bounds. Raises BadGroup for one that cannot be learned from."""
     try:
         found = _DECODER.decode(body)
     # Text that is no UTF-8 is an error of its own to msgspec.
@@ -223,32 +230,32 @@ def _unpacked(body: bytes | memoryview) -> RolloutGroup:
         raise BadGroup(f"no msgpack of a group: {error}") from error
     if not 0 < len(found.key) <= MAX_KEY:
         raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")
-    trajectories, metrics = _trajectories(found), _metrics(found.metrics)
-    return RolloutGroup(
+    trajectories, bounds = _trajectories(found)
+    metrics = _metrics(found.metrics)
+    group = RolloutGroup(
         key=found.key, actor=found.actor, trajectories=trajectories, metrics=metrics
     )
+    return group, bounds
 
 
-def _trajectories(found: _Group) -> tuple[Trajectory, ...]:
+def _trajectories(found: _Group) -> tuple[tuple[Trajectory, ...], Bounds]:
     """The trajectories, with views of arrays of the whole group."""
-    rewards, parsed, completions = _steps(found.trajectories)
-    rows = [row for each in found.trajectories for row in each.rows]
-    num_steps = [len(each.rewards) for each in found.trajectories for _ in each.rows]
-    streams = streams_of(found.tokens, rows, num_steps)
-    trajectories, token, step, call = [], 0, 0, 0
-    for each in found.trajectories:
-        made = []
-        for row in each.rows:
-            tokens = slice(token, token := token + row.length)
-            made.append(_row(row, each, found.key, streams, tokens))
-        steps = slice(step, step := step + len(each.rewards))
-        calls = slice(call, call := call + len(each.completions))
+    packed = found.trajectories
+    steps = steps_of(found.steps, [t.num_steps for t in packed], [t.num_calls for t in packed])
+    rows = [row for each in packed for row in each.rows]
+    num_steps = [each.num_steps for each in packed for _ in each.rows]
+    streams, bounds = streams_of(found.tokens, rows, num_steps)
+    made = _rows(found, streams)
+    trajectories, row, step, call = [], 0, 0, 0
+    for each in packed:
+        # Each view is made by one slice: half of the time of this loop.
+        of_steps = slice(step, step := step + each.num_steps)
         trajectories.append(
             Trajectory(
-                rows=tuple(made),
-                rewards=rewards[steps],
-                parsed=parsed[steps],
-                completions=completions[calls],
+                rows=tuple(made[row : (row := row + len(each.rows))]),
+                rewards=steps.rewards[of_steps],
+                parsed=steps.parsed[of_steps],
+                completions=steps.completions[call : (call := call + each.num_calls)],
                 env_id=each.env_id,
                 agent=each.agent,
                 group=found.key,
@@ -258,52 +265,38 @@ def _trajectories(found: _Group) -> tuple[Trajectory, ...]:
                 info=each.info,
             )
         )
-    return tuple(trajectories)
+    if masked := [row for row in made if row.sampling_mask is not None]:
+        bounds = with_masks(bounds, masked)
+    return tuple(trajectories), bounds
 
 
-def _row(found: Row, of: _Trajectory, key: str, streams: Streams, tokens: slice) -> SAWItem:
-    """The row, with weight 0. Raises BadGroup for wrong sampling masks or experts."""
-    ids, mask = streams.input_ids[tokens], streams.action_mask[tokens]
-    masks, experts = found.masks, found.experts
-    return SAWItem(
-        input_ids=ids,
-        action_mask=mask,
-        weight=streams.weight[: found.length],
-        behavior_logprobs=streams.behavior_logprobs[tokens] if found.has_logprobs else None,
-        sampling_mask=None if masks is None else checked_masks(masks, ids[mask]),
-        versions=streams.versions[tokens] if found.has_versions else None,
-        steps=streams.steps[tokens],
-        temperature=found.temperature,
-        truncated=of.truncated,
-        group=key,
-        agent=of.agent,
-        experts=None if experts is None else experts_of(experts, found.length),
-    )
-
-
-def _steps(found: Sequence[_Trajectory]) -> tuple[Array, Array, Array]:
-    """Rewards, parsed flags and completions of all trajectories.
-
-    Raises BadGroup for those that credit could not be assigned to.
-    """
-    for each in found:
-        if len(each.parsed) != len(each.rewards):
-            raise BadGroup(f"{len(each.parsed)} parsed steps of {len(each.rewards)}")
-    rewards = np.array([reward for each in found for reward in each.rewards], np.float64)
-    # The negation, so that a nan is bad too.
-    if len(bad := rewards[~(np.abs(rewards) <= LARGEST_REWARD)]):
-        shown = bad[:8].tolist()
-        raise BadGroup(f"of the rewards, {shown} are not finite, or above {LARGEST_REWARD:g}")
-    calls = [call for each in found for call in each.completions]
-    completions = np.array(calls, np.int32).reshape(-1, 3)
-    # Numbers of steps index the rewards and the credit later; Count has refused negative ones.
-    bounds = [len(each.rewards) for each in found for _ in each.completions]
-    if (completions[:, 0] >= np.array(bounds, np.int32)).any():
-        raise BadGroup("a completion is of none of the steps of its trajectory")
-    parsed = np.array([flag for each in found for flag in each.parsed], np.bool_)
-    for array in (rewards, parsed, completions):
-        array.flags.writeable = False
-    return rewards, parsed, completions
+def _rows(found: _Group, streams: Streams) -> list[SAWItem]:
+    """All rows, with weight 0. Raises BadGroup for wrong experts."""
+    # Locals, which are looked up eight times as fast as fields.
+    ids, mask, weight = streams.input_ids, streams.action_mask, streams.weight
+    logprobs, versions, steps = streams.behavior_logprobs, streams.versions, streams.steps
+    rows, start = [], 0
+    for of in found.trajectories:
+        for row in of.rows:
+            length, experts = row.length, row.experts
+            at = slice(start, start := start + length)
+            rows.append(
+                SAWItem(
+                    input_ids=ids[at],
+                    action_mask=mask[at],
+                    weight=weight[:length],
+                    behavior_logprobs=logprobs[at] if row.has_logprobs else None,
+                    sampling_mask=row.masks,
+                    versions=versions[at] if row.has_versions else None,
+                    steps=steps[at],
+                    temperature=row.temperature,
+                    truncated=of.truncated,
+                    group=found.key,
+                    agent=of.agent,
+                    experts=None if experts is None else experts_of(experts, length),
+                )
+            )
+    return rows
 
 
 def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ludic_gym.errors import DataError
 from ludic_gym.sampling_masks import unpacked_masks
@@ -18,21 +18,22 @@ from ludic_train.pipeline.codec_arrays import (
     Array,
     Count,
     Runs,
-    all_finite,
     array_of,
     bits_of,
+    highest,
     joined,
+    off_mask,
     repeated,
     runs_of,
     spread,
 )
 from ludic_train.types import SAWItem
 
-INT, SHORT, FLOAT = "<i4", "<i2", "<f4"
+INT, SHORT, FLOAT = np.dtype("<i4"), np.dtype("<i2"), np.dtype("<f4")
 
 
 # Sequences and not maps: the names of the fields would be longer than a short row.
-class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """A row, less its tokens: their number, and the streams that it has.
 
     masks: as `SAWItem.sampling_mask`, of its sampled tokens; or None.
@@ -48,7 +49,7 @@ class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     experts: tuple[Count, Count, bytes] | None
 
 
-class Tokens(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class Tokens(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The tokens of all rows in order, T of them; M were sampled.
 
     ids: int32 [T]. mask: T bits, lowest first. logprobs: float32, of the sampled tokens of the rows
@@ -87,7 +88,7 @@ def packed_tokens(rows: Sequence[SAWItem]) -> Tokens:
     """The tokens of the rows, whose arrays have the same lengths."""
     mask = joined([row.action_mask for row in rows], np.bool_)
 
-    def sampled(streams: list[Array | None], dtype: str) -> Array:
+    def sampled(streams: list[Array | None], dtype: DTypeLike) -> Array:
         # Off the mask a stream holds no facts: its values there are not sent.
         pairs = zip(streams, rows, strict=True)
         masks = [row.action_mask for stream, row in pairs if stream is not None]
@@ -104,8 +105,7 @@ def packed_tokens(rows: Sequence[SAWItem]) -> Tokens:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
+class Streams(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Streams of all rows, [T] each, as in `SAWItem`; read-only. weight: of the longest row."""
 
     input_ids: Array
@@ -116,32 +116,45 @@ class Streams:
     steps: Array
 
 
-def streams_of(found: Tokens, rows: Sequence[Row], num_steps: Sequence[int]) -> Streams:
-    """The streams of the rows.
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The least and the largest values of the tokens of a group.
+
+    num_rows: rows of the group. largest_id: of tokens; -1 for none.
+    oldest: version of the oldest sampled token; None if a row does not say it, or none was sampled.
+    newest: version of the newest one; 0 if none is known.
+    logprobs: of the sampled tokens; 0 is between them. temperatures: of the rows; None for none.
+    """
+
+    num_rows: int
+    largest_id: int
+    oldest: int | None
+    newest: int
+    logprobs: tuple[float, float]
+    temperatures: tuple[float, float] | None
+
+
+def streams_of(
+    found: Tokens, rows: Sequence[Row], num_steps: Sequence[int]
+) -> tuple[Streams, Bounds]:
+    """The streams of the rows, and their bounds.
 
     num_steps: of the rollout that each row belongs to.
     Raises BadGroup for rows that cannot be learned from.
     """
-    ids, lengths = (
-        array_of(found.ids, INT, "input_ids"),
-        np.array([row.length for row in rows], int),
-    )
-    if (claimed := int(lengths.sum())) != len(ids):
+    ids, lengths = array_of(found.ids, INT, "input_ids"), [row.length for row in rows]
+    if (claimed := sum(lengths)) != len(ids):
         raise BadGroup(f"{len(ids)} input_ids for rows of {claimed} tokens together")
     mask = bits_of(found.mask, len(ids))
     # The first token has no token before it that could predict it, so it has no log-prob to train.
-    if not lengths.all() or mask[lengths.cumsum() - lengths].any():
+    if not all(lengths) or True in mask[[0, *accumulate(lengths)][:-1]].tolist():
         raise BadGroup("a row must begin with a token, and with one that was not sampled")
-    if len(ids) and (lowest := ids.min()) < 0:
-        raise BadGroup(f"a token id is {lowest}")
-    _check_temperatures(rows)
+    # Without their sign, negative numbers are the largest: one look instead of two.
+    if (largest := highest(ids.view(np.uint32))) >= 2**31:
+        raise BadGroup(f"a token id is {ids.min()}")
     sampled = int(np.count_nonzero(mask))
     priced = _of_rows(mask, [row.has_logprobs for row in rows], lengths)
-    values = array_of(found.logprobs, FLOAT, "behavior_logprobs")
-    if len(values) != (expected := sampled if priced is mask else np.count_nonzero(priced)):
-        raise BadGroup(f"{len(values)} log-probs for {expected} tokens")
-    if not all_finite(values):
-        raise BadGroup("a log-prob of a sampled token is not finite")
+    num_priced = sampled if priced is mask else int(np.count_nonzero(priced))
+    values, limits = _logprobs(found.logprobs, num_priced)
     logprobs = np.zeros(len(ids), np.float32)
     logprobs[priced] = values
     dated = _of_rows(mask, [row.has_versions for row in rows], lengths)
@@ -149,42 +162,75 @@ def streams_of(found: Tokens, rows: Sequence[Row], num_steps: Sequence[int]) -> 
     versions = repeated(found.versions, num_dated, "versions")
     steps = repeated(found.steps, sampled, "steps")
     _check_steps(steps, mask, lengths, num_steps)
+    off = off_mask(mask)
     streams = Streams(
         input_ids=ids,
         action_mask=mask,
-        weight=np.zeros(lengths.max(initial=0), np.float32),
+        weight=np.zeros(max(lengths, default=0), np.float32),
         behavior_logprobs=logprobs,
-        versions=spread(versions, dated),
-        steps=spread(steps, mask),
+        versions=spread(versions, dated, off if dated is mask else off_mask(dated)),
+        steps=spread(steps, mask, off),
     )
-    for name in Streams.__slots__:
-        getattr(streams, name).flags.writeable = False
-    return streams
+    for array in (mask, streams.weight, logprobs, streams.versions, streams.steps):
+        array.setflags(write=False)
+    known = [version for version, length in found.versions if length]
+    bounds = Bounds(
+        num_rows=len(rows),
+        largest_id=largest,
+        oldest=min(known, default=None) if dated is mask else None,
+        newest=max(known, default=0),
+        logprobs=limits,
+        temperatures=_temperatures(rows),
+    )
+    return streams, bounds
 
 
-def _of_rows(mask: NDArray[np.bool_], has: list[bool], lengths: Array) -> NDArray[np.bool_]:
+def _logprobs(raw: bytes, expected: int) -> tuple[NDArray[np.float32], tuple[float, float]]:
+    """So many log-probs, the least of them and 0, and the largest of them and 0.
+
+    Raises BadGroup for another number of them, and for one that is not finite.
+    """
+    values = array_of(raw, FLOAT, "behavior_logprobs")
+    if len(values) != expected:
+        raise BadGroup(f"{len(values)} log-probs for {expected} tokens")
+    # Of several numbers with a nan, both are nan.
+    least = float(np.minimum.reduce(values, initial=0))
+    most = float(np.maximum.reduce(values, initial=0))
+    if not (math.isfinite(least) and math.isfinite(most)):
+        raise BadGroup("a log-prob of a sampled token is not finite")
+    return values, (least, most)
+
+
+def _of_rows(mask: NDArray[np.bool_], has: list[bool], lengths: Sequence[int]) -> NDArray[np.bool_]:
     """The mask, without the tokens of rows that do not have a stream."""
     return mask if all(has) else mask & np.repeat(np.array(has, np.bool_), lengths)
 
 
-def _check_temperatures(rows: Sequence[Row]) -> None:
-    """Raise BadGroup for a temperature that cannot be sampled with."""
-    for row in rows:
-        if not 0 < row.temperature < math.inf:
-            raise BadGroup(f"temperature={row.temperature} must be finite and greater than 0")
+def _temperatures(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """The least and the largest one. Raises BadGroup for one that cannot be sampled with."""
+    if not (found := [row.temperature for row in rows]):
+        return None
+    for each in found:
+        if not 0 < each < math.inf:
+            raise BadGroup(f"temperature={each} must be finite and greater than 0")
+    return min(found), max(found)
 
 
 def _check_steps(
-    steps: Array | int, mask: NDArray[np.bool_], lengths: Array, num_steps: Sequence[int]
+    steps: Array | int,
+    mask: NDArray[np.bool_],
+    lengths: Sequence[int],
+    num_steps: Sequence[int],
 ) -> None:
     """Raise BadGroup for a step that its rollout does not have.
 
     steps: [M] of the sampled tokens, or a number if all have the same one.
     """
     # Nearly always true, and then the limit of each single token need not be known.
-    if np.size(steps) == 0 or np.max(steps) < min(num_steps):
+    last = steps if isinstance(steps, int) else highest(steps)
+    if last < min(num_steps, default=0):
         return
-    limits = np.repeat(np.array(num_steps), lengths)[mask]
+    limits = np.repeat(np.array(num_steps, int), lengths)[mask]
     if (steps >= limits).any():
         raise BadGroup("a row has tokens of none of the steps of its rollout")
 
@@ -200,10 +246,17 @@ def experts_of(found: tuple[int, int, bytes], length: int) -> Array:
     return values.reshape(length, layers, k)
 
 
-def checked_masks(packed: bytes, drawn: Array) -> bytes:
-    """The sampling masks. Raises BadGroup for bytes that are no masks of the drawn tokens."""
-    try:
-        unpacked_masks(packed, drawn)
-    except DataError as error:
-        raise BadGroup(str(error)) from error
-    return packed
+def with_masks(bounds: Bounds, rows: Sequence[SAWItem]) -> Bounds:
+    """The bounds, with the token ids of the rows' sampling masks.
+
+    Raises BadGroup for bytes that are no masks of the sampled tokens.
+    """
+    largest = bounds.largest_id
+    for row in rows:
+        assert row.sampling_mask is not None
+        try:
+            _, ids = unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])
+        except DataError as error:
+            raise BadGroup(str(error)) from error
+        largest = max(largest, int(ids.max(initial=-1)))
+    return msgspec.structs.replace(bounds, largest_id=largest)

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import NOTHING, Metric
-from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes
+from ludic_train.pipeline.codec import RolloutGroup, bounded_group_from_bytes
+from ludic_train.pipeline.codec_rows import Bounds
 from ludic_train.pipeline.queues.base import Entry, TrainerReport
-from ludic_train.types import SAWItem
 
 LONGEST_TEXT = 500
 MAX_ROWS, MAX_METRICS, LONGEST_NAME = 10_000, 1_000, 200
@@ -82,44 +77,37 @@ class Inspector:
     def _inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
         if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
-        group = group_from_bytes(entry.data)
+        group, bounds = bounded_group_from_bytes(entry.data)
         if group.key != entry.key:
             pushed = brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
-        rows = group.rows
         # An id outside the vocabulary would end the trainer in a kernel, without a name.
-        largest = max(map(_largest_id, rows), default=-1)
-        if self._vocab_size is not None and largest >= self._vocab_size:
-            raise BadGroup(f"a token id is {largest}; the model has {self._vocab_size}")
-        check_rows(rows, trainer.version)
+        if self._vocab_size is not None and bounds.largest_id >= self._vocab_size:
+            raise BadGroup(f"a token id is {bounds.largest_id}; the model has {self._vocab_size}")
+        check_bounds(bounds, trainer.version)
         check_metrics(group.metrics)
-        oldest = oldest_version(rows)
-        if trainer.max_lag is not None and rows and oldest is None:
+        if trainer.max_lag is not None and bounds.num_rows and bounds.oldest is None:
             raise BadGroup("its tokens do not say which version sampled them")
         for name, metric in group.metrics.items():
             # Metrics of several groups are added up, which two kinds of one name cannot be.
             kind = type(metric).__name__
             if self._kinds.setdefault(name, kind) != kind:
                 raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
-        return Ready(entry, group, oldest)
+        return Ready(entry, group, bounds.oldest)
 
 
-def check_rows(rows: Sequence[SAWItem], version: int) -> None:
+def check_bounds(bounds: Bounds, version: int) -> None:
     """Raise BadGroup for too many rows, and for values out of bounds. version: the trainer's."""
-    if len(rows) > MAX_ROWS:
-        raise BadGroup(f"{len(rows)} rows, more than {MAX_ROWS}")
-    for row in rows:
-        if not TEMPERATURES[0] <= row.temperature <= TEMPERATURES[1]:
-            raise BadGroup(f"temperature={row.temperature:g} is not within {TEMPERATURES}")
-    newest = max((int(r.versions.max()) for r in rows if r.versions is not None), default=0)
-    if newest > version + LONGEST_REWIND:
-        raise BadGroup(f"sampled by version {newest}, and the trainer is at {version}")
-    known = [row.behavior_logprobs for row in rows if row.behavior_logprobs is not None]
-    logprobs = np.concatenate(known) if known else np.zeros(1)
-    if logprobs.min() < LOGPROBS[0] or logprobs.max() > LOGPROBS[1]:
-        raise BadGroup(
-            f"log-probs from {logprobs.min():g} to {logprobs.max():g} are not within {LOGPROBS}"
-        )
+    if bounds.num_rows > MAX_ROWS:
+        raise BadGroup(f"{bounds.num_rows} rows, more than {MAX_ROWS}")
+    for temperature in bounds.temperatures or ():
+        if not TEMPERATURES[0] <= temperature <= TEMPERATURES[1]:
+            raise BadGroup(f"temperature={temperature:g} is not within {TEMPERATURES}")
+    if bounds.newest > version + LONGEST_REWIND:
+        raise BadGroup(f"sampled by version {bounds.newest}, and the trainer is at {version}")
+    least, most = bounds.logprobs
+    if least < LOGPROBS[0] or most > LOGPROBS[1]:
+        raise BadGroup(f"log-probs from {least:g} to {most:g} are not within {LOGPROBS}")
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
@@ -134,24 +122,8 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
             raise BadGroup(f"its metric {name!r} is {metric}, which is not finite")
 
 
-def oldest_version(rows: Sequence[SAWItem]) -> int | None:
-    """Oldest version of all sampled tokens; None if a row has none, or nothing was sampled."""
-    if any(row.versions is None for row in rows):
-        return None
-    sampled = [row.versions[row.action_mask] for row in rows if row.versions is not None]
-    return min((int(versions.min()) for versions in sampled if len(versions)), default=None)
-
-
 def brief(text: str) -> str:
     """Untrusted text, short enough for a log and for a dead letter."""
     return (
         text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
     )
-
-
-def _largest_id(row: SAWItem) -> int:
-    """The largest token id of the row, those of its sampling masks included."""
-    ids: list[NDArray[Any]] = [row.input_ids]
-    if row.sampling_mask:
-        ids.append(unpacked_masks(row.sampling_mask, row.input_ids[row.action_mask])[1])
-    return max(int(each.max()) for each in ids)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from redis import exceptions
-from redis.asyncio import Redis
+from redis.asyncio import Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -23,6 +25,17 @@ AWAY = (
 # Signs of a server that cannot do now what it will do later; scripts quote them in a sentence.
 TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ", "UNBLOCKED")
 
+# Bytes that a connection takes from its socket at once. With asyncio's 64 kB, a response of some
+# megabytes stops and starts the socket for each of them: a sixth to a quarter of a read.
+AT_ONCE = 2**18
+
+
+class WideConnection(Connection):
+    """A TCP connection whose stream holds AT_ONCE bytes."""
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        return {**super()._connection_arguments(), "limit": AT_ONCE}
+
 
 def connected(url: str, timeout_s: float) -> Redis:
     """A client of the Redis at `url`, which takes `timeout_s` seconds at most to connect.
@@ -36,6 +49,9 @@ def connected(url: str, timeout_s: float) -> Redis:
         redis: Redis = Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
+            # A URL of TLS or of a socket in the file system has a class of its own.
+            connection_class=WideConnection,
+            socket_read_size=AT_ONCE,
             # With a limit, redis-py sends by asyncio.wait_for, which loses a cancellation in Python
             # 3.11: a reader that was told to end went on, and its trainer waited for ever.
             socket_timeout=None,
@@ -102,3 +118,31 @@ def _meaning(message: str) -> TrainError:
         reason = message.partition(" script: ")[0]
         return QueueUnavailable(f"Redis refused for now: {reason}")
     return QueueError(f"Redis refused: {message}")
+
+
+async def check_server(redis: Redis, timeout_s: float) -> None:
+    """Raise QueueError where the server may remove groups to make room for other keys.
+
+    Logs a warning where nothing keeps them when it dies.
+    """
+    log = logging.getLogger(__name__)
+    try:
+        async with answered(timeout_s):
+            info: Any = await redis.info()
+    except QueueError as error:
+        # A user with few rights may not read this; the queue works for it all the same.
+        if not isinstance(error.__cause__, exceptions.NoPermissionError):
+            raise
+        log.warning("whether Redis keeps groups, or evicts them, is unknown: %s", error)
+        return
+    policy = str(info.get("maxmemory_policy", ""))
+    if info.get("maxmemory") and policy.startswith("allkeys"):
+        raise QueueError(
+            f"maxmemory-policy={policy}: this Redis removes groups when its memory is full; "
+            "set maxmemory-policy noeviction, so that actors wait instead"
+        )
+    if not info.get("aof_enabled") and not info.get("connected_slaves"):
+        log.warning(
+            "this Redis has no append-only file and no replica: if it dies, the groups that "
+            "wait in it are gone; set appendonly yes"
+        )

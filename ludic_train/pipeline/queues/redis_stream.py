@@ -11,17 +11,18 @@ The braces put all keys of a queue on one node of a cluster, where scripts need 
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import dropwhile
 from typing import Any
 
-from redis.exceptions import NoPermissionError
+import msgspec
+from redis.asyncio.client import Pipeline
 
-from ludic_train.errors import QueueError, QueueUnavailable
+from ludic_train.errors import QueueUnavailable
 from ludic_train.pipeline.queues import redis_admission, redis_scripts
 from ludic_train.pipeline.queues.base import (
     DEAD_HEAD,
@@ -45,7 +46,7 @@ from ludic_train.pipeline.queues.base import (
     id_order,
 )
 from ludic_train.pipeline.queues.patience import seized, until_room
-from ludic_train.pipeline.queues.redis_connection import answered, connected
+from ludic_train.pipeline.queues.redis_connection import answered, check_server, connected
 from ludic_train.pipeline.queues.redis_values import (
     TRAINER,
     dead_letter,
@@ -69,6 +70,7 @@ PARTS += ["owners", "order", "attempts", "actors", "running", "leases", "waiting
 PARTS += ["retired", "retired_set"]
 # Keys of the scripts in `redis_admission`.
 ACTORS = ["groups", "state", "actors", "running", "leases", "waiting"]
+_PACKED = msgspec.msgpack.Encoder()
 
 
 class RedisQueue:
@@ -127,12 +129,19 @@ class RedisQueue:
             return
         # Places that were free at the last look; other actors may have taken some since.
         if self._may_push <= 0:
-            room = await until_room(self._room)
-            # A request for room before every push would cost as much as the push; others push too.
-            self._may_push = 1 + room // ROOM_SHARE
-        async with answered(self._timeout_s + len(data) / SLOWEST):
-            await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
-        self._may_push -= 1
+            self._may_push = _share(await until_room(self._room))
+        limit_s = self._timeout_s + len(data) / SLOWEST
+        if self._may_push > 1:
+            async with answered(limit_s):
+                await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
+            self._may_push -= 1
+            return
+        # The next look comes with the last of these pushes, so that it is no request of its own.
+        async with answered(limit_s), self._redis.pipeline(transaction=False) as pipe:
+            pipe.xadd(self._names["groups"], {"k": key, "d": data})
+            self._ask_room(pipe)
+            _, length, held = await pipe.execute()
+        self._may_push = _share(self._free(length, held))
 
     async def _push_and_drop(self, key: str, data: bytes) -> None:
         """Append a group and drop what is too much, in one transaction."""
@@ -179,9 +188,9 @@ class RedisQueue:
         # Its group begins after all that the reader has: what it did not read may be dropped.
         boundary = max([kept or "0-0", *held, *waiting], key=id_order)
         newest = max(boundary, self._boundary, key=id_order)
-        await self._check_server()
+        await check_server(self._redis, self._timeout_s)
         arguments: list[Any] = [self._epoch, self._name, _ms(READER_ALIVE_S), first, total, newest]
-        arguments += [boundary, len(held), len(waiting), *held, *waiting]
+        arguments += [boundary, _PACKED.encode((held, waiting))]
         for name, value in asdict(trainer).items():
             arguments += [name, "" if value is None else value]
         names = ["groups", "state", "reader", "counts"]
@@ -217,8 +226,11 @@ class RedisQueue:
         entries = await self._read(count)
         last = entries[-1].id if entries else self._last_read
         boundary = max(self._boundary, last, key=id_order)
-        new = [e.id for e in entries if id_order(e.id) > id_order(self._boundary)]
-        there = await self._fenced(redis_scripts.READ, ["groups", "state"], boundary, *new)
+        # Ids ascend, so one look says it for all but the entries of a reset.
+        seen = id_order(self._boundary)
+        new = [e.id for e in dropwhile(lambda e: id_order(e.id) <= seen, entries)]
+        packed = _PACKED.encode(new)
+        there = await self._fenced(redis_scripts.READ, ["groups", "state"], boundary, packed)
         # Taken over meanwhile, by another call that met a reset: all is to be read again.
         if epoch != self._epoch:
             return []
@@ -236,11 +248,11 @@ class RedisQueue:
         """As GroupQueue."""
         self._settled += 1
         arguments: list[Any] = [self._settled, progress.trainer.version, progress.held]
-        arguments += [progress.total, progress.apart, REMEMBERED_KEYS]
-        arguments += [len(progress.trained), len(progress.retired), progress.trainer.levels]
-        for done in progress.trained:
-            arguments += [done.id, done.key, "" if done.lag is None else done.lag]
-        arguments += [*progress.retired, *progress.release]
+        arguments += [progress.total, progress.apart, REMEMBERED_KEYS, progress.trainer.levels]
+        trained = [
+            (done.id, done.key, "" if done.lag is None else done.lag) for done in progress.trained
+        ]
+        arguments.append(_PACKED.encode((trained, progress.retired, progress.release)))
         names = ["groups", "state", "lags", "owners", "order", "attempts", "retired", "retired_set"]
         await self._fenced(redis_scripts.SETTLE, names, *arguments)
         await self._of_actors(redis_admission.WAKE)
@@ -296,10 +308,15 @@ class RedisQueue:
     async def _room(self) -> int:
         """Groups that there is room for; 0 or less where the queue is full."""
         async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
-            pipe.xlen(self._names["groups"])
-            pipe.hget(self._names["state"], "held")
-            length, held = await pipe.execute()
-        return int(self._max_queued - (length - int(held or 0)))
+            self._ask_room(pipe)
+            return self._free(*await pipe.execute())
+
+    def _ask_room(self, pipe: Pipeline) -> None:
+        pipe.xlen(self._names["groups"])
+        pipe.hget(self._names["state"], "held")
+
+    def _free(self, length: int, held: bytes | None) -> int:
+        return self._max_queued - (length - int(held or 0))
 
     async def _pending(self, epoch: str | None) -> int:
         """Groups that were read and not trained on; 0 before any takeover."""
@@ -330,33 +347,6 @@ class RedisQueue:
             self._at_once, self._read_limit_s = max(1, int(fitting / largest)), self._timeout_s
         return entries
 
-    async def _check_server(self) -> None:
-        """Raise QueueError where the server may remove groups to make room for other keys.
-
-        Logs a warning where nothing keeps them when it dies.
-        """
-        log = logging.getLogger(__name__)
-        try:
-            async with answered(self._timeout_s):
-                info: Any = await self._redis.info()
-        except QueueError as error:
-            # A user with few rights may not read this; the queue works for it all the same.
-            if not isinstance(error.__cause__, NoPermissionError):
-                raise
-            log.warning("whether Redis keeps groups, or evicts them, is unknown: %s", error)
-            return
-        policy = str(info.get("maxmemory_policy", ""))
-        if info.get("maxmemory") and policy.startswith("allkeys"):
-            raise QueueError(
-                f"maxmemory-policy={policy}: this Redis removes groups when its memory is full; "
-                "set maxmemory-policy noeviction, so that actors wait instead"
-            )
-        if not info.get("aof_enabled") and not info.get("connected_slaves"):
-            log.warning(
-                "this Redis has no append-only file and no replica: if it dies, the groups that "
-                "wait in it are gone; set appendonly yes"
-            )
-
     async def _fenced(self, script: str, names: Sequence[str], *arguments: Any) -> Any:  # noqa: ANN401
         """Result of a script that only the reader may run. Raises Superseded and QueueReset."""
         found = await self._run(script, names, [self._epoch, self._name, self._calls, *arguments])
@@ -380,6 +370,11 @@ class RedisQueue:
         keys = [self._names[name] for name in names]
         async with answered(self._timeout_s):
             return await self._redis.register_script(script)(keys=keys, args=arguments)
+
+
+def _share(room: int) -> int:
+    """Pushes after which to look for room again: 0 where there is none; others push too."""
+    return 0 if room <= 0 else 1 + room // ROOM_SHARE
 
 
 def _ms(seconds: float) -> int:

@@ -28,9 +28,8 @@ ROW = {
 UNSAMPLED = [1, True, False, None, 0.5, None]
 ONE = {
     "rows": [[*ROW.values()]],
-    "rewards": [1.0],
-    "parsed": [True],
-    "completions": [[0, 1, 1]],
+    "num_steps": 1,
+    "num_calls": 1,
     "truncated": False,
     "agent": "x",
     "env_id": "one",
@@ -38,7 +37,7 @@ ONE = {
     "env_key": "e",
     "info": {"success": True},
 }
-OTHER = [[UNSAMPLED], [0.25], [False], [], True, "y", "two", "u", "f", {"moves": 3, "note": "!"}]
+OTHER = [[UNSAMPLED], 1, 0, True, "y", "two", "u", "f", {"moves": 3, "note": "!"}]
 TOKENS = {
     "ids": struct.pack("<3i", 5, 6, 7),
     "mask": b"\x02",
@@ -46,21 +45,29 @@ TOKENS = {
     "versions": [[4, 1]],
     "steps": [[0, 1]],
 }
+STEPS = {
+    "rewards": struct.pack("<2d", 1, 0.25),
+    "parsed": b"\x01\0",
+    "completions": struct.pack("<3i", 0, 1, 1),
+}
 BODY = {
     "key": "k",
     "actor": "a",
     "trajectories": [[*ONE.values()], OTHER],
     "tokens": [*TOKENS.values()],
+    "of_steps": [*STEPS.values()],
     "metrics": {"reward": ["Stat", [1, 2]]},
 }
 
 
 def encoded(**changes):
-    """A message with some fields of the group, its tokens, its first trajectory and row changed."""
+    """A message with some fields of the group, its arrays, its first trajectory and row changed."""
     row = [changes.pop(name, value) for name, value in ROW.items()]
     one = [changes.pop(name, value) for name, value in {**ONE, "rows": [row]}.items()]
     tokens = [changes.pop(name, value) for name, value in TOKENS.items()]
-    body = {**BODY, "trajectories": [one, OTHER], "tokens": tokens, **changes}
+    steps = [changes.pop(name, value) for name, value in STEPS.items()]
+    found = {"trajectories": [one, OTHER], "tokens": tokens, "of_steps": steps}
+    body = {**BODY, **found, **changes}
     return message(msgspec.msgpack.encode(list(body.values())))
 
 
@@ -130,14 +137,22 @@ BIG = 2**31
         ({"versions": [[BIG, 1]]}, "Expected `int` <= 2147483647"),
         ({"versions": [[4, -1], [4, 2]]}, "Expected `int` >= 0"),
         ({"versions": [[4, 1], [5, 1]]}, "versions has 2 values for 1 sampled tokens"),
-        ({"rewards": [float("nan")]}, r"rewards, \[nan\] are not finite"),
-        ({"rewards": []}, "1 parsed steps of 0"),
-        ({"rewards": [1, 2]}, "1 parsed steps of 2"),
-        ({"parsed": [1]}, "Expected `bool`"),
-        ({"completions": [[1, 1, 1]]}, "a completion is of none of the steps"),
-        ({"completions": [[0, -1, 0]]}, "Expected `int` >= 0"),
-        ({"completions": [[0, BIG, 0]]}, "Expected `int` <= 2147483647"),
-        ({"completions": [[0, 1]]}, "Expected `array` of length 3"),
+        ({"rewards": struct.pack("<2d", 1, float("nan"))}, r"rewards, \[nan\] are not finite"),
+        ({"rewards": struct.pack("<2d", -float("inf"), 1)}, r"rewards, \[-inf\] are not finite"),
+        ({"rewards": struct.pack("<2d", 1, 1e16)}, r"rewards, \[1e\+16\] are not finite, or above"),
+        ({"rewards": b""}, "0 rewards for 2 steps"),
+        ({"rewards": bytes(9)}, "rewards has 9 bytes"),
+        ({"num_steps": 2}, "2 rewards for 3 steps"),
+        ({"num_steps": BIG}, "Expected `int` <= 2147483647"),
+        ({"num_steps": BIG - 1}, "2 rewards for 2147483648 steps"),
+        ({"num_steps": 0, "rewards": bytes(8), "parsed": b"\0"}, "of none of the steps"),
+        ({"parsed": b"\0\x02"}, "a parsed flag is 2"),
+        ({"parsed": b"\0"}, "1 parsed steps of 2"),
+        ({"completions": struct.pack("<3i", 1, 1, 1)}, "a completion is of none of the steps"),
+        ({"completions": struct.pack("<3i", 0, -1, 0)}, "a number of a completion is -1"),
+        ({"completions": bytes(8)}, "2 numbers of completions instead of 3"),
+        ({"num_calls": 2}, "3 numbers of completions instead of 6"),
+        ({"num_calls": BIG - 1}, "3 numbers of completions instead of"),
         ({"truncated": 1}, "Expected `bool`"),
         ({"agent": 1}, "Expected `str`"),
         ({"info": {"x": [1]}}, "no msgpack of a group"),
@@ -174,9 +189,11 @@ FIELDS = {
     "steps": RUNS,
     "temperature": st.floats(),
     "experts": st.tuples(SMALL, SMALL, RAW) | st.none(),
-    "rewards": st.lists(st.floats(), max_size=3),
-    "parsed": st.lists(st.booleans(), max_size=3),
-    "completions": st.lists(st.tuples(SMALL, SMALL, SMALL), max_size=3),
+    "num_steps": SMALL,
+    "num_calls": SMALL,
+    "rewards": st.lists(st.floats(), max_size=3).map(lambda r: struct.pack(f"<{len(r)}d", *r)),
+    "parsed": st.binary(max_size=3) | st.lists(st.sampled_from([0, 1]), max_size=3).map(bytes),
+    "completions": st.lists(SMALL, max_size=6).map(lambda c: struct.pack(f"<{len(c)}i", *c)),
     "truncated": st.booleans(),
     **dict.fromkeys(["key", "actor", "agent", "env_id", "task", "env_key"], TEXT),
     "info": st.dictionaries(TEXT, INFOS, max_size=2),
@@ -205,5 +222,6 @@ def test_whatever_a_field_holds_it_is_refused_or_can_be_learned_from(data, names
 
 def test_runs_of_no_token_in_a_group_without_rows_are_read():
     nothing = {"ids": b"", "mask": b"", "logprobs": b"", "versions": [[4, 0]], "steps": [[5, 0]]}
+    nothing |= {"rewards": b"", "parsed": b"", "completions": b""}
     group = group_from_bytes(encoded(trajectories=[], **nothing))
     assert (group.key, group.trajectories) == ("k", ())

@@ -9,8 +9,8 @@ from queued_groups import ALGO, begin, group, names, push
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import Peak, Stat, Total
 from ludic_train.pipeline import inspection
-from ludic_train.pipeline.codec import group_to_bytes
-from ludic_train.pipeline.inspection import BAD_IN_A_ROW, Inspector, check_metrics, check_rows
+from ludic_train.pipeline.codec import bounded_group_from_bytes, group_to_bytes
+from ludic_train.pipeline.inspection import BAD_IN_A_ROW, Inspector, check_bounds, check_metrics
 from ludic_train.pipeline.queues.base import Entry, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
@@ -18,14 +18,20 @@ from ludic_train.pipeline.source import PipelineBatchSource
 TRAINER = TrainerReport(version=7, groups_per_batch=2, group_size=2, max_lag=2)
 
 
-def rows(**changes):
-    return [replace(row, **changes) for row in group("g", version=7).rows]
+def bounds(**changes):
+    """Bounds of a group whose rows have some fields changed."""
+    one = group("g", version=7)
+    trajectories = tuple(
+        replace(each, rows=tuple(replace(row, **changes) for row in each.rows))
+        for each in one.trajectories
+    )
+    return bounded_group_from_bytes(group_to_bytes(replace(one, trajectories=trajectories)))[1]
 
 
 def test_rows_of_an_honest_group_pass():
-    check_rows(rows(), version=7)
+    check_bounds(bounds(), version=7)
     # A run that went back meets groups of updates that it will make again.
-    check_rows(rows(), version=0)
+    check_bounds(bounds(), version=0)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +46,13 @@ def test_rows_of_an_honest_group_pass():
 )
 def test_values_out_of_bounds_are_refused(changes, reason):
     with pytest.raises(BadGroup, match=reason):
-        check_rows(rows(**changes), version=7)
+        check_bounds(bounds(**changes), version=7)
 
 
 def test_too_many_rows_are_refused(monkeypatch):
     monkeypatch.setattr(inspection, "MAX_ROWS", 1)
     with pytest.raises(BadGroup, match="2 rows, more than 1"):
-        check_rows(rows(), version=7)
+        check_bounds(bounds(), version=7)
 
 
 @pytest.mark.parametrize(
