@@ -6,8 +6,8 @@ The hand-made loop is a good one: rows sorted by length, padded micro-batches of
 ours, logits of sampled tokens alone, log_softmax, gather, backward, clip, AdamW; it reports no
 entropy, no distance to the sampler, and knows neither groups nor turns. TRL's GRPOTrainer runs in
 an environment of its own (pip install trl), on the same model and the same rows, sampling left out.
-Every number is the best of `repeats`, in CPU seconds where there is one thread, so that other
-programs' load does not count; compare ratios, not absolutes.
+Every number is the median of `repeats`, ours and the loop's in turns, in CPU seconds where there is
+one thread, so that other programs' load does not count; of TRL it is the best. Compare ratios.
 
 A ten-turn episode is one row here. TRL is shown it as one row as well, which its tool mask makes
 possible, and as a row per turn, which is what single-turn recipes make of it.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count, product
 from pathlib import Path
 
@@ -135,15 +135,17 @@ def surrogate(model: PreTrainedModel, items: list[SAWItem], total: int) -> torch
     return -torch.minimum(ratio * weight, ratio.clamp(0.8, 1.2) * weight).sum() / total
 
 
-def rate(work: Callable[[], None], amount: int, repeats: int) -> Rate:
-    """`amount` per second of `repeats` calls."""
-    work()
-    seconds = []
-    for _ in range(repeats):
-        started = clock()
-        work()
-        seconds.append(clock() - started)
-    return rate_of(amount, seconds)
+def rates(works: Sequence[Callable[[], None]], amount: int, repeats: int) -> list[Rate]:
+    """`amount` per second of each work, from `repeats` rounds in which they take turns."""
+    seconds: list[list[float]] = [[] for _ in works]
+    # The first round does not count.
+    for number in range(repeats + 1):
+        for work, spent in zip(works, seconds, strict=True):
+            started = clock()
+            work()
+            if number:
+                spent.append(clock() - started)
+    return [rate_of(amount, spent) for spent in seconds]
 
 
 def clock() -> float:
@@ -168,10 +170,8 @@ def trained_rates(size: str, items: list[SAWItem], repeats: int) -> dict[str, Ra
     tokens = sum(len(item.input_ids) for item in items)
     other = made(size)
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-5, fused=True)
-    return {
-        "ours": rate(lambda: trainer.update(items), tokens, repeats),
-        BY_HAND: rate(lambda: hand_made_update(other, optimizer, items), tokens, repeats),
-    }
+    works = [lambda: trainer.update(items), lambda: hand_made_update(other, optimizer, items)]
+    return dict(zip(("ours", BY_HAND), rates(works, tokens, repeats), strict=True))
 
 
 def trl_seconds(batches: dict[str, list[SAWItem]], args: argparse.Namespace) -> dict[str, float]:
@@ -211,7 +211,7 @@ def games_rate(repeats: int) -> float:
     async def play() -> None:
         await source.next_batch(reinforce())
 
-    return rate(lambda: asyncio.run(play()), 256, repeats).best
+    return rates([lambda: asyncio.run(play())], 256, repeats)[0].best
 
 
 def main() -> None:
@@ -232,7 +232,7 @@ def main() -> None:
     for size, (name, items) in product((SMALL, LARGE), batches.items()):
         tokens = sum(len(item.input_ids) for item in items)
         found = trained_rates(size, items, args.repeats)
-        ours, by_hand = found["ours"].best, found[BY_HAND].best
+        ours, by_hand = found["ours"].median, found[BY_HAND].median
         goal = 0.97 if size == SMALL else 0.95
         kept.append(kept_line(f"update, {size}: {name}", found, goal_ratio=goal))
         if name == next(iter(batches)):

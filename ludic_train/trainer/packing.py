@@ -28,9 +28,9 @@ from ludic_train.types import SAWItem
 Row = list[int]
 Bundle = list[Row]
 
-# Packed rows are at least this wide. Attention is quadratic in the width, so several rows of some
-# hundred tokens are faster than one long row, and still wide enough to leave few gaps.
-PACKED_WIDTH = 256
+# Widths of packed rows, beside that of the longest item. Attention is quadratic in the width, so
+# several rows of some hundred tokens are faster than one long row; narrower ones leave more gaps.
+PACKED_WIDTHS = (256, 128)
 # Rows of one item each are kept where at least this share of their cells holds tokens: what is
 # left to win does not pay for the attention mask that packed rows need.
 FULL_ENOUGH = 0.8
@@ -136,9 +136,10 @@ def chunks_of_rows(
     """Chunks of rows that hold each item once, no chunk larger than `token_budget` cells.
 
     lengths: tokens of each item, none above the budget. Where `packing` is allowed and padding
-    would waste much, several items share a row, first fit decreasing. The number of chunks is the
-    least that the budget allows, rounded up to a multiple of `world_size` if there are rows enough;
-    within that number, chunks are as equal as can be.
+    would waste much, several items share a row, first fit decreasing, in rows of the width that
+    costs least; longer items keep rows of their own, which need no mask. The number of chunks is
+    the least that the budget allows, rounded up to a multiple of `world_size` if there are rows
+    enough; within that number, chunks are as equal as can be.
     together: a partition of the items into sets that share a chunk, unless a set alone exceeds the
         budget.
     """
@@ -147,14 +148,19 @@ def chunks_of_rows(
     )
     if not packing or sum(lengths) >= FULL_ENOUGH * cells(alone, lengths):
         return alone
-    capacity = max(max(lengths), min(PACKED_WIDTH, token_budget))
-    return _chunks(_packed(together, lengths, capacity), lengths, token_budget, world_size)
+    widths = {max(max(lengths), PACKED_WIDTHS[0]), *PACKED_WIDTHS}
+    layouts = [
+        _chunks(_packed(together, lengths, width), lengths, token_budget, world_size)
+        for width in sorted({min(width, token_budget) for width in widths}, reverse=True)
+    ]
+    return min([*layouts, alone], key=lambda chunks: _cost_of(chunks, lengths))
 
 
 def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
     """Rows of at most `capacity` tokens: each piece, in order, goes to the first with room.
 
-    pieces: indices of items that stay together, none wider than `capacity`. lengths: of all items.
+    pieces: indices of items that stay together; one wider than `capacity` has a row of its own.
+    lengths: of all items.
     Takes time in the number of pieces times that of rows.
     """
     rows: list[Row] = []
@@ -176,6 +182,17 @@ def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
     lengths: tokens of each item, by the indices in the rows.
     """
     return sum(len(chunk) * widest(chunk, lengths) for chunk in chunks)
+
+
+def _cost_of(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> float:
+    """Time of the forward passes, in that of a token without attention."""
+    found = 0.0
+    for chunk in chunks:
+        wide = widest(chunk, lengths)
+        # Causal attention without a mask leaves out half of the pairs.
+        masked = any(len(row) > 1 for row in chunk)
+        found += len(chunk) * (_cost(wide) if masked else (wide + _cost(wide)) / 2)
+    return found
 
 
 def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Bundle]:

@@ -159,8 +159,8 @@ def test_the_gradient_of_a_mixture_is_the_same_in_packed_rows(kind, lora):
     for budget in (100, 10_000):
         packed, metrics = gradient_of(items, settings(budget), model=tiny_mixture(kind, lora))
         assert relative_error(packed, alone) < 1e-6
-    # 281 tokens in 2 rows of 256: the rows were shared.
-    assert metrics["tokens/fill"].value == pytest.approx(281 / 512)
+    # 281 tokens in 3 rows of up to 127: the rows were shared.
+    assert metrics["tokens/fill"].value == pytest.approx(281 / (3 * 127))
 
 
 def test_no_auxiliary_loss_is_added():

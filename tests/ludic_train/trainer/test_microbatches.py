@@ -70,7 +70,7 @@ def test_packed_items_start_counting_positions_again():
 
 
 def test_padding_after_packed_items_is_an_item_of_its_own(monkeypatch):
-    monkeypatch.setattr(packing, "PACKED_WIDTH", 8)
+    monkeypatch.setattr(packing, "PACKED_WIDTHS", (8,))
     rows = [item([i] * n, [1 % n]) for i, n in enumerate([8, 4, 2])]
     ((micro,),) = plan_update(rows, token_budget=24)
     assert micro.input_ids.tolist() == [[0] * 8, [1] * 4 + [2] * 2 + [0] * 2]

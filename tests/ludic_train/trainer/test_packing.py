@@ -46,3 +46,13 @@ def test_packing_never_computes_more_cells(sizes, budget):
     packed = chunks_of_rows(sizes, token_budget=budget)
     padded = chunks_of_rows(sizes, token_budget=budget, packing=False)
     assert cells(packed, sizes) <= cells(padded, sizes) * 1.001
+
+
+def test_long_items_keep_rows_of_their_own_beside_packed_short_ones():
+    # 640 tokens in short items. A token in a row of width w costs 1 + w / 1000 with a mask, and
+    # 1 + w / 2000 without: 780 for the long item, and then in rows of 60 without masks 989 (16 rows
+    # of 60), of 256 893 (3 of 240), of 128 806 (6 of 120).
+    sizes = [600] + [60, 60, 20, 20] * 4
+    long, short = chunks_of_rows(sizes, token_budget=1000)
+    assert long == [[0]]
+    assert [sum(sizes[i] for i in row) for row in short] == [120] * 5 + [40]
