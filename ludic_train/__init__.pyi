@@ -198,6 +198,8 @@ from .pipeline.source import PipelineBatchSource as PipelineBatchSource
 from .publishers.base import CopyPublisher as CopyPublisher
 from .publishers.base import InProcessPublisher as InProcessPublisher
 from .publishers.base import PolicyPublisher as PolicyPublisher
+from .publishers.cards import GroupWire as GroupWire
+from .publishers.cards import IpcWire as IpcWire
 from .publishers.control import PhaseLimits as PhaseLimits
 from .publishers.folder import FolderPublisher as FolderPublisher
 from .publishers.folder import FollowingClient as FollowingClient

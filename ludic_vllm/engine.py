@@ -7,13 +7,18 @@ param or a lost trainer leaves the server with its old version. Written for vLLM
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+from torch.distributed import ProcessGroup
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -24,10 +29,14 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
+from ludic_vllm.cards import group_of, joined_store, opened, received
 from ludic_vllm.receiver import Receiver
-from ludic_vllm.staging import Receive, Staging
+from ludic_vllm.staging import Load, Receive, Staging
 from ludic_vllm.wire import ParamInfo, buffer_bytes, mapped
 from ludic_vllm.worker import repair_packed
+
+if TYPE_CHECKING:
+    from ludic_vllm.prepared import PreparedParams
 
 # "type: ignore[misc]": vLLM is not installed where types are checked.
 
@@ -37,7 +46,8 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     """Address of the trainer. transport: "tcp", or "files" on a file system that both see.
 
     trainer: host and port. secret: of the trainer, in hexadecimal. first_member: number of the
-    first worker. timeout_s: limit in seconds to connect.
+    first worker. timeout_s: limit in seconds to connect. group: host, port and number of members of
+    a group that the trainer broadcasts to; None for none.
     Raises ValueError for another transport.
     """
 
@@ -46,6 +56,7 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
     secret: str = ""
     first_member: int = 0
     timeout_s: float = 60.0
+    group: tuple[str, int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.transport not in ("tcp", "files"):
@@ -54,8 +65,9 @@ class InitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 
 @dataclass(kw_only=True)
 class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """Some params. path: the file of their buffer; "" fetches it from the sources.
+    """Some params. path: the file of their buffer; shared: its handle on the worker's own card.
 
+    With neither, it is broadcast to the group if there is one, or fetched from the sources.
     session, index: name of the chunk. sources: for each worker, addresses in order of preference.
     checksum: of the buffer, see `ludic_vllm.wire`; None checks nothing.
     last: True waits until all have arrived: if any param is missing, the session ends.
@@ -66,6 +78,7 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     dtype_names: list[str] = field(default_factory=list)
     shapes: list[list[int]] = field(default_factory=list)
     path: str = ""
+    shared: dict[str, Any] | None = None
     session: str = ""
     index: int = 0
     sources: list[list[tuple[str, int]]] = field(default_factory=list)
@@ -84,14 +97,21 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     """Receives params over TCP or from files, and loads them when all have arrived and fit.
 
     vLLM makes one per worker, and calls each method on all workers, between two decoding steps.
-    Every worker stages all params, on the CPU; `load_weights` takes the worker's shard of them.
+    Params are prepared in the host's memory, the worker's shard alone. Those of models that vLLM
+    converts in a way of its own, and those of the first session, are staged whole: if the first one
+    cannot be prepared, vLLM loads them.
     Params from files are mapped, so that the workers of a machine share one copy.
     """
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
     _receiver: Receiver | None = None
+    # The group and what it was formed by, which must live as long.
+    _group: ProcessGroup | None = None
+    _store: Store | None = None
     _staging: Staging
+    # True once a session was prepared whole; False if none can be.
+    is_prepared: bool | None = None
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Connect to the trainer, in place of an earlier one. Raises OSError if that fails."""
@@ -105,10 +125,20 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
             init_info.first_member + self._worker,
             timeout_s=init_info.timeout_s,
         )
+        if init_info.group is not None:
+            host, port, size = init_info.group
+            limit_s = init_info.timeout_s
+            self._store = joined_store(host, port, limit_s)
+            self._group = group_of(
+                self._store, 1 + self._worker, size, device=self.device, timeout_s=limit_s
+            )
 
     def start_weight_update(self) -> None:
         """Begin with nothing staged."""
         self._drop()
+        if self._prepared is not None:
+            load = self._attempted(self._prepared.begin())
+            self._staging = Staging(self._expected, load, keep=not self.is_prepared)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """Stage some params, in a thread; wait for all of them at the last part alone.
@@ -135,6 +165,10 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         staged = self._staging.settled()
         # Released before the load, so that a failed one leaves nothing for the next session.
         self._drop()
+        if self._prepared is not None:
+            self.is_prepared = True
+            self._prepared.swap()
+            return
         # vLLM loads each layer in the layout of the checkpoint, then converts it again.
         initialize_layerwise_reload(self.model)
         self.model.load_weights(iter(staged.items()))
@@ -145,13 +179,58 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         """Close the connection to the trainer."""
         if self._receiver is not None:
             self._receiver.close()
-        self._receiver = None
+        self._receiver = self._group = self._store = None
 
     def _drop(self) -> None:
         """Drop all that is staged."""
         self._staging = Staging(self._expected)
         if self._receiver is not None:
             self._receiver.drop()
+
+    @property
+    def is_settled(self) -> bool:
+        """True if the announced params have arrived and are prepared, or cannot be."""
+        return self._staging.is_settled
+
+    @property
+    def _prepared(self) -> PreparedParams | None:
+        """The twin that is filled meanwhile; None for a model that cannot be prepared."""
+        return None if self.is_prepared is False else self._twin
+
+    @cached_property
+    def _twin(self) -> PreparedParams | None:
+        try:
+            # It needs more of vLLM than all versions have.
+            from ludic_vllm.prepared import PreparedParams, reason_not_to_prepare
+        except ImportError as error:
+            self._give_up_preparing(str(error))
+            return None
+        if reason := reason_not_to_prepare(self.model):
+            self._give_up_preparing(reason)
+            return None
+        return PreparedParams(self.model, self.model_config.dtype)
+
+    def _attempted(self, load: Load) -> Load:
+        """The function, whose first errors end the attempt to prepare and not the session."""
+
+        def attempt(params: Mapping[str, Tensor], is_last: bool) -> None:
+            if self.is_prepared is False:
+                return
+            try:
+                load(params, is_last)
+            # The loaders of any architecture may raise anything.
+            except Exception as error:
+                if self.is_prepared:
+                    raise ValueError(f"{type(error).__name__}: {error}") from error
+                self._give_up_preparing(f"{type(error).__name__}: {error}")
+
+        return attempt
+
+    def _give_up_preparing(self, reason: str) -> None:
+        self.is_prepared = False
+        logging.getLogger(__name__).warning(
+            "params are not prepared before a swap, which takes longer then: %s", reason
+        )
 
     @property
     def _worker(self) -> int:
@@ -170,11 +249,15 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         if receiver is None:
             raise ValueError("no trainer is connected: call /init_weight_transfer_engine first")
         key = (update_info.session, update_info.index)
-        sources = [(host, port) for host, port in update_info.sources[self._worker]]
-        return (
-            lambda: receiver.fetch(key, num_bytes, sources),
-            lambda error: receiver.report(key, error),
-        )
+        receive: Receive
+        if update_info.shared is not None:
+            receive = partial(opened, update_info.shared, num_bytes, self.device)
+        elif self._group is not None:
+            receive = partial(received, self._group, num_bytes, self.device)
+        else:
+            sources = [(host, port) for host, port in update_info.sources[self._worker]]
+            receive = partial(receiver.fetch, key, num_bytes, sources)
+        return receive, partial(receiver.report, key)
 
     @cached_property
     def _expected(self) -> dict[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
 from torch import Tensor
 
@@ -18,6 +19,8 @@ from ludic_vllm.wire import ParamInfo, checksum, few, unpacked
 Receive = Callable[[], Tensor]
 # Tells the trainer that a chunk has arrived ("") or why not.
 Report = Callable[[str], object]
+# Takes the params of a chunk, and True for the last chunk.
+Load = Callable[[Mapping[str, Tensor], bool], None]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -25,12 +28,15 @@ class Staging:
     """The params of one session, chunk by chunk, in the order in which they were announced.
 
     expected: names and shapes of all params.
+    load: takes each chunk in the thread, after those before it; None for nothing.
+    keep: False releases the params of a chunk as soon as `load` has taken them.
     Every error is a ValueError, and leaves the model as it is: nothing here has access to it.
     """
 
-    def __init__(self, expected: Shapes) -> None:
-        self._expected = expected
-        self._chunks: list[Future[dict[str, Tensor]]] = []
+    def __init__(self, expected: Shapes, load: Load | None = None, *, keep: bool = True) -> None:
+        self._expected, self._load, self._keep = expected, load, keep
+        self._announced: set[str] = set()
+        self._chunks: list[Future[dict[str, Tensor | None]]] = []
 
     def add(
         self,
@@ -56,23 +62,30 @@ class Staging:
         before = self._chunks[-1] if self._chunks else None
         if before is not None and before.done():
             before.result()
-        chunk: Future[dict[str, Tensor]] = Future()
+        self._announced.update(info.name for info in infos)
+        take = partial(self._take, is_last=self._announced == self._expected.keys())
+        chunk: Future[dict[str, Tensor | None]] = Future()
         # A daemon, because a transfer from a lost trainer blocks up to its time limit, and must not
         # delay the exit of the server.
         work = threading.Thread(
             target=_receive,
-            args=(chunk, before, infos, receive, expected_sum, report),
+            args=(chunk, before, infos, receive, expected_sum, report, take),
             daemon=True,
         )
         self._chunks.append(chunk)
         work.start()
 
-    def settled(self) -> dict[str, Tensor]:
-        """All params by name, once every announced chunk has arrived.
+    @property
+    def is_settled(self) -> bool:
+        """True if `settled` would not wait."""
+        return all(chunk.done() for chunk in self._chunks)
+
+    def settled(self) -> dict[str, Tensor | None]:
+        """All params by name, once every announced chunk has arrived; None for those released.
 
         Raises ValueError for a chunk that did not arrive whole, and if a param is missing.
         """
-        staged: dict[str, Tensor] = {}
+        staged: dict[str, Tensor | None] = {}
         for chunk in self._chunks:
             staged |= chunk.result()
         missing = sorted(self._expected.keys() - staged.keys())
@@ -80,14 +93,21 @@ class Staging:
             raise ValueError(f"the update lacks {few(missing)}")
         return staged
 
+    def _take(self, params: Mapping[str, Tensor], *, is_last: bool) -> dict[str, Tensor | None]:
+        """The params that are kept of a chunk."""
+        if self._load is not None:
+            self._load(params, is_last)
+        return dict(params) if self._keep else dict.fromkeys(params)
+
 
 def _receive(
-    chunk: Future[dict[str, Tensor]],
-    before: Future[dict[str, Tensor]] | None,
+    chunk: Future[dict[str, Tensor | None]],
+    before: Future[dict[str, Tensor | None]] | None,
     infos: Sequence[ParamInfo],
     receive: Receive,
     expected_sum: int | None,
     report: Report,
+    take: Callable[[Mapping[str, Tensor]], dict[str, Tensor | None]],
 ) -> None:
     """Set the result of a chunk, or its error, and report it."""
     try:
@@ -101,7 +121,7 @@ def _receive(
                 f"{expected_sum}: the params did not arrive as they were sent"
             )
         # First, because the trainer announces the last part when all chunks are reported.
-        chunk.set_result(dict(unpacked(infos, buffer)))
+        chunk.set_result(take(dict(unpacked(infos, buffer))))
         report("")
     except (RuntimeError, OSError, ValueError) as error:
         if not chunk.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import (
@@ -12,11 +13,28 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 from vllm.platforms import current_platform
 
+from ludic_vllm.cards import own_peer
+from ludic_vllm.peers import peer_fields
+
 
 class WorkerExtension:
     """Mixed into the worker by `--worker-extension-cls ludic_vllm.worker.WorkerExtension`."""
 
     model_runner: Any
+    weight_transfer_engine: Any
+    device: Any
+
+    def ludic_peer(self) -> dict[str, Any]:
+        """The worker as a receiver of params, see `ludic_vllm.cards.peer_of`."""
+        return peer_fields(own_peer(torch.device(self.device)))
+
+    def ludic_settled(self) -> dict[str, bool]:
+        """State of the announced params: "settled" if they have arrived, or have failed to.
+
+        "prepared": True if they are made ready before a swap.
+        """
+        engine = self.weight_transfer_engine
+        return {"settled": engine.is_settled, "prepared": bool(engine.is_prepared)}
 
     def ludic_repair_packed(self) -> bool:
         """Pack params on a CPU again after the stock `reload_weights`; True if there were any."""

@@ -18,7 +18,7 @@ KL = 0.01
 # Seconds of a push. 0.5B params are 2 GB: less than a second of memory, the rest is overhead.
 PUSH_S = 30.0
 # Kernels that never hold all scores.
-FUSED = {"flash", "efficient", "cudnn"}
+FUSED = {"flash", "efficient", "cudnn", "flash_attention_2", "flash_attention_3", "flex_attention"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

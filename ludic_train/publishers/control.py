@@ -13,6 +13,7 @@ from ludic_gym.clients.transport import HttpOptions, HttpTransport
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_train.errors import PublishError
 from ludic_train.server_tokens import KEY_VARIABLE, token_of
+from ludic_vllm.peers import Peer, peer_of
 
 # Part of vLLM's error for a second publisher.
 SESSION_OPEN = "already active"
@@ -106,6 +107,12 @@ class ControlClient:
         """Announce params, as `announcement` lists them; return when they have arrived."""
         await self.post("/update_weights", {"update_info": update_info})
 
+    async def is_settled(self) -> bool:
+        """True if all workers have taken the params that were announced so far."""
+        body = {"method": "ludic_settled"}
+        results = (await self.post("/collective_rpc", body)).get("results", [])
+        return not any(isinstance(r, dict) and r.get("settled") is False for r in results)
+
     async def finish(self, version: int) -> None:
         """Load the params, close the session, and check the version that the server has then.
 
@@ -124,6 +131,14 @@ class ControlClient:
     async def call_workers(self, method: str, **kwargs: object) -> None:
         """Call a method of all workers by name, with keyword arguments that JSON can hold."""
         await self.post("/collective_rpc", {"method": method, "kwargs": kwargs})
+
+    async def peers(self) -> list[Peer] | None:
+        """The workers as receivers of params; None for a server that does not say."""
+        try:
+            results = (await self.post("/collective_rpc", {"method": "ludic_peer"}))["results"]
+            return [peer_of(fields) for fields in results]
+        except (PublishError, KeyError, TypeError, ValueError):
+            return None
 
     async def dtype(self) -> str:
         """Type that the server computes in, such as "bfloat16"; "" if it does not say."""

@@ -37,7 +37,7 @@ class NcclWire:
 
     alignment = 1
     # vLLM's engine loads while it receives.
-    stages = False
+    stages, reports = False, True
 
     def __init__(self, device: str = "cuda:0", *, buffer_bytes: int = 2**30) -> None:
         if not torch.cuda.is_available():

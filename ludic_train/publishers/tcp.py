@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -46,7 +46,7 @@ class TcpWire:
     """
 
     alignment = 64
-    stages = True
+    stages, reports = True, True
 
     def __init__(self, host: str | None = None, *, fan_out: int = FAN_OUT) -> None:
         if fan_out < 1:
@@ -72,41 +72,61 @@ class TcpWire:
         size = await server.world_size()
         members = range(first := next(self._numbers), first + size)
         self._numbers = count(members.stop)
+        further, enter = self.group(server.url, host, size, limit_s)
         init_info = {
             "transport": "tcp",
             "trainer": trainer,
             "secret": self._secret.hex(),
             "first_member": members.start,
             "timeout_s": limit_s,
+            **further,
         }
 
         def join() -> None:
             missing = size - len(self._relay.members(members, limit_s))
             if missing:
                 raise PublishError(f"{missing} of {size} workers did not connect to {host}")
+            enter()
 
         await met(server.connect(init_info), join)
         self._servers[server.url] = _Server(members, trainer)
 
         def send(buffer: Tensor) -> None:
+            self.transmit(server.url, buffer)
             self._relay.wait(self._key, members, limit_s)
 
         return send
+
+    def group(
+        self, url: str, host: str, size: int, limit_s: float
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
+        """What a server's workers need to know beside the address, and a call while they connect.
+
+        url, size: of the server. host: this machine's address as the server sees it.
+        """
+        return {}, lambda: None
+
+    def transmit(self, url: str, buffer: Tensor) -> None:
+        """Send a chunk to a server's workers, where they do not fetch it."""
 
     def allocated(self, size: int, device: torch.device) -> Tensor:
         """Memory of the CPU, from which alone sockets send."""
         return torch.empty(size, dtype=torch.uint8)
 
-    def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Names, dtypes, shapes, checksum, and for each worker of a server its sources."""
+    def common(self, chunk: Chunk) -> dict[str, Any]:
+        """Names, dtypes, shapes, checksum, and the name of the chunk, which is the next one."""
         self._key = (self._key[0], self._key[1] + 1)
-        self._relay.offer(self._key, Arriving(chunk.buffer, len(chunk.buffer)))
-        common = {
+        return {
             **announcement(chunk),
             "checksum": checksum(chunk.buffer),
             "session": self._key[0],
             "index": self._key[1],
         }
+
+    def announced(self, chunk: Chunk, urls: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """The fields of `common`, and for each worker of a server its sources."""
+        common = self.common(chunk)
+        self._relay.offer(self._key, Arriving(chunk.buffer, len(chunk.buffer)))
         servers = {url: self._servers[url] for url in urls}
         places = {
             number: Place(address=address, trainer=server.trainer)

@@ -30,10 +30,12 @@ class Wire(Protocol):
 
     alignment: of params in a chunk's buffer, in bytes; the receiver assumes the same.
     stages: True if servers keep the params apart until the swap, and sample meanwhile.
+    reports: True if the send functions wait until the servers have taken a chunk.
     """
 
     alignment: int
     stages: bool
+    reports: bool
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
         """Connect to one server; the function that sends a chunk's buffer to it.
@@ -64,7 +66,7 @@ class FileWire:
     """
 
     alignment = 64
-    stages = True
+    stages, reports = True, False
 
     def __init__(self, folder: Path | str | None = None) -> None:
         usual = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.errors import PublishError
 from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import checkpoint_params
+from ludic_train.publishers.choice import CARDS, Choice, chosen, has_room, wire_of
 from ludic_train.publishers.control import SESSION_OPEN, PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.outgoing import outgoing
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import Send, Wire, met
+from ludic_vllm.cards import own_peer
+from ludic_vllm.peers import Peer
 from ludic_vllm.wire import Chunk, packed
 
 # Bytes. Memory of a push beside the model; larger chunks save few requests.
 CHUNK_BYTES = 256 * 2**20
+# Seconds between two requests about params that are being prepared.
+POLL_S = 0.05
 # Ends the transfer: the server responds when all params have arrived and fit.
 LAST = {"last": True}
 
@@ -30,11 +39,13 @@ class VLLMPublisher:
     """Pushes params to vLLM servers, which sample meanwhile and pause for the swap alone.
 
     urls: of the servers, started with `ludic serve`.
-    wire: transport of the params; None takes TCP.
+    wire: transport of the params; None takes the fastest that all servers can: CUDA IPC on one
+        card, NCCL between cards, shared memory on one machine, else TCP. The log names it.
     clients: get each version, and the servers that have it.
     on_failure, limits: handling of a server that fails, and time limits of each phase.
     model: the one that is trained; params go out under the names that its checkpoint has, adapters
         merged. None for a model of the same names in memory, without adapters.
+    device: that params are sent from; None takes that of `model`.
     pause_s: seconds of the last publication between the first pause and the last resume.
 
     Params of 32 bits go out in 16 where all servers compute in these; none with NaN goes out.
@@ -52,13 +63,21 @@ class VLLMPublisher:
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
         model: nn.Module | None = None,
+        device: torch.device | str | None = None,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         if chunk_bytes < 1:
             raise ConfigError(f"chunk_bytes={chunk_bytes} must be at least 1")
         self.fleet = Fleet(urls, clients, on_failure, limits)
         self._wire = wire or TcpWire()
+        # None where the wire is given.
+        self._choice = None if wire else Choice("tcp")
+        self._peers: dict[str, list[Peer] | None] = {}
+        # The first failure to connect cards.
+        self._no_cards = ""
         self._model = model
+        params = iter(()) if model is None else model.parameters()
+        self._device = torch.device(device or next((p.device for p in params), "cpu"))
         self._chunk_bytes = chunk_bytes
         self._sends: dict[str, Send] = {}
         self._dtypes: dict[str, str] = {}
@@ -70,8 +89,7 @@ class VLLMPublisher:
         Raises PublishError with the servers and phases that failed.
         """
         async with aclosing(self.fleet):
-            joining = self.fleet.in_state("new", "failed")
-            await self.fleet.run("connect", joining, self._connect, then="ready")
+            await self._connect_all()
             try:
                 await self._push(params, version)
             except BaseException:
@@ -106,6 +124,9 @@ class VLLMPublisher:
             await run("update", updating, partial(self._send, chunk=chunk, announced=announced))
             self._wire.release(swapped=False)
         if self._wire.stages:
+            if not self._wire.reports:
+                # By short requests: one that waits would hold the decoding steps up.
+                await run("update", fleet.in_state("updating"), _until_settled)
             # Here and not in "finish": a server that has not received all must be found before
             # another one swaps.
             await run("update", fleet.in_state("updating"), lambda r: r.server.update(LAST))
@@ -137,6 +158,39 @@ class VLLMPublisher:
         self._paused = time.perf_counter()
         pausing = self.fleet.in_state("ready", "updating")
         await self.fleet.run("pause", pausing, lambda r: r.server.pause(), then="updating")
+
+    async def _connect_all(self) -> None:
+        """Connect the servers that are not, by another wire if they cannot by one of cards."""
+        joining = self.fleet.in_state("new", "failed")
+        if joining and self._choice is not None:
+            joining = await self._chosen(joining)
+        try:
+            await self.fleet.run("connect", joining, self._connect, then="ready")
+        except PublishError:
+            if not self._by_cards:
+                raise
+        if self._by_cards and (failed := self.fleet.in_state("failed")):
+            self._no_cards = failed[0].describe()
+            await self.fleet.run("connect", await self._chosen(failed), self._connect, then="ready")
+
+    @property
+    def _by_cards(self) -> bool:
+        """True if a transport between cards was chosen, which others can take the place of."""
+        return self._choice is not None and self._choice.transport in CARDS
+
+    async def _chosen(self, joining: list[Replica]) -> list[Replica]:
+        """Take the wire that suits all servers; those to connect, all of them for another wire."""
+        found = await asyncio.gather(*(replica.server.peers() for replica in joining))
+        self._peers |= {replica.url: peers for replica, peers in zip(joining, found, strict=True)}
+        workers = {replica.url: self._peers.get(replica.url) for replica in self.fleet.replicas}
+        room = has_room(self._model, 2 * self._chunk_bytes)
+        choice = chosen(own_peer(self._device), workers, has_room=room, refused=self._no_cards)
+        if choice == self._choice:
+            return joining
+        level = logging.WARNING if choice.reason else logging.INFO
+        logging.getLogger(__name__).log(level, "%s", choice.describe())
+        self._choice, self._wire = choice, wire_of(choice, self._device)
+        return self.fleet.replicas
 
     async def _connect(self, replica: Replica) -> None:
         """Connect one server by the wire, and close a session that it may still have."""
@@ -170,3 +224,9 @@ class VLLMPublisher:
         await self.fleet.attempt("resume", whole, lambda r: r.server.resume())
         for replica in self.fleet.in_state("updating"):
             replica.state = "ready"
+
+
+async def _until_settled(replica: Replica) -> None:
+    """Wait until the server's workers have taken all params that were announced."""
+    while not await replica.server.is_settled():
+        await asyncio.sleep(POLL_S)

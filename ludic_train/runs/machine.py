@@ -13,6 +13,9 @@ from ludic_train.pipeline.queues.open_queue import refuse_password
 from ludic_train.serving.pulse import LOST_S
 
 LOCAL, VLLM, JOIN = "local", "vllm", "join"
+Implementation = Literal[
+    "auto", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "eager"
+]
 Tracker = Literal["wandb", "trackio", "tensorboard"]
 
 
@@ -21,7 +24,8 @@ class Machine:
     """Where a run computes; a resumed run may have other values.
 
     Raises ConfigError for an engine that is neither "local", "vllm", "join" nor http addresses, for
-    "join" without a queue, and for `exact` with another engine than the local one.
+    "join" without a queue, for `exact` with another engine than the local one, and for an attention
+    beside `exact` or `context_parallel`, which have their own.
 
     Attributes:
         device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
@@ -32,6 +36,9 @@ class Machine:
             machine, so that only gradients travel between machines (HSDP).
         context_parallel: Neighbouring ranks that compute each row together, a part of its tokens
             each, for rows that are too long for one; divides the ranks.
+        attention: Attention of updates: "sdpa", "flex_attention", "eager" of torch, or
+            "flash_attention_2" and "flash_attention_3" of flash-attn; "auto" is flash-attn where it
+            is installed, in bf16 on a card, and otherwise the model's own, mostly sdpa.
         engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
             --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
             a server on this machine, starts it again where it ends, and stops it. "join", alone or
@@ -54,6 +61,7 @@ class Machine:
     offload: bool = False
     replicas: int = 1
     context_parallel: int = 1
+    attention: Implementation = "auto"
     engine: tuple[str, ...] = (LOCAL,)
     vllm_python: str | None = None
     lost_after: float = LOST_S
@@ -77,6 +85,11 @@ class Machine:
             raise ConfigError(
                 "exact is for the local engine of one process: take --engine local without "
                 "--queue; vLLM on a GPU has VLLM_BATCH_INVARIANT=1"
+            )
+        if self.attention != "auto" and (self.exact or self.context_parallel > 1):
+            raise ConfigError(
+                f"attention={self.attention} with exact or context_parallel, which attend by "
+                "operations of their own: leave it out"
             )
         if self.engine in ((LOCAL,), (VLLM,)):
             return

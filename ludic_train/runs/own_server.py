@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from shutil import disk_usage
 from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -30,9 +29,7 @@ from ludic_train.models.load import save_model
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import has_expert_adapters
 from ludic_train.publishers.lora import PREFIX, LoRAPublisher
-from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import SHARED_MEMORY, FileWire, Wire
-from ludic_train.publishers.vllm import CHUNK_BYTES, VLLMPublisher
+from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, read_address
 from ludic_train.runs.learner import Learner
@@ -330,7 +327,7 @@ def _publishers(
     """A function that makes publishers, each for a server that has nothing of the run yet."""
     adapter = _adapter(model)
     if adapter is None or has_expert_adapters(model):
-        return lambda: VLLMPublisher(server.url, _wire(model), clients=[client], model=model)
+        return lambda: VLLMPublisher(server.url, clients=[client], model=model)
     numbers = count(1)
 
     def make() -> LoRAPublisher:
@@ -339,13 +336,6 @@ def _publishers(
         return LoRAPublisher(server.url, own, adapter, clients=[client], prefix=prefix)
 
     return make
-
-
-def _wire(model: torch.nn.Module) -> Wire:
-    """Shared memory if it has room for all params, often not so in a container; else TCP."""
-    needed = sum(param.nbytes for param in model.parameters()) + 2 * CHUNK_BYTES
-    has_room = SHARED_MEMORY.is_dir() and disk_usage(SHARED_MEMORY).free > needed
-    return FileWire() if has_room else TcpWire()
 
 
 def _adapter(model: torch.nn.Module) -> PeftConfig | None:

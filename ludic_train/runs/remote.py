@@ -111,7 +111,8 @@ def remote_ends(
     if servers:
 
         def to(urls: Sequence[str]) -> VLLMPublisher:
-            return VLLMPublisher(urls, model=learner.model, on_failure="skip")
+            # Copies in memory are sent, while the next update computes on the card.
+            return VLLMPublisher(urls, model=learner.model, device="cpu", on_failure="skip")
 
         fixed = [server for server in servers if server != JOIN]
         joined = partial(joined_servers, url, key) if JOIN in servers else none_joined

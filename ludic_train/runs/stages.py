@@ -25,6 +25,7 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import sharded_modules
 from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank, world_size
 from ludic_train.inference.policy_spec import PolicySpec, new_context
+from ludic_train.models.attention_kernels import attention_for
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import LoRA
@@ -195,7 +196,7 @@ def sft_stage(
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
         publish_every=_sft_publish_every(config, learner, updates),
-        execution=_execution(machine),
+        execution=_execution(machine, config, learner),
     )
     trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
     return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
@@ -269,7 +270,7 @@ def rl_stage(
         decay=Decay(to=0.0),
         minibatches=config.minibatches,
         publish_every=pushes,
-        execution=_execution(machine),
+        execution=_execution(machine, config, learner),
         seed=config.seed,
     )
     ends: list[tuple[BatchSource, PolicyPublisher]] = [(OnRank0(), OnRank0())]
@@ -314,9 +315,18 @@ def rl_stage(
     )
 
 
-def _execution(machine: Machine | None) -> Execution:
+def _execution(machine: Machine | None, config: RunConfig, learner: Learner) -> Execution:
     """Settings of the computation that a machine decides on."""
-    return Execution(context_parallel=machine.context_parallel if machine else 1)
+    if machine is None:
+        return Execution()
+    shares_rows = machine.context_parallel > 1
+    return Execution(
+        context_parallel=machine.context_parallel,
+        # Rows that ranks share have an attention of their own.
+        attention=None
+        if shares_rows
+        else attention_for(machine.attention, learner.device, config.dtype),
+    )
 
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:

@@ -47,7 +47,7 @@ from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
 from ludic_train.runs.found_servers import with_found_servers
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.machine import Machine
+from ludic_train.runs.machine import Implementation, Machine
 from ludic_train.runs.own_server import installed_vllm, with_own_server
 from ludic_train.runs.remote import RemotePublisher
 from ludic_train.runs.report import report
@@ -81,6 +81,7 @@ def train(
     offload: bool = False,
     replicas: int = 1,
     context_parallel: int = 1,
+    attention: Implementation = "auto",
     engine: str | Sequence[str] = "local",
     vllm_python: str | None = None,
     lost_after: float = LOST_S,
@@ -109,8 +110,8 @@ def train(
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, offload, replicas, context_parallel, engine, vllm_python, lost_after, exact, queue,
-        limits: as in `Machine`.
+    device, offload, replicas, context_parallel, attention, engine, vllm_python, lost_after, exact,
+        queue, limits: as in `Machine`.
     resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
@@ -152,6 +153,7 @@ def train(
             offload=offload,
             replicas=replicas,
             context_parallel=context_parallel,
+            attention=attention,
             engine=(engine,) if isinstance(engine, str) else tuple(engine),
             vllm_python=vllm_python,
             lost_after=lost_after,

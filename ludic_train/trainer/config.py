@@ -75,6 +75,8 @@ class Execution:
         ranks together, and rows are not packed.
     entropy: updates compute entropies, for their metric and for losses that read them; where they
         are switched off, such losses raise LossError.
+    attention: implementation of transformers that updates attend by, such as "flash_attention_2";
+        None leaves the model's own.
     Raises ConfigError for a `context_parallel` below one.
     """
 
@@ -83,6 +85,7 @@ class Execution:
     sync_last_only: bool = False
     context_parallel: int = 1
     entropy: bool = True
+    attention: str | None = None
 
     def __post_init__(self) -> None:
         if self.context_parallel < 1:

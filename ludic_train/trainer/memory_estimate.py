@@ -295,7 +295,10 @@ def _backward_flops(grad: torch.Size, *shapes: object, **unused: object) -> int:
 
 
 # torch counts the kernels of cards, and not the one of CPUs, which stands for them here.
-ATTENTION_FLOPS = {FUSED: _forward_flops, FUSED_BACKWARD: _backward_flops}
+ATTENTION_FLOPS: dict[Any, Callable[..., int]] = {
+    FUSED: _forward_flops,
+    FUSED_BACKWARD: _backward_flops,
+}
 
 
 def _balanced_experts(

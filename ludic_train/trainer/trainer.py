@@ -36,7 +36,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import NonFiniteUpdate
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
-from ludic_train.models.attention_kernels import Attention, NotedAttention
+from ludic_train.models.attention_kernels import Attention, NotedAttention, set_attention
 from ludic_train.models.context_parallel import share_rows
 from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
@@ -112,6 +112,9 @@ class Trainer:
         self._began = self._checked = False
         self._skipped = 0
         refuse_low_precision(model)
+        if (name := self.cfg.execution.attention) is not None:
+            for each in filter(None, (model, reference)):
+                set_attention(each, name)
         if (ranks := self.cfg.execution.context_parallel) > 1:
             for each in filter(None, (model, reference)):
                 share_rows(each, ranks)
@@ -283,7 +286,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
         # Of one update, whose micro-batches are as those of the others.
-        with nullcontext() if self.attention else NotedAttention(self.attention):
+        with nullcontext() if self.attention else NotedAttention(self.attention, self.model):
             parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
         if rank() % self.cfg.execution.context_parallel:
             # The neighbour with which it shares rows counts them.

@@ -38,6 +38,7 @@ class FakeVLLM:
     faults: by route, what happens instead of an answer: "500", "hang", "die" (the server is gone),
         or a number of seconds that the answer is late.
     answers: by route, what it answers to GET instead: an object, or a text.
+    peers: what its workers say about where they compute; [None] for an older one.
     """
 
     def __init__(self, params):
@@ -46,6 +47,7 @@ class FakeVLLM:
         self.faults = {}
         self.answers = {}
         self.calls = []
+        self.peers = [None]
         self.keys = set()
         self.adapters = {}
         self.paused = False
@@ -198,6 +200,8 @@ class FakeVLLM:
         if body["method"] == "reload_weights":
             path = Path(body["kwargs"]["weights_path"])
             self.params = load_file(path / "model.safetensors")
+        if body["method"] == "ludic_peer":
+            return {"results": self.peers}
         return {"results": [None]}
 
     async def _v1_load_lora_adapter(self, body):

@@ -105,3 +105,41 @@ def test_a_mapped_file_outlives_its_name_and_must_have_the_announced_size(tmp_pa
     buffer = mapped(str(path), 64)
     path.unlink()
     assert buffer.tolist() == list(range(64))
+
+
+def test_chunks_are_loaded_in_order_and_the_last_one_is_known():
+    loaded = []
+
+    def load(params, is_last):
+        loaded.append(({name: tensor.tolist() for name, tensor in params.items()}, is_last))
+
+    staging = Staging(SHAPES, load, keep=False)
+    for chunk in chunks():
+        add(staging, chunk)
+    # Released where they are not kept.
+    assert staging.settled() == {"a": None, "b": None}
+    assert loaded == [
+        ({"a": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]}, False),
+        ({"b": [7, 7, 7, 7, 7]}, True),
+    ]
+
+
+def test_params_are_settled_when_they_have_been_loaded():
+    go = threading.Event()
+    staging = Staging(SHAPES, lambda params, is_last: go.wait(30))
+    for chunk in chunks():
+        add(staging, chunk)
+    assert not staging.is_settled
+    go.set()
+    staging.settled()
+    assert staging.is_settled
+
+
+def test_a_load_that_fails_ends_the_session():
+    def load(params, is_last):
+        raise ValueError("the loader knows no such layer")
+
+    staging = Staging(SHAPES, load)
+    add(staging, chunks()[0])
+    with pytest.raises(ValueError, match="the loader knows no such layer"):
+        staging.settled()

@@ -1,6 +1,7 @@
 """Samples and pushes of a real vLLM, compared with the trainer's own model."""
 
 import asyncio
+from functools import partial
 
 import aiohttp
 import peft
@@ -17,6 +18,8 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling
 from ludic_train.doctor.scores import expected_logprobs
 from ludic_train.errors import PublishError
+from ludic_train.publishers.cards import GroupWire
+from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
 from ludic_train.publishers.tcp import TcpWire
@@ -97,11 +100,11 @@ async def test_a_chat_is_rendered_as_the_trainer_does(engine, client):
 def publisher_of(kind, engine, client, folder):
     if kind == "reload":
         return ReloadPublisher(engine.url, folder, clients=[client])
-    wire = TcpWire() if kind == "gloo" else FileWire()
+    wire = {"tcp": TcpWire, "files": FileWire, "gloo": partial(GroupWire, "cpu")}[kind]()
     return VLLMPublisher(engine.url, wire, clients=[client], chunk_bytes=100_000)
 
 
-@pytest.mark.parametrize("kind", ["gloo", "files", "reload"])
+@pytest.mark.parametrize("kind", ["tcp", "files", "gloo", "reload"])
 async def test_after_each_of_20_pushes_the_server_has_the_trainers_params(
     engine, client, kind, tmp_path
 ):
@@ -109,6 +112,23 @@ async def test_after_each_of_20_pushes_the_server_has_the_trainers_params(
     for version in range(20):
         engine.change(version)
         await publisher.publish(engine.model.named_parameters(), version)
+        await assert_served(engine, client, version)
+
+
+async def prepares(engine):
+    """True if the server prepares params before a swap."""
+    server = ControlClient(engine.url)
+    response = await server.post("/collective_rpc", {"method": "ludic_settled"})
+    await server.aclose()
+    return response["results"] == [{"settled": True, "prepared": True}]
+
+
+async def test_params_are_prepared_before_the_pause(engine, client):
+    publisher = VLLMPublisher(engine.url, model=engine.model, clients=[client])
+    for version in (500, 501):
+        engine.change(version)
+        await publisher.publish(engine.model.named_parameters(), version)
+        assert await prepares(engine)
         await assert_served(engine, client, version)
 
 

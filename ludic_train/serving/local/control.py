@@ -102,7 +102,8 @@ async def weight_info(request: web.Request) -> web.Response:
 async def call(request: web.Request) -> web.Response:
     """POST /collective_rpc: the methods of ReloadPublisher, and checksums of the params.
 
-    A tied head needs no repair here. ludic_checksums gives type and CRC-32 of each param.
+    A tied head needs no repair here, and params are taken as they arrive. ludic_checksums gives
+    type and CRC-32 of each param.
 
     reload_weights takes `weights_path`, a folder with *.safetensors on this machine.
     Raises ConfigError for any other method.
@@ -110,6 +111,8 @@ async def call(request: web.Request) -> web.Response:
     served, body = request.app[SERVED], read(await request.read(), Call)
     if body.method == "ludic_repair_packed":
         return reply({"results": [False]})
+    if body.method == "ludic_settled":
+        return reply({"results": [{"settled": True}]})
     if body.method == "ludic_checksums":
         return reply({"results": [await served.client.between_tokens(served.checksums)]})
     folder = body.kwargs.get("weights_path")

@@ -3,9 +3,17 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ludic_train.models.attention_kernels import Attention, NotedAttention
+from ludic_gym.errors import ConfigError
+from ludic_train.models.attention_kernels import (
+    Attention,
+    NotedAttention,
+    attention_for,
+    set_attention,
+)
+from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.trainer.probes import reason_not_to_pack, reason_not_to_share_prompts
 
 FLASH = Attention("flash", "float32")
 
@@ -38,3 +46,67 @@ def test_queries_that_are_named_are_seen_and_the_result_stays():
     with NotedAttention(found):
         assert F.scaled_dot_product_attention(query=q, key=q, value=q).equal(expected)
     assert found == {FLASH}
+
+
+# Two rows of two items each, 16 tokens long.
+IDS = torch.arange(64).view(2, 32) % 7 + 3
+POSITIONS = torch.arange(16).repeat(2, 2)
+ROW, COLUMN = torch.nonzero(torch.arange(32).expand(2, 32) % 16, as_tuple=True)
+
+
+def packed_logprobs(model):
+    return action_logprobs(model, IDS, ROW, COLUMN, torch.ones(len(ROW)), POSITIONS).logprobs
+
+
+# transformers and torch call each other in ways that torch will drop.
+OF_TRANSFORMERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@OF_TRANSFORMERS
+@pytest.mark.parametrize("name", ["flex_attention", "eager"])
+@torch.no_grad()
+def test_items_that_share_rows_have_equal_log_probs_in_every_attention(model, name):
+    expected = packed_logprobs(model)
+    set_attention(model, name)
+    assert model.config._attn_implementation == name
+    assert (packed_logprobs(model) - expected).abs().max() < 1e-5
+
+
+@OF_TRANSFORMERS
+@torch.no_grad()
+def test_the_probes_take_flex_attention_for_items_and_not_for_shared_prompts():
+    model = make_tiny_model(make_tokenizer(["a b"], vocab_size=300), num_heads=2, num_kv_heads=1)
+    set_attention(model, "flex_attention")
+    assert reason_not_to_pack(model) is None
+    assert "takes no mask of its own" in reason_not_to_share_prompts(model)
+
+
+def test_another_attention_is_noted_by_its_name(model):
+    set_attention(model, "eager")
+    found = set()
+    with NotedAttention(found, model):
+        model(torch.tensor([[3, 4, 5]]))
+    assert found == {Attention("eager", "float32")}
+
+
+def test_an_attention_that_is_not_installed_is_an_error(model):
+    with pytest.raises(ConfigError, match=r"attention='flash_attention_2': .*'sdpa' needs"):
+        set_attention(model, "flash_attention_2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (("auto", "cpu", "float32"), None),
+        (("auto", "cpu", "bf16"), None),
+        (("auto", "cuda:0", "float32"), None),
+        (("auto", "cuda:0", "bf16"), "flash_attention_3"),
+        (("flex_attention", "cuda:0", "bf16"), "flex_attention"),
+        (("sdpa", "cpu", "float32"), "sdpa"),
+    ],
+)
+def test_flash_attention_is_taken_where_it_is_installed(asked, expected):
+    both = ["flash_attention_3", "flash_attention_2"]
+    assert attention_for(*asked, lambda: both) == expected
+    assert attention_for("auto", "cuda:0", "bf16", lambda: both[1:]) == "flash_attention_2"
+    assert attention_for("auto", "cuda:0", "bf16", list) is None

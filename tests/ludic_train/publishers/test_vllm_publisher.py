@@ -83,7 +83,8 @@ async def test_the_phases_come_in_order_and_params_in_chunks():
         "/start_weight_update",
         "/update_weights",
         "/update_weights",
-        # All have arrived.
+        # All have been taken, and none is missing.
+        "/collective_rpc",
         "/update_weights",
         "/pause",
         "/finish_weight_update",

@@ -1,15 +1,18 @@
 """Settings that change memory and speed: tokens of a forward pass, entropies."""
 
+import traceback
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ludic_train.algorithms.presets import sft, with_entropy
+from ludic_train.algorithms.presets import grpo, sft, with_entropy
 from ludic_train.errors import LossError
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.trainer.config import Execution, TrainerConfig
+from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
 
@@ -47,3 +50,68 @@ def test_entropies_can_be_switched_off_and_are_then_refused_to_losses():
     trainer = Trainer(tiny_model(), algo, None, cfg=cfg)
     with pytest.raises(LossError, match=r"\[0\] and should be one number per action token"):
         trainer.update(items)
+
+
+# transformers looks at positions once per pass; the second line is for CPUs alone.
+KNOWN = ("(packed_sequence_mask[:, -1] == 0).all()", "hidden.is_cuda or hidden.is_meta or")
+
+
+class Waits(TorchDispatchMode):
+    """Notes the operations for which a host waits for a card: numbers that it reads, and sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in ("_local_scalar_dense", "nonzero", "masked_select", "equal"):
+            frames = traceback.extract_stack()
+            if not any(known in frame.line for frame in frames for known in KNOWN):
+                self.places.append([f"{frame.filename}:{frame.lineno}" for frame in frames[-9:]])
+        return func(*args, **(kwargs or {}))
+
+
+def waits(rows, budget, algo):
+    """Places of the waits of the second update of these rows, and its number of passes."""
+    cfg = TrainerConfig(
+        micro_token_budget=budget, max_seq_len=budget, guards=Guards(max_kl_at_lag_0=None)
+    )
+    trainer, passes = Trainer(tiny_model(), algo, None, cfg=cfg), []
+    trainer.model.get_decoder().register_forward_hook(lambda *_: passes.append(1))
+    # The first update looks at the model.
+    trainer.update(rows)
+    passes.clear()
+    with Waits() as found:
+        trainer.update(rows)
+    return found.places, len(passes)
+
+
+PLAIN = grpo(filter=None)
+
+
+@pytest.mark.parametrize("algo", [PLAIN, sft(), replace(PLAIN, loss=with_entropy(PLAIN.loss, 0.1))])
+def test_a_card_is_waited_for_as_often_in_many_micro_batches_as_in_one(algo):
+    given = {"behavior_logprobs": np.full(4, -1.0, np.float32), "versions": np.zeros(4, np.int32)}
+    rows = [replace(row(), **given) for _ in range(8)]
+    (often, eight), (few, one) = waits(rows, 4, algo), waits(rows, 32, algo)
+    assert (eight, one) == (8, 1)
+    # The norm of the gradient.
+    assert len(few) == 1
+    assert len(often) == 1, often
+
+
+def test_updates_attend_as_they_are_told():
+    models = [tiny_model(), tiny_model()]
+    trainers = [
+        Trainer(model, sft(), None, cfg=TrainerConfig(execution=Execution(attention=name)))
+        for model, name in zip(models, (None, "eager"), strict=True)
+    ]
+    losses = [trainer.update([row()])[0]["loss"].value for trainer in trainers]
+    assert [{each.kernel for each in trainer.attention} for trainer in trainers] == [
+        {"flash"},
+        {"eager"},
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    for one, two in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.allclose(one, two, atol=1e-5)

@@ -1,0 +1,179 @@
+"""The next params of a worker, made ready in the host's memory while the server samples.
+
+A twin of the model has the same layers, and params of its own: the worker's shard alone, in the
+layout in which vLLM loads a checkpoint. The model's own loaders fill it, and on a CPU the matrices
+are packed as vLLM packs them. A swap then copies each param to the card in place, or on a CPU
+exchanges memory: no loader runs during the pause, and no worker holds params of other shards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from vllm.model_executor.layers.attention import is_deferred_attention_layer
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.platforms import current_platform
+
+# Methods that leave params as they were loaded, but for packing on a CPU.
+PLAIN = (type(None), UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
+# Takes some params, and True for the last of them.
+Load = Callable[[Mapping[str, Tensor], bool], None]
+
+
+def reason_not_to_prepare(model: nn.Module) -> str:
+    """The layer that vLLM alone can convert; "" if the model can be prepared."""
+    for name, layer in model.named_modules():
+        method = getattr(layer, "quant_method", None)
+        if type(method) not in PLAIN:
+            return f"{name} is converted by {type(method).__name__}"
+        if isinstance(layer, _BatchNorm):
+            return f"{name} has statistics beside its params"
+        for own, known in get_layerwise_info(layer).restore_metadata[0].items():
+            live = layer._parameters.get(own)
+            is_packed = current_platform.is_cpu() and isinstance(method, PLAIN[1:])
+            if is_packed and known.ndim > 2:
+                return f"{name}.{own} has {known.ndim} axes"
+            if not is_packed and (live is None or live.shape != known.shape):
+                return f"{name}.{own} has another shape than in the checkpoint"
+    return ""
+
+
+class PreparedParams:
+    """The twin of a model, which one session at a time fills.
+
+    dtype: of the model, for layers that compute something from their params.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self._model, self._dtype = model, dtype
+        self._on_cpu = bool(current_platform.is_cpu())
+        self._twins: dict[nn.Module, nn.Module] = {}
+        self._session = 0
+        # Held while a chunk is loaded: an earlier session may still have a thread at work.
+        self._lock = threading.Lock()
+
+    def begin(self) -> Load:
+        """A function that loads params into the twin; that of an earlier session then fails."""
+        with self._lock:
+            self._session += 1
+            if self._on_cpu:
+                # Packing has replaced params. On a card pinned memory is used again: it takes long.
+                self._twins = {}
+            return partial(self._load, self._session)
+
+    def swap(self) -> None:
+        """Put the prepared params into the model. Whole sessions alone may be put in."""
+        # Tied params are one, and would be exchanged twice.
+        done: set[int] = set()
+        for live, twin in self._twins.items():
+            for name, param in twin._parameters.items():
+                own = live._parameters[name]
+                if param is not None and own is not None and id(own) not in done:
+                    done.add(id(own))
+                    self._put(own, param)
+            if "cpu_linear" in twin.__dict__:
+                live.cpu_linear = twin.cpu_linear
+        for layer in self._model.modules():
+            if is_deferred_attention_layer(layer):
+                layer.process_weights_after_loading(self._dtype)  # type: ignore[operator]
+        if self._on_cpu:
+            # Its memory is that of the old params now.
+            self._twins = {}
+        else:
+            torch.accelerator.synchronize()
+
+    def _put(self, own: Tensor, param: Tensor) -> None:
+        if self._on_cpu:
+            own.data = param.data
+        else:
+            # In place, because CUDA graphs hold the address.
+            own.data.copy_(param.data, non_blocking=True)
+
+    @torch.no_grad()
+    def _load(self, session: int, params: Mapping[str, Tensor], is_last: bool) -> None:
+        """Load some params by the model's own loaders. Raises ValueError after the session."""
+        with self._lock:
+            if session != self._session:
+                raise ValueError("the session has ended")
+            if not self._twins:
+                self._twins = _twins(self._model, pin=not self._on_cpu)
+            self._twins[self._model].load_weights(iter(params.items()))  # type: ignore[operator]
+            if is_last and self._on_cpu:
+                self._pack()
+
+    def _pack(self) -> None:
+        """Pack the matrices of the twin, as vLLM does when it loads a model on a CPU."""
+        for twin in self._twins.values():
+            method = getattr(twin, "quant_method", None)
+            if isinstance(method, PLAIN[1:]) and "weight" in twin._parameters:
+                method.process_weights_after_loading(twin)
+
+
+def _twins(model: nn.Module, *, pin: bool) -> dict[nn.Module, nn.Module]:
+    """A twin of each layer, by layer. pin: use memory from which a card can copy."""
+    twins: dict[nn.Module, nn.Module] = {}
+    made: dict[int, Tensor] = {}
+    _twin_of(model, twins, made, pin)
+    return twins
+
+
+def _twin_of(
+    layer: nn.Module, twins: dict[nn.Module, nn.Module], made: dict[int, Tensor], pin: bool
+) -> nn.Module:
+    """The twin of a layer, with those below it. made: params so far, by that of the model."""
+    if layer in twins:
+        return twins[layer]
+    # Not a deep copy, which would copy caches, and register attention layers once more.
+    twin: nn.Module = object.__new__(type(layer))
+    twin.__dict__.update(layer.__dict__)
+    twin.__dict__.pop("cpu_linear", None)
+    twins[layer] = twin
+    params: dict[str, Tensor | None] = {}
+    for name, live, known in _formats(layer):
+        if live is None and known is None:
+            params[name] = None
+            continue
+        # Tied params are one.
+        key = id(live) if live is not None else id(known)
+        if key not in made:
+            made[key] = _empty(known if known is not None else live, twin, pin)
+        params[name] = made[key]
+    twin.__dict__["_parameters"] = params
+    twin.__dict__["_modules"] = {
+        name: None if below is None else _twin_of(below, twins, made, pin)
+        for name, below in layer._modules.items()
+    }
+    return twin
+
+
+def _formats(layer: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
+    """Name of each param of a layer, the param, and its format as it is loaded, if vLLM knows it.
+
+    Some, such as biases, are loaded as they are.
+    """
+    known = get_layerwise_info(layer).restore_metadata[0]
+    for name in {**layer._parameters, **known}:
+        yield name, layer._parameters.get(name), known.get(name)
+
+
+def _empty(like: Any, twin: nn.Module, pin: bool) -> Tensor:  # noqa: ANN401 - classes of vLLM
+    """Memory of the host in the format of a param, with its loader bound to the twin."""
+    tensor = torch.empty_strided(
+        like.size(), like.stride(), dtype=like.dtype, device="cpu", pin_memory=pin
+    )
+    # As vLLM makes params from formats: the class and the attributes choose what is loaded.
+    tensor.__class__ = like.__class__
+    tensor.__dict__ = {
+        name: value.__func__.__get__(twin) if isinstance(value, MethodType) else value
+        for name, value in like.__dict__.items()
+    }
+    return tensor
