@@ -1,8 +1,9 @@
 """`ludic play`: play an env at the terminal, alone or against a policy.
 
     $ ludic play ludic/Arithmetic-v0 --seed 7
+    (Ctrl-D leaves. A line that ends in a backslash goes on in the next one.)
 
-    Give the number in <answer></answer> tags.
+    Give the number in tags, such as <answer>7</answer>.
 
     Bob has 66 pens and gets 79 more pens. How many pens does Bob have now?
     > 145
@@ -16,16 +17,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import gymnasium as gym
 import pettingzoo
 import tyro
 
-from ludic_gym.bench.policies import open_policy
-from ludic_gym.bench.result import outcome
+from ludic_gym.bench.policies import REFERENCE_POLICIES, open_policy
+from ludic_gym.bench.result import outcome, succeeded
 from ludic_gym.commands.arguments import (
     ChatArg,
     env_name,
@@ -37,13 +44,13 @@ from ludic_gym.commands.arguments import (
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.play import human
-from ludic_gym.policies.reference import read_line
+from ludic_gym.policies.reference import HasOpponents, OpponentPolicy, read_line
 from ludic_gym.printable import printable
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.episodes import MatchEnv
 from ludic_gym.rollout.match import run_match
-from ludic_gym.types import Env, Episode, Rollout, Sampling, Task
+from ludic_gym.types import Env, Episode, MakePolicy, Rollout, Sampling, Task
 
 EXAMPLES = """\
 ludic play ludic/TicTacToe-v0
@@ -52,6 +59,21 @@ ludic play ludic/TicTacToe-v0 --seat second --against runs/tic-tac-toe
 ludic play ludic/Negotiation-v0 --against http://localhost:8000/v1 --save games.jsonl
 ludic play ludic/Arithmetic-v0 --seed 7"""
 
+# Of the players that a game has, those that are a fair match for a person.
+USUAL = ("medium", "fair")
+BACKSLASH = "\\"
+_OPEN_TAG = re.compile(r"<answer>(?!.*</answer>)", re.DOTALL)
+HINT = "(Ctrl-D leaves. A line that ends in a backslash goes on in the next one.)"
+# Keys of the last info that say why an episode has failed, and how they are shown.
+REASONS = {
+    "message": "message",
+    "broken": "rules broken",
+    "resolved": "requests resolved as they must be",
+    "fulfilled": "requests fulfilled",
+    "faults": "not as it must be",
+    "placed": "items in their places",
+    "support": "share of the needed passages that were opened",
+}
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -67,9 +89,9 @@ class PlayArgs:
         str | None,
         option(
             "POLICY",
-            "Policy of the other seats: random (the default), perfect, easy, medium or hard "
-            "where the game has such players, a server's address, a run folder, or "
-            "module:function.",
+            "Policy of the other seats: random, perfect, easy, medium or hard or another player "
+            "that the game has, a server's address, a run folder, or module:function. By default "
+            "medium or fair where the game has such a player, else random.",
         ),
     ] = None
     model: Annotated[str | None, option("NAME")] = None
@@ -102,6 +124,10 @@ def main(argv: list[str]) -> int:
         # A person leaves when it is enough, and a match counts the turns of all players.
         max_turns=10_000,
     )
+    if sys.stdin.isatty():
+        # input() edits lines, and takes more than 4,095 bytes of one, once the module is loaded.
+        with suppress(ImportError):
+            import_module("readline")
     try:
         rollouts = asyncio.run(played(task, args))
     except EOFError:
@@ -148,6 +174,7 @@ async def game_for_one(task: Task) -> Rollout:
     """The human's rollout of a Gymnasium env."""
     with readable_env_errors():
         env: Env = gym.make(task.env_id, **task.kwargs)
+    print(HINT)
     return await run_episode(env, human(env.unwrapped, read=prompted), task)
 
 
@@ -158,15 +185,26 @@ async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[R
     """
     agents = list(env.possible_agents)
     you = seat_named(args.seat, agents)
-    against = "oracle" if args.against == "perfect" else args.against or "random"
-    chat_args = keyword_arguments(args.chat_arg)
-    opened = open_policy(against, args.model, limits=args.limits, chat_args=chat_args)
-    async with opened as make_policy:
+    async with rivals(env, args) as make_policy:
         # The reference policies accept both kinds of env; other policies ignore the env.
         # A policy each, since policies store the dialog of their own seat.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
+        print(HINT)
         policies = {you: human(env.unwrapped, read=prompted), **others}
         return await run_match(env, policies, task)
+
+
+def rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[MakePolicy]:
+    """The policy of the other seats. Raises ConfigError for an unknown one."""
+    inner = env.unwrapped
+    known = tuple(inner.opponents) if isinstance(inner, HasOpponents) else ()
+    name = args.against or next((name for name in USUAL if name in known), "random")
+    if name == "perfect":
+        name = "oracle"
+    if name in known and name not in REFERENCE_POLICIES:
+        return nullcontext(partial(OpponentPolicy, name=name))
+    chat_args = keyword_arguments(args.chat_arg)
+    return open_policy(name, args.model, limits=args.limits, chat_args=chat_args)
 
 
 def seat_named(seat: str, agents: list[str]) -> str:
@@ -183,8 +221,15 @@ def seat_named(seat: str, agents: list[str]) -> str:
 
 
 def prompted() -> str:
-    """A line from the terminal, after a prompt. Raises EOFError at Ctrl-D."""
-    return read_line("> ")
+    """A reply from the terminal, after a prompt. Raises EOFError at Ctrl-D.
+
+    The next line belongs to it after a line that ends in a backslash, in a block of code that is
+    open, and before the closing tag of an answer.
+    """
+    text = read_line("> ")
+    while text.endswith("\\") or text.count("```") % 2 or _OPEN_TAG.search(text):
+        text = f"{text.removesuffix(BACKSLASH)}\n{read_line('. ')}"
+    return text
 
 
 def farewell(rollout: Rollout, *others: Rollout) -> str:
@@ -199,5 +244,21 @@ def farewell(rollout: Rollout, *others: Rollout) -> str:
         for other in others
         if outcome(other) == "illegal"
     ]
-    lines = [printable(rollout.final_observation), *faults, f"{outcome(rollout)}{truth}"]
+    reasons = [] if succeeded(rollout) else reasons_in(info)
+    lines = [printable(rollout.final_observation), *faults, *reasons, f"{outcome(rollout)}{truth}"]
     return "\n" + "\n".join([*filter(None, lines), f"reward {rollout.total_reward:g}"])
+
+
+def reasons_in(info: Mapping[str, Any]) -> list[str]:
+    """What the last info says about a failure, a line for each.
+
+    >>> reasons_in({"passed": 2, "total": 5, "message": "", "broken": "R2"})
+    ['tests passed: 2 of 5', 'rules broken: R2']
+    """
+    tests = [f"tests passed: {info['passed']} of {info['total']}"] if info.get("total") else []
+    return tests + [
+        f"{label}: {printable(str(info[name]))}"
+        for name, label in REASONS.items()
+        # A number may be 0; a text is empty where there is nothing to say.
+        if info.get(name, "") != ""
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -45,8 +45,20 @@ class KnowsBestAction(Protocol):
 class HasOpponents(Protocol):
     """A game that knows scripted players by name."""
 
+    opponents: Mapping[str, object]
+
     def opponent_action(self, name: str, rng: np.random.Generator) -> str:
-        """The action of the named player for the selected agent."""
+        """The action of the named player, one of `opponents`, for the selected agent."""
+
+
+@runtime_checkable
+class HasAgents(Protocol):
+    """A PettingZoo env: its agents, and the space of actions of each."""
+
+    possible_agents: list[str]
+
+    def action_space(self, agent: str) -> object:
+        """The space of actions of an agent."""
 
 
 class ScriptedPolicy(Memoryless):
@@ -88,6 +100,9 @@ class RandomPolicy(Memoryless):
         if legal:
             return Decision(action=legal[_drawn(sampling.seed, len(legal))])
         space = self._env.action_space
+        if isinstance(self._env, HasAgents):
+            # Texts of any agent are legal for all others.
+            space = self._env.action_space(self._env.possible_agents[0])
         if not isinstance(space, gym.Space):
             raise ConfigError(f"{type(self._env).__name__} has no legal actions to draw from")
         # The space is shared by all environments: the draw must not depend on earlier ones.

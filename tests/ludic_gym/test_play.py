@@ -1,6 +1,10 @@
 import asyncio
 import io
+import os
+import pty
 import re
+import select
+import subprocess
 import sys
 from typing import ClassVar
 
@@ -10,7 +14,7 @@ import pytest
 from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.commands.main import main
-from ludic_gym.commands.play import farewell
+from ludic_gym.commands.play import farewell, prompted
 from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.play import play as played
 from ludic_gym.policies.reference import ScriptedPolicy
@@ -60,7 +64,7 @@ def test_who_sits_second_sees_the_opponents_first_move(monkeypatch, capsys):
         monkeypatch, capsys, "", "ludic/TicTacToe-v0", "--seat", "second", "--against", "perfect"
     )
     assert "You play Tic-Tac-Toe as O" in screen
-    board = screen.split("\n\n")[1].split("\n>")[0]
+    board = screen.split("\n\n")[2].split("\n>")[0]
     assert board.count("X") == 1
 
 
@@ -87,10 +91,58 @@ def test_the_same_seed_plays_the_same_game(monkeypatch, capsys):
     assert first == again
 
 
+@pytest.mark.parametrize("name", ["Werewolf", "Negotiation", "LiarsDice"])
+def test_games_of_words_can_be_played_without_naming_a_rival(monkeypatch, capsys, name):
+    typed = "see Uwe\nhello\nhello\n"
+    code, screen = play(monkeypatch, capsys, typed, f"ludic/{name}-v0", "--seed", "0")
+    assert (code, screen[-20:]) == (0, "left before the end\n")
+    code, other = play(
+        monkeypatch, capsys, typed, f"ludic/{name}-v0", "--seed", "0", "--against", "random"
+    )
+    # Players drawn at random say something else than those of the game.
+    assert (code, screen != other) == (0, True)
+
+
+def test_a_player_of_the_game_is_found_by_its_name(monkeypatch, capsys):
+    typed = "propose: 0 0 0\n"
+    _, screen = play(
+        monkeypatch, capsys, typed, "ludic/Negotiation-v0", "--seed", "0", "--against", "soft"
+    )
+    assert "They accepted the proposal" in screen
+
+
+@pytest.mark.parametrize(
+    ("typed", "heard"),
+    [
+        ("```python\nprint(1)\n```\n", ["```python\nprint(1)\n```"]),
+        ("so <answer>1 2\n3 4</answer>\nnext\n", ["so <answer>1 2\n3 4</answer>", "next"]),
+        ("one\\\ntwo\\\nthree\n", ["one\ntwo\nthree"]),
+        ("a ```b``` c\n", ["a ```b``` c"]),
+    ],
+)
+def test_a_reply_can_have_several_lines(monkeypatch, typed, heard):
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    assert [prompted() for _ in heard] == heard
+
+
 def test_the_end_of_input_leaves_politely(monkeypatch, capsys):
     code, screen = play(monkeypatch, capsys, "B2\n", "ludic/TicTacToe-v0")
     assert code == 0
     assert screen.endswith("left before the end\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "reason"),
+    [
+        ("Terminal", "done\n", "not as it must be: nothing was done"),
+        ("TextWorld", "look\n" * 80, "items in their places: 0"),
+        ("PythonFunctions", "```python\ndef f():\n    return 1\n```\n", "tests passed: 0 of "),
+    ],
+)
+def test_a_failure_says_why(monkeypatch, capsys, name, typed, reason):
+    _, screen = play(monkeypatch, capsys, typed, f"ludic/{name}-v0", "--seed", "0")
+    assert f"\n{reason}" in screen
+    assert screen.endswith("reward 0\n")
 
 
 @pytest.mark.parametrize("option", [("--against", "random"), ("--seat", "second")])
@@ -308,3 +360,25 @@ def test_a_game_reads_sentences_and_lists_few_of_many_actions(monkeypatch, capsy
     assert code == 0
     assert "bid 2 sixes, ... (54 in all)" in screen
     assert "'I bid three fives!' is not legal" not in screen
+
+
+def test_a_long_line_and_the_last_one_again_can_be_typed_at_a_terminal():
+    parent, child = pty.openpty()
+    words = [sys.executable, "-m", "ludic_gym", "play", "ludic/Hangman-v0", "--seed", "0"]
+    program = subprocess.Popen(words, stdin=child, stdout=child, stderr=subprocess.DEVNULL)
+    os.close(child)
+    # A line of 5,000 letters, which a terminal without line editing cuts; then the arrow upwards.
+    typed = [b"e" * 5000 + b"\n", b"\x1b[A\n", b"\x04"]
+    shown = b""
+    # Without an editor of lines, the program waits for the end of a line that was cut.
+    while select.select([parent], [], [], 60)[0]:
+        try:
+            shown += os.read(parent, 65536)
+        except OSError:
+            break
+        if typed and shown.count(b"> ") > 3 - len(typed):
+            os.write(parent, typed.pop(0))
+    os.close(parent)
+    program.terminate()
+    assert program.wait() == 0
+    assert shown.count(b"'" + b"e" * 5000 + b"' is not legal") == 2

@@ -347,7 +347,12 @@ class NegotiationEnv(OnePlayerEnv[State]):
 
 
 class NegotiationAECEnv(GameAECEnv[State]):
-    """Negotiation for two agents in turn (PettingZoo AEC); each sees its own values only."""
+    """Negotiation for two agents in turn (PettingZoo AEC); each sees its own values only.
+
+    `opponent_action(name, rng)` is the action of a scripted player, "soft", "fair" or "hard".
+    """
+
+    opponents = NegotiationEnv.opponents
 
     def __init__(self, turns: int = TURNS, render_mode: str | None = None) -> None:
         self.game = negotiation(turns)
