@@ -114,11 +114,6 @@ def entrants(args: BenchArgs, tables: Sequence[RunTable]) -> list[Entrant]:
     ]
 
 
-def _own_name(args: BenchArgs) -> str:
-    """The models or else the policy: two models of one server differ in the first."""
-    return " ".join(args.model) or args.policy or "random"
-
-
 def folder_name(name: str) -> str:
     """The name of a run's folder: other characters than letters, digits, "." and "_" are "-".
 
