@@ -36,6 +36,7 @@ ChatArg = Annotated[
 ]
 """The option `--chat-arg`."""
 PIPE_WIDTH = 200
+MOST_PORT = 65_535
 
 
 def option(metavar: str, about: str | None = None) -> object:
@@ -127,6 +128,12 @@ def _id_hint(message: str) -> str:
     ids = {entry.id.partition("/")[2].rpartition("-")[0]: entry.id for entry in CATALOG}
     near = nearest(wanted[1], [*ids, *SUITES])
     return "" if near is None else f" Did you mean: `{ids.get(near, near)}`?"
+
+
+def check_port(port: int) -> None:
+    """Raise ConfigError for a number that no port has."""
+    if not 0 <= port <= MOST_PORT:
+        raise ConfigError(f"--port is from 0 (any free one) to {MOST_PORT}, got {port}")
 
 
 def env_name(spec: str) -> str:

@@ -153,7 +153,9 @@ def policy_name(args: BenchArgs) -> str:
 
 
 def price_of(args: BenchArgs) -> Price | None:
-    """The price of tokens. Raises ConfigError for that of cached ones alone."""
+    """Price of tokens. Raises ConfigError for a negative one, and for that of cached ones alone."""
+    if min((*(args.price or ()), args.cached_price or 0.0)) < 0:
+        raise ConfigError(f"prices are 0 or more, got {args.price} and {args.cached_price}")
     if args.price is None:
         if args.cached_price is not None:
             raise ConfigError(f"--cached-price {args.cached_price:g} needs --price IN OUT")

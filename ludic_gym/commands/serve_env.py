@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ludic_gym.commands.arguments import (
+    check_port,
     env_name,
     keyword_arguments,
     option,
@@ -110,6 +111,7 @@ class EnvServer:
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C; the exit code."""
     args = parse(ServeEnvArgs, argv, command="serve-env", examples=EXAMPLES)
+    check_port(args.port)
     with readable_env_errors():
         env = gym.make(env_name(args.id), **keyword_arguments(args.env_kwargs))
     with suppress(KeyboardInterrupt):
