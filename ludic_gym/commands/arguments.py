@@ -189,5 +189,6 @@ def print_table(
         justify: Literal["left", "right"] = "right" if numbers and i else "left"
         grid.add_column(Text(heading), justify=justify, no_wrap=justify == "right", overflow="fold")
     for row in rows:
+        # As `Text`, in which Rich reads no markup: ids and replies may have square brackets.
         grid.add_row(*map(Text, row))
     screen().print(grid)

@@ -211,6 +211,7 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
     given = dict(keyword_arguments(args.env_kwargs))
     if args.rescore is not None:
         return rescoring_plans(args.rescore, given)
+    # Those that are named themselves too get the rows in any case.
     of_suites = {env_id for name in args.ids for env_id in SUITES.get(name, ())} - {*args.ids}
     plans = {}
     for env_id, suggested in named_envs(args.ids).items():
@@ -245,6 +246,7 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
 def params_of(args: BenchArgs) -> dict[str, Any]:
     """The fields of `--param`, None for one that is left out."""
     given = keyword_arguments(args.param)
+    # None for a field that is left out; a server's own null has no use here.
     return {name: None if value == "none" else value for name, value in given.items()}
 
 

@@ -133,6 +133,7 @@ async def _serve(env: Env, args: ServeEnvArgs) -> None:
         host, port = runner.addresses[0][:2]
         url = f"http://{host}:{port}"
         print(f"ready  {url}/mcp" if args.mcp else f"ready  {url}  (/mcp, /tools)", flush=True)
+        # Until Ctrl-C cancels it.
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
