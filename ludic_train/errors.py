@@ -28,7 +28,7 @@ LudicError
     │   └── ParamsLost         a sampler was started again, and lost what was published to it
     ├── QueueError         a queue of groups cannot be used
     │   ├── BadGroup           bytes that are no group, or one that cannot be learned from
-    │   ├── QueueUnavailable   the queue's server does not answer; trying again may help
+    │   ├── QueueUnavailable   the queue's server does not respond; trying again may help
     │   └── QueueReset         the queue forgot its reader: its server lost what it last wrote
     ├── Superseded         another trainer has continued the run
     ├── ActorError         an actor's episodes failed too often in a row
@@ -143,7 +143,7 @@ class BadGroup(QueueError):
 
 
 class QueueUnavailable(QueueError):
-    """The queue's server does not answer, or not yet; trying again later may help."""
+    """The queue's server does not respond, or not yet; trying again later may help."""
 
 
 class QueueReset(QueueError):

@@ -27,14 +27,17 @@ async def round_robin(
     task: the first game; game i has env seed task.seed + i, and sampling seeds derived from it.
     games: pairs of games with swapped seats, for every pair of players.
     concurrency, timeout_s: as in `run_matches`.
-    Raises ConfigError for fewer than two players or one game, or for a task without a seed.
+    Raises ConfigError for fewer than two players, one game or one turn, and for a task without a
+    seed that environments take.
     """
     if len(players) < 2:
         raise ConfigError(f"a tournament needs at least 2 players, got {list(players)}")
-    if games < 1:
-        raise ConfigError(f"games is at least 1, got {games}")
     if task.seed is None:
         raise ConfigError("both seats play the same games: give the task a seed")
+    least = (("games", games, 1), ("seed", task.seed, 0), ("max_turns", task.max_turns, 1))
+    for name, value, low in least:
+        if value < low:
+            raise ConfigError(f"{name} is at least {low}, got {value}")
     # A stream per pair, because seats rotate within one stream.
     for pair in combinations(players, 2):
         matches = run_matches(

@@ -100,8 +100,8 @@ def refused_field(error: ClientError, sampling: Sampling) -> tuple[str, str | No
 
 async def _check_port(url: str) -> None:
     # Apart from the request, which would try a lost connection again.
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         async with asyncio.timeout(CONNECT_S):
             _, writer = await asyncio.open_connection(parts.hostname, port)
@@ -109,7 +109,7 @@ async def _check_port(url: str) -> None:
         raise ConfigError(
             f"{url} does not respond within {CONNECT_S:g} s: check the address and the network"
         ) from error
-    # ValueError for a port that no address has.
+    # ValueError for a port that no address has, or for a URL that is none.
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"nothing can be reached at {url} ({error}): start the server, or correct the address"

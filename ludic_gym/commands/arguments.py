@@ -36,6 +36,7 @@ ChatArg = Annotated[
 ]
 """The option `--chat-arg`."""
 PIPE_WIDTH = 200
+MOST_PORT = 65_535
 
 
 def option(metavar: str, about: str | None = None) -> object:
@@ -129,6 +130,12 @@ def _id_hint(message: str) -> str:
     return "" if near is None else f" Did you mean: `{ids.get(near, near)}`?"
 
 
+def check_port(port: int) -> None:
+    """Raise ConfigError for a number that no port has."""
+    if not 0 <= port <= MOST_PORT:
+        raise ConfigError(f"--port is from 0 (any free one) to {MOST_PORT}, got {port}")
+
+
 def env_name(spec: str) -> str:
     """The id in "id" or "module:id", after an import of the module, which registers it.
 
@@ -182,5 +189,6 @@ def print_table(
         justify: Literal["left", "right"] = "right" if numbers and i else "left"
         grid.add_column(Text(heading), justify=justify, no_wrap=justify == "right", overflow="fold")
     for row in rows:
+        # As `Text`, in which Rich reads no markup: ids and replies may have square brackets.
         grid.add_row(*map(Text, row))
     screen().print(grid)

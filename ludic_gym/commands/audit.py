@@ -86,9 +86,14 @@ def main(argv: list[str]) -> int:
     subjects = [subject_of(spec, args) for spec in ids]
     # Every id is made first: a misspelt one must be reported at once, not after minutes.
     for subject in subjects:
+        name, values = subject.statement.levels
         with readable_env_errors():
             subject.make().close()
+            # A level that the environment does not take is no fault of its rewards.
+            for value in values:
+                replace(subject, kwargs={**subject.kwargs, name: value}).make().close()
     if args.splits:
+        # A list, since every subject is to be printed: `any` would end at the first.
         return 1 if [subject for subject in subjects if _equal_tasks(subject)] else 0
     failed = False
     for subject in subjects:
@@ -96,6 +101,7 @@ def main(argv: list[str]) -> int:
         failed |= bool(report.failed)
         print("\n".join(lines_of(report)), flush=True)
         if args.out is not None:
+            # After each one, so that Ctrl-C loses the present environment alone.
             write_audit(report, args.out / subject.env_id.replace("/", "-"))
     return 1 if failed else 0
 

@@ -72,6 +72,8 @@ def main(argv: list[str]) -> int:
             "name an environment or a suite (see `ludic list`), or a run to --rescore, "
             "or an episode to --repeat"
         )
+    if args.fail_under is not None and not 0 <= args.fail_under <= 1:
+        raise ConfigError(f"--fail-under is a rate from 0 to 1, got {args.fail_under:g}")
     if args.parquet and args.out is None:
         raise ConfigError("--parquet writes into the folder of --out: add --out")
     if args.repeat is not None and args.json:

@@ -153,7 +153,9 @@ def policy_name(args: BenchArgs) -> str:
 
 
 def price_of(args: BenchArgs) -> Price | None:
-    """The price of tokens. Raises ConfigError for that of cached ones alone."""
+    """Price of tokens. Raises ConfigError for a negative one, and for that of cached ones alone."""
+    if min((*(args.price or ()), args.cached_price or 0.0)) < 0:
+        raise ConfigError(f"prices are 0 or more, got {args.price} and {args.cached_price}")
     if args.price is None:
         if args.cached_price is not None:
             raise ConfigError(f"--cached-price {args.cached_price:g} needs --price IN OUT")
@@ -209,6 +211,7 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
     given = dict(keyword_arguments(args.env_kwargs))
     if args.rescore is not None:
         return rescoring_plans(args.rescore, given)
+    # Those that are named themselves too get the rows in any case.
     of_suites = {env_id for name in args.ids for env_id in SUITES.get(name, ())} - {*args.ids}
     plans = {}
     for env_id, suggested in named_envs(args.ids).items():
@@ -243,6 +246,7 @@ def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
 def params_of(args: BenchArgs) -> dict[str, Any]:
     """The fields of `--param`, None for one that is left out."""
     given = keyword_arguments(args.param)
+    # None for a field that is left out; a server's own null has no use here.
     return {name: None if value == "none" else value for name, value in given.items()}
 
 

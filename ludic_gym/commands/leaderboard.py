@@ -56,6 +56,7 @@ def main(argv: list[str]) -> int:
     Raises ConfigError for folders that hold no benchmark, and for a file of another kind.
     """
     args = parse(LeaderboardArgs, argv, command="leaderboard", examples=EXAMPLES)
+    # Before the runs are read, which may take long.
     if args.out is not None and args.out.suffix not in WRITERS:
         raise ConfigError(f"--out {args.out} ends in none of {', '.join(WRITERS)}")
     folders = [folder for folder in run_folders(args.runs) if (folder / REQUEST).exists()]

@@ -157,6 +157,7 @@ def starts_of(entry: EnvEntry) -> dict[str, tuple[int, int, int]]:
 def splits_of(entry: EnvEntry) -> tuple[str, ...]:
     """Names of the splits; () if there are none."""
     module, _, name = entry.gym.partition(":")
+    # By the class, because making the environment may need rows or a sandbox.
     parameters = inspect.signature(getattr(import_module(module), name)).parameters
     return ("train", "test") if "split" in parameters else ()
 

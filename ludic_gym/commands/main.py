@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv: the arguments after `ludic`; None for those of the process.
     Returns 0 for success, 1 for a failure (see the subcommand), 2 for bad input, 130 for Ctrl-C.
-    Errors that are not ours are bugs and raised, with their traceback.
+    Errors that are not ours are bugs and raised, with their traceback; but those of files.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -78,6 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has closed the pipe; the flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # With the name of a file, a folder or file of the command line cannot be used.
+        if error.filename is None:
+            raise
+        text = f"{error.filename}: {error.strerror}; name a path that can be used"
+        print(f"ludic: {text}", file=sys.stderr)
+        return USAGE_ERROR
 
 
 def run(args: list[str]) -> int:

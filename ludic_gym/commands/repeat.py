@@ -68,10 +68,12 @@ async def repeated(
     with readable_env_errors():
         env_name(before.task.env_id)
         origin = provenance(before.task.env_id, before.task.kwargs)
+    # As it was requested, and not as the server named itself, which may be a dated version.
     requested = _parameters(before).get("model")
     opened = open_policy(policy or name, model or requested, params=params, extra_body=extra_body)
     async with opened as make_policy:
         if isinstance(make_policy, ServedPolicy):
+            # As `ludic bench` does: it learns which parameters the server refuses.
             await make_policy.probe(before.task.sampling)
         stream = run_episodes([before.task], make_policy, concurrency=1, timeout_s=timeout_s)
         (now,) = [episode async for episode in stream]

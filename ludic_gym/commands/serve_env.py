@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ludic_gym.commands.arguments import (
+    check_port,
     env_name,
     keyword_arguments,
     option,
@@ -110,6 +111,7 @@ class EnvServer:
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C; the exit code."""
     args = parse(ServeEnvArgs, argv, command="serve-env", examples=EXAMPLES)
+    check_port(args.port)
     with readable_env_errors():
         env = gym.make(env_name(args.id), **keyword_arguments(args.env_kwargs))
     with suppress(KeyboardInterrupt):
@@ -131,6 +133,7 @@ async def _serve(env: Env, args: ServeEnvArgs) -> None:
         host, port = runner.addresses[0][:2]
         url = f"http://{host}:{port}"
         print(f"ready  {url}/mcp" if args.mcp else f"ready  {url}  (/mcp, /tools)", flush=True)
+        # Until Ctrl-C cancels it.
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

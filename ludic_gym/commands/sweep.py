@@ -58,9 +58,11 @@ def sweep(entered: Sequence[Entrant], args: BenchArgs) -> list[Outcome]:
     An entrant whose run fails costs only itself. Raises ConfigError for arguments that no entrant
     can be played with, and KeyboardInterrupt after the results of the finished episodes.
     """
+    # The runs are folders in it, and one run beside others would be read as theirs.
     if args.out is not None and (args.out / REQUEST).exists():
         raise ConfigError(f"{args.out} holds one run; name another folder for several")
     for entrant in entered:
+        # All entrants first: an error of the last one must not cost the tokens of the others.
         check_sampling(sampling_of(entrant.args))
         params_of(entrant.args)
         extra_body_of(entrant.args)

@@ -114,11 +114,6 @@ def entrants(args: BenchArgs, tables: Sequence[RunTable]) -> list[Entrant]:
     ]
 
 
-def _own_name(args: BenchArgs) -> str:
-    """The models or else the policy: two models of one server differ in the first."""
-    return " ".join(args.model) or args.policy or "random"
-
-
 def folder_name(name: str) -> str:
     """The name of a run's folder: other characters than letters, digits, "." and "_" are "-".
 
@@ -160,6 +155,7 @@ def _converted(values: Mapping[str, TOML]) -> dict[str, Any]:
 
 
 def _value(name: str, value: TOML, kind: Any) -> Any:  # noqa: ANN401 - any option
+    # "X | None" of an option that need not be given; TOML has no null.
     if get_origin(kind) is types.UnionType:
         (kind,) = (part for part in get_args(kind) if part is not type(None))
     if get_origin(kind) is tuple:
@@ -172,6 +168,7 @@ def _value(name: str, value: TOML, kind: Any) -> Any:  # noqa: ANN401 - any opti
         _refuse_unknown(value, kinds, name)
         return RequestLimits(**{key: _value(key, part, kinds[key]) for key, part in value.items()})
     accepted: Any = {Path: str, float: int | float}.get(kind, kind)
+    # In Python True is an int, and would pass as a number.
     if not isinstance(value, accepted) or isinstance(value, bool) is not (kind is bool):
         raise ConfigError(f"{name} = {value!r}; expected {kind.__name__}")
     return kind(value)
@@ -179,6 +176,7 @@ def _value(name: str, value: TOML, kind: Any) -> Any:  # noqa: ANN401 - any opti
 
 def _several(name: str, value: TOML, kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any option
     if isinstance(value, Mapping) and name in ("param", "chat_arg", "env_kwargs"):
+        # As the command line has them, where values are JSON too.
         return tuple(f"{key}={json.dumps(part)}" for key, part in value.items())
     parts = [value] if isinstance(value, str) else value
     first, last = get_args(kind)

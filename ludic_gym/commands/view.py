@@ -15,7 +15,7 @@ from typing import Annotated
 
 import tyro
 
-from ludic_gym.commands.arguments import option, parse
+from ludic_gym.commands.arguments import check_port, option, parse
 from ludic_gym.view.page import view_of, write_page
 from ludic_gym.view.server import serve
 from ludic_gym.view.transcript import token_texts_from
@@ -57,6 +57,7 @@ def main(argv: list[str]) -> int:
     trainer.
     """
     args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
+    check_port(args.port)
     texts = token_texts_from(args.tokenizer) if args.tokenizer else None
 
     # A function, because the server reads the run again after each change of its files.

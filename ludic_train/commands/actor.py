@@ -86,6 +86,7 @@ async def _play(options: Options) -> ActorSummary:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, stop.set)
+    # The recipe is in the folder, and may not be written yet.
     await until_published(options.run, stop)
     # Far from the seeds that users choose, so that no actor repeats tasks of the trainer.
     seed = 2**20 + secrets.randbits(30) if options.seed is None else options.seed

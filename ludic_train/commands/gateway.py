@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from ludic_gym.commands.arguments import option, parse
+from ludic_gym.commands.arguments import check_port, option, parse
 from ludic_train.server_tokens import KEY_VARIABLE
 
 EXAMPLES = """\
@@ -48,6 +48,7 @@ class GatewayOptions:
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
     options = parse(GatewayOptions, argv, command="gateway", examples=EXAMPLES)
+    check_port(options.port)
     # torch and transformers take seconds, and --help must not wait for them.
     from ludic_train.gateway.standing import serve
 

@@ -116,6 +116,7 @@ def main(argv: list[str]) -> int:
     # A resumed run appends to the logs of the earlier one.
     with writing(logs, ConfigError):
         logs.mkdir(parents=True, exist_ok=True)
+    # A list, because the handler can only note: what is to be done depends on where the program is.
     signals: list[int] = []
     with _place(options, out, logs) as place:
 
@@ -181,6 +182,7 @@ def _cards(options: Options, further: Sequence[str]) -> Layout | None:
 
 def _secrets() -> dict[str, str]:
     """The key of servers that other machines reach, and the password of a Redis, if it is set."""
+    # On one machine the file of a token is enough, which other machines cannot read.
     key = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)
     password = os.environ.get(PASSWORD_VARIABLE)
     return {KEY_VARIABLE: key} | ({PASSWORD_VARIABLE: password} if password else {})
@@ -284,6 +286,7 @@ def _run(
     if ended.kind != "trainer" or ended.code:
         print(f"{ended.name} ended with {ended.code}; the end of {ended.log}:", file=sys.stderr)
         print(last_lines(ended.log), file=sys.stderr, flush=True)
+    # A server that ends with 0 has still left the run unfinished.
     return ended.code if ended.kind == "trainer" else FAILED
 
 

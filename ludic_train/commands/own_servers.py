@@ -170,8 +170,10 @@ def _serve(config: RunConfig, machine: Machine, place: ServerCards) -> list[str]
     """The command line of a server of the run's model."""
     words = ["serve", str(config.model), "--engine", VLLM if machine.starts_vllm else "local"]
     if not machine.starts_vllm:
+        # The local engine takes a card where it finds one, which a run on CPUs would not expect.
         return [*words, *(["--device", "cpu"] if machine.device == "cpu" else [])]
     words += ["--vllm-python", machine.vllm_python] if machine.vllm_python else []
+    # Samples of truncated distributions can be trained on only with the set that was kept.
     words += ["--sampling-mask"] if leaves_out_tokens(config.sampling) else []
     words += ["--routed-experts"] if config.router_replay else []
     return [*words, *vllm_flags(place)]

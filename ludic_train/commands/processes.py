@@ -148,6 +148,7 @@ class ProcessGroup(Place):
         trainer.process.send_signal(signal.SIGINT)
         try:
             trainer.process.wait(STOP_S)
+        # The second signal ends it without saving.
         except subprocess.TimeoutExpired:
             trainer.process.send_signal(signal.SIGINT)
         return Ended("trainer", trainer.name, trainer.process.wait(), trainer.log)
@@ -204,9 +205,11 @@ def start_redis(place: Place, data: Path) -> str:
     host = place.host
     port = free_port(host)
     password, settings = secrets.token_urlsafe(24), data / "redis.conf"
+    # In a file, because arguments can be read by every user of the machine.
     settings.unlink(missing_ok=True)
     write_private(settings, f"requirepass {password}\n")
     options = ["--bind", host, "--port", str(port), "--dir", str(data.resolve())]
+    # Each change is appended: a snapshot now and then would lose the groups after it.
     options += ["--save", "", "--appendonly", "yes"]
     place.start("redis", "redis", [program, str(settings.resolve()), *options])
     place.env = {**place.env, PASSWORD_VARIABLE: password}
@@ -223,6 +226,7 @@ def _responds(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"PING\r\n")
+            # A refusal is a response: this connection gives no password.
             return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))
     except OSError:
         return False

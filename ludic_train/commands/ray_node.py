@@ -58,6 +58,7 @@ class RoleOnNode:
         self._process: subprocess.Popen[bytes] | None = None
         # Of this start: the ranks of the trainer meet there.
         self._meeting = (node_host(), free_port("0.0.0.0"))
+        # Workers start in a folder of Ray's, where relative paths of the command would fail.
         os.chdir(job.cwd)
 
     def meeting(self) -> tuple[str, int]:
@@ -88,6 +89,7 @@ class RoleOnNode:
 
     def send(self, signum: int) -> None:
         """Signal the command, and do not have it started again."""
+        # First: the command may end between the two.
         self._stopped.set()
         process = self._process
         if process is not None and process.returncode is None:

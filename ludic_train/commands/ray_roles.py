@@ -118,6 +118,7 @@ class RayRoles(Place):
             .options(
                 name=f"{prefix}-{name}",
                 max_restarts=POLICIES[kind].restarts,
+                # Each restart of the actor calls `run` again.
                 max_task_retries=-1,
                 # For `run`, and for what is called meanwhile.
                 max_concurrency=4,
@@ -201,7 +202,7 @@ def connect(on: str, cpus: float, gpus: float) -> None:
         ray.init("auto" if on == "ray" else on, **quiet)
     except ConnectionError as error:
         if on != "ray":
-            raise ConfigError(f"no Ray cluster answers at {on}: {error}") from error
+            raise ConfigError(f"no Ray cluster responds at {on}: {error}") from error
         ray.init(num_cpus=max(os.cpu_count() or 1, ceil(cpus)), include_dashboard=False, **quiet)
     there = _resources_in_time({"CPU": cpus, "GPU": gpus})
     for name, needed in (("CPU", cpus), ("GPU", gpus)):
@@ -221,7 +222,7 @@ def _refuse_silent(address: str) -> None:
             return
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"--on {address}: nothing answers there ({error}); it is ray, HOST:PORT of "
+            f"--on {address}: nothing responds there ({error}); it is ray, HOST:PORT of "
             "`ray start --head`, or ray://HOST:PORT"
         ) from error
 

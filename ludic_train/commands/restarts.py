@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ludic_gym.commands.main import USAGE_ERROR
 from ludic_train.commands.command_lines import without_options
 from ludic_train.commands.processes import Kind
 from ludic_train.commands.train import INTERRUPTED, SUPERSEDED
+from ludic_train.commands.train_options import TaskOptions
 
 # Replaced on the node that runs the command: its address, and a port that is free there.
 HOST, PORT = "{host}", "{port}"
-# Options that describe tasks, with their values: a resumed run has them in its folder.
+# Options that describe tasks: a resumed run has them in its folder, and refuses them.
 OF_NEW_RUNS = frozenset(
-    ("--config", "--env-kwargs", "--eval-kwargs", "--demonstrator", "--reply", "--self-play")
+    ("--config", *(f"--{each.name.replace('_', '-')}" for each in fields(TaskOptions)))
 )
 
 

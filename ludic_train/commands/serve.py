@@ -208,6 +208,7 @@ def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
             if not reason:
                 return 0
             now = time.monotonic()
+            # Only recent ones: a server that fails once a day may run for ever.
             ends = [*(end for end in ends if now - end < RECENT_S), now]
             if len(ends) > RESTARTS:
                 reason = f"{reason}, after {RESTARTS} restarts"

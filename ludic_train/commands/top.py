@@ -126,6 +126,7 @@ async def _show(address: Address, options: Options) -> None:
             await asyncio.sleep(options.interval)
             sample, trouble = await look(queue, sample, loads)
             if roster is not None and not trouble:
+                # The next look at the queue reports it.
                 with suppress(QueueUnavailable):
                     loads.follow([*fixed, *await roster.servers()])
             if live is not None:
@@ -146,5 +147,5 @@ async def look(queue: GroupQueue, before: Sample, loads: ServerLoads) -> tuple[S
     try:
         status = await queue.status()
     except QueueUnavailable as error:
-        return replace(before, servers=loads.newest), f"the queue does not answer: {error}"
+        return replace(before, servers=loads.newest), f"the queue does not respond: {error}"
     return next_sample(before, status, time.monotonic(), loads.newest), ""

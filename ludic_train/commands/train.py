@@ -72,6 +72,7 @@ def main(argv: list[str]) -> int:
     if found.command.print_config:
         print(recipe_toml(found.recipe, found.settings.resolved(), found.machine), end="")
         return 0
+    # Ranks get --servers too, as part of their command line: theirs are running.
     if found.command.servers and not (started_by_other() and found.machine.servers):
         return run_with_servers(
             argv,
@@ -93,6 +94,7 @@ def _try_envs(parsed: Parsed) -> None:
     ids = [] if recipe.self_play else [(env.id, env.kwargs) for env in levels]
     ids += [(eval_id(recipe, tasks), tasks.kwargs) for tasks in recipe.evals.values()]
     for env_id, kwargs in ids:
+        # It makes the environment, and reads the rows of a data set, which may be absent.
         rows_of(env_id, kwargs)
 
 
@@ -167,10 +169,12 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     """The settings that a command line asks for."""
     recipe, machine = _base(names, options)
     algo = value_of(options, "--algo") or recipe.defaults.algo
+    # Before tyro, since the options themselves depend on it.
     if algo not in ALGO_OPTIONS:
         raise ConfigError(f"no algorithm {algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
     kind = train_class(algo)
     own = algo_class(algo)
+    # Options of another algorithm than the recipe's mean nothing to this one.
     given = recipe.defaults.algo_options if algo == recipe.defaults.algo else {}
     found: Any = tyro.cli(
         kind,
@@ -298,6 +302,7 @@ def _named_recipe(name: str) -> Recipe | None:
     if name in RECIPES:
         return RECIPES[name]
     env_id = name.partition("=")[0]
+    # Recipes have no namespace and no version.
     if env_id in SUITES or "/" in env_id.rpartition(":")[2] or re.search(r"-v\d+$", env_id):
         return None
     module, colon, attribute = name.rpartition(":")

@@ -76,6 +76,7 @@ def algo_class(algo: str) -> type:
     options = [
         (
             name,
+            # An option that is off has no type of its own; those that can be are numbers.
             Annotated[float | None if usual is None else type(usual), _help(name)],
             field(default=usual),
         )

@@ -251,7 +251,7 @@ def _after_masks(client: VLLMTokenClient, refresh: Refresh) -> Refresh:
 
 
 def _patient_at_first(served: ServedVersions) -> Refresh:
-    """Takes a server that does not answer to be starting still, until one had a version."""
+    """Takes a server that does not respond to be starting still, until one had a version."""
     loop = asyncio.get_running_loop()
     began_at = next_note_at = loop.time()
 

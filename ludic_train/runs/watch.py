@@ -232,7 +232,7 @@ class PatientPublisher:
             )
 
     async def _named(self) -> dict[str, str | None]:
-        """Name that each server gives its params, by address; None where it does not answer."""
+        """Name that each server gives its params, by address; None where it does not respond."""
         joined = list(self._fixed)
         try:
             joined += await self._joined()

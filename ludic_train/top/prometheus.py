@@ -71,7 +71,7 @@ def _of_actors(sample: Sample) -> Iterator[Metric]:
 
 
 def _of_servers(sample: Sample) -> Iterator[Metric]:
-    """Of servers that do not answer, only that they do not."""
+    """Of servers that do not respond, only that they do not."""
     known = {load.status.url: load.status for load in sample.servers}
     up = {url: status for url, status in known.items() if not status.error}
     # A server that was started again calls its params otherwise.

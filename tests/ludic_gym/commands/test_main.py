@@ -232,6 +232,30 @@ def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, comp
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("bench ludic/Nim-v0 --episodes 1 --out /dev/null", "/dev/null: File exists; name a path"),
+        ("bench ludic/Nim-v0 --policy http://[ --episodes 1", "nothing can be reached at http://["),
+        ("bench ludic/Nim-v0 --fail-under 7", "a rate from 0 to 1, got 7"),
+        ("bench ludic/Nim-v0 --fail-under nan", "a rate from 0 to 1, got nan"),
+        ("bench ludic/Nim-v0 --price -1 2", "prices are 0 or more, got (-1.0, 2.0)"),
+        ("serve-env ludic/Nim-v0 --port 70000", "--port is from 0 (any free one) to 65535"),
+        ("view . --serve --port -1", "got -1"),
+        ("audit ludic/Nim-v0 --levels colour=1,2", "colour"),
+        ("tournament ludic/TicTacToe-v0 --players random oracle --seed -1", "seed is at least 0"),
+        (
+            "tournament ludic/TicTacToe-v0 --players random oracle --max-turns 0",
+            "at least 1, got 0",
+        ),
+    ],
+)
+def test_paths_and_numbers_that_cannot_be_used_are_one_line(words, complaint, capsys):
+    assert main(words.split()) == 2
+    # A bar may be on the screen before it.
+    assert complaint in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_ctrl_c_at_the_prompt_leaves_at_once():
     command = [sys.executable, "-m", "ludic_gym", "play", "ludic/TicTacToe-v0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as game:

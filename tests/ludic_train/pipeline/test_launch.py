@@ -291,6 +291,20 @@ def test_a_resumed_trainer_is_not_given_its_tasks_again():
     assert resumed(resumed(words)) == resumed(words)
 
 
+def test_a_trainer_that_is_started_again_leaves_out_what_a_resumed_run_refuses():
+    # A refusal has the exit code of bad input, after which a cluster starts it no more.
+    options = {
+        "--curriculum": [],
+        "--levels": ["digits=1", "digits=2"],
+        "--env-kwargs": ["digits=2"],
+        "--demonstrator": ["random"],
+    }
+    given = [word for name, values in options.items() for word in (name, *values)]
+    words = [*LUDIC, "train", "ludic/Arithmetic-v0", "--out", "run", *given, "--seed", "1"]
+    kept = [*LUDIC, "train", "ludic/Arithmetic-v0", "--out", "run", "--seed", "1", "--resume"]
+    assert resumed(words) == kept
+
+
 def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["launch", "arithmetic", "--redis", "--out", str(tmp_path)]) == 2

@@ -74,7 +74,7 @@ def cluster():
 @pytest.mark.parametrize("on", ["127.0.0.1:1", "nowhere"])
 def test_an_address_without_a_cluster_is_refused_at_once(on, tmp_path, capsys):
     assert main(["launch", "arithmetic", "--redis", "--on", on, "--out", str(tmp_path)]) == 2
-    assert "nothing answers there" in capsys.readouterr().err
+    assert "nothing responds there" in capsys.readouterr().err
 
 
 def test_a_role_with_a_configuration_error_is_started_once(cluster, tmp_path):

@@ -196,7 +196,7 @@ async def test_a_queue_that_does_not_answer_leaves_what_was_seen_last():
     before, loads = Sample(status=status(trained=12), at_s=0), ServerLoads(["http://one"])
     seen, trouble = await look(Away(), before, loads)
     assert (seen.status, seen.servers) == (before.status, loads.newest)
-    assert trouble == "the queue does not answer: no answer"
+    assert trouble == "the queue does not respond: no answer"
     assert (await look(SQLiteQueue(), before, loads))[1] == ""
 
 
