@@ -37,9 +37,11 @@ from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.sources.base import TaskHistory
 from ludic_train.types import Trajectory
 
+LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 READ_AT_ONCE = 64
 QUIET_S, BEAT_S = 60.0, 1.0
+COUNTED = ("stale", "duplicate", "filtered", "dead", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +266,8 @@ class QueueReader:
                 async with asyncio.timeout(QUIET_S):
                     found = await self._ready.get()
             except TimeoutError:
-                logging.getLogger(__name__).warning(
-                    "no group came for %.0f s; are there actors? `ludic top` shows them",
-                    QUIET_S,
+                LOG.warning(
+                    "no group came for %.0f s; are there actors? `ludic top` shows them", QUIET_S
                 )
                 continue
             if found is not None:
@@ -299,7 +300,10 @@ class QueueReader:
 
     async def _read(self) -> None:
         while True:
-            entries = await self._call(lambda: self.queue.read(READ_AT_ONCE))
+            generation, entries = await self._call(self._read_once)
+            # A take-over that has begun did not name these; once it has ended, all is read again.
+            async with self._reset:
+                entries = entries if generation == self._generation else []
             new = [entry for entry in entries if id_order(entry.id) > self._seen_to]
             # All at once: a take-over while the first is judged must count the others as known.
             self._known |= dict.fromkeys((entry.id for entry in new), True)
@@ -311,6 +315,10 @@ class QueueReader:
                 # and is back from an older state of the server.
                 if entry.id not in self._known and entry not in new:
                     await self._discard(entry, "duplicate")
+
+    async def _read_once(self) -> tuple[int, list[Entry]]:
+        generation = self._generation
+        return generation, await self.queue.read(READ_AT_ONCE)
 
     async def _judge(self, entry: Entry) -> None:
         """Make the entry ready, or discard it for reasons that can be known now."""
@@ -333,8 +341,7 @@ class QueueReader:
         self._known.pop(entry.id, None)
         self._counts[why] += 1
         if why == "dead":
-            log = logging.getLogger(__name__)
-            log.warning("group %r goes to the dead letters: %s", brief(entry.key), reason)
+            LOG.warning("group %r goes to the dead letters: %s", brief(entry.key), reason)
 
     def _forget_old_keys(self) -> None:
         """Remember as many keys as the queue does, and those of all groups that wait here."""
@@ -357,9 +364,7 @@ class QueueReader:
                 async with self._reset:
                     # Two calls may find out at once; the first takes over for both.
                     if generation == self._generation:
-                        logging.getLogger(__name__).warning(
-                            "taking the queue over again: %s", reset
-                        )
+                        LOG.warning("taking the queue over again: %s", reset)
                         await persistently(self._take_over)
                         # A server that lost its state has lost the retired tasks too.
                         self._retired += self._history.retired
@@ -367,12 +372,10 @@ class QueueReader:
     async def _take_over(self) -> None:
         """Become the only reader. The generation rises after it."""
         held = {*self._held}
+        waiting = tuple(one for one in self._known if one not in held)
+        report, kept, total = self.trainer, self._released_to, self.position.trained
         taken: TakenOver = await self.queue.take_over(
-            self.trainer,
-            kept=self._released_to,
-            total=self.position.trained,
-            held=tuple(self._held),
-            waiting=tuple(one for one in self._known if one not in held),
+            report, kept=kept, total=total, held=tuple(self._held), waiting=waiting
         )
         self._generation += 1
         # A held group that is gone is none of this reader's any more: it is in the params.
@@ -388,10 +391,9 @@ class QueueReader:
         known = [lag for lag in lags if lag is not None]
         # Counts since the last batch, so that the metrics of all batches add up.
         counts, self._counts = self._counts, Counter()
-        names = ("stale", "duplicate", "filtered", "dead", "lost")
         return merge(ready.group.metrics for ready in groups) | {
             "groups": Total(len(groups)),
-            **{f"groups/{name}": Total(counts[name]) for name in names},
+            **{f"groups/{name}": Total(counts[name]) for name in COUNTED},
             "groups/ready": Stat(self._ready.qsize(), 1),
             "lag": Stat.of(known),
             "lag/max": Peak.of(known),

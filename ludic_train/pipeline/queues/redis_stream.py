@@ -224,6 +224,10 @@ class RedisQueue:
         epoch = self._epoch
         # Nothing in the server changes by this: where its response is lost, it is made again.
         entries = await self._read(count)
+        # Taken over meanwhile, by another call that met a reset: all is to be read again, and the
+        # boundary of the new epoch stays.
+        if epoch != self._epoch:
+            return []
         last = entries[-1].id if entries else self._last_read
         boundary = max(self._boundary, last, key=id_order)
         # Ids ascend, so one look says it for all but the entries of a reset.
@@ -231,7 +235,7 @@ class RedisQueue:
         new = [e.id for e in dropwhile(lambda e: id_order(e.id) <= seen, entries)]
         packed = _PACKED.encode(new)
         there = await self._fenced(redis_scripts.READ, ["groups", "state"], boundary, packed)
-        # Taken over meanwhile, by another call that met a reset: all is to be read again.
+        # Likewise.
         if epoch != self._epoch:
             return []
         # Actors may have dropped some in between, as entries that were not read yet.
@@ -349,10 +353,13 @@ class RedisQueue:
 
     async def _fenced(self, script: str, names: Sequence[str], *arguments: Any) -> Any:  # noqa: ANN401
         """Result of a script that only the reader may run. Raises Superseded and QueueReset."""
-        found = await self._run(script, names, [self._epoch, self._name, self._calls, *arguments])
+        epoch = self._epoch
+        found = await self._run(script, names, [epoch, self._name, self._calls, *arguments])
         calls, rest = (found[0], found[1]) if isinstance(found, list) else (found, None)
-        # Several calls may be under way, and their responses come in any order.
-        self._calls = max(self._calls, calls)
+        # Several calls may be under way, and their responses come in any order. One of before a
+        # take-over may come after it, with the number of a server that has lost its state since.
+        if epoch == self._epoch:
+            self._calls = max(self._calls, calls)
         return rest
 
     async def _of_actors(

@@ -234,22 +234,28 @@ class SQLiteQueue:
 
     async def read(self, count: int) -> list[Entry]:
         """As GroupQueue."""
+        epoch = self._epoch
         # Polled: nothing tells a process that another one wrote to the file.
         deadline = time.monotonic() + READ_WAIT_S
         while not (found := await self._read(count)) and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
+        # Taken over meanwhile, by another call that met a reset: all is to be read again.
+        if epoch != self._epoch:
+            return []
+        # Here and not in the thread: its transaction may fail, or its caller be gone.
+        if found:
+            self._last_read = int(found[-1].id)
         return found
 
     @_transaction
     def _read(self, count: int) -> list[Entry]:
-        """As `read`, at once; the cursor advances in the same transaction."""
+        """As `read`, at once."""
         self._fence()
         query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
         rows = self._tables.run(query, self._last_read, count).fetchall()
         if rows:
-            self._last_read = rows[-1][0]
             # In the file too, for actors that drop the oldest group that was not read.
-            self._tables.set(read=self._last_read)
+            self._tables.set(read=rows[-1][0])
         return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
 
     @_transaction

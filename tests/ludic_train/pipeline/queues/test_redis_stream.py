@@ -41,6 +41,46 @@ async def test_a_server_that_lost_everything_is_told_from_another_trainer(made, 
     assert [entry.key for entry in await queue.read(1)] == ["b"]
 
 
+async def test_a_read_that_meets_a_takeover_leaves_the_new_boundary_alone(made, monkeypatch):
+    queue = made()
+    await take_over(queue)
+    await queue.push("a", b"")
+    read_now = queue._read
+
+    async def overtaken(count):
+        found = await read_now(count)
+        await take_over(queue)
+        return found
+
+    monkeypatch.setattr(queue, "_read", overtaken)
+    assert await queue.read(1) == []
+    monkeypatch.undo()
+    (group,) = await queue._redis.xinfo_groups(queue._names["groups"])
+    assert (group["last-delivered-id"], group["pending"]) == (b"0-0", 0)
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+
+
+async def test_a_late_response_of_a_server_that_forgot_its_calls_is_no_reset(
+    made, own_server, monkeypatch
+):
+    queue, server = made(own_server.url), Redis.from_url(own_server.url)
+    await take_over(queue)
+    await queue.beat()
+    run = queue._run
+
+    async def late(*arguments):
+        found = await run(*arguments)
+        monkeypatch.undo()
+        await server.flushall()
+        await take_over(queue)
+        return found
+
+    monkeypatch.setattr(queue, "_run", late)
+    await queue.beat()
+    await queue.beat()
+    await server.aclose()
+
+
 @pytest.mark.parametrize("how", ["delete", "flushall", "rename"])
 async def test_a_stream_that_somebody_removes_while_it_is_read_is_taken_over_again(
     made, own_server, how

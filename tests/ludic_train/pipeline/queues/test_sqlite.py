@@ -2,12 +2,13 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from contextlib import contextmanager
 from threading import Timer
 
 import pytest
 
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
-from ludic_train.pipeline.queues import sqlite_file
+from ludic_train.pipeline.queues import sqlite, sqlite_file
 from ludic_train.pipeline.queues.base import ActorReport, Progress, TrainerReport
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
@@ -64,6 +65,58 @@ async def test_a_report_that_waits_while_its_reader_takes_over_is_made_again(tmp
     await queue.settle(Progress(trainer=FRESH, held=0, total=2))
     status = await queue.status()
     assert (status.held, status.counts["trained"]) == (0, 2)
+    await queue.aclose()
+
+
+async def test_groups_of_a_read_that_was_cancelled_are_read_again(tmp_path):
+    queue = SQLiteQueue(tmp_path / "queue.sqlite3")
+    await take_over(queue)
+    await queue.push("a", b"")
+    with queue._lock:
+        waiting = asyncio.create_task(queue.read(1))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    # Its thread runs on, and comes before this one or after it.
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    assert await queue._read(1) == []
+    await queue.aclose()
+
+
+async def test_groups_of_a_read_that_could_not_be_committed_are_read_again(tmp_path, monkeypatch):
+    queue = SQLiteQueue(tmp_path / "queue.sqlite3")
+    await take_over(queue)
+    await queue.push("a", b"")
+
+    @contextmanager
+    def full(db):
+        yield
+        raise QueueUnavailable("the queue's file: database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "committed", full)
+        with pytest.raises(QueueUnavailable):
+            await queue.read(1)
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
+    await queue.aclose()
+
+
+async def test_groups_of_a_read_that_meets_a_takeover_are_read_again(tmp_path, monkeypatch):
+    queue = SQLiteQueue(tmp_path / "queue.sqlite3")
+    await take_over(queue)
+    await queue.push("a", b"")
+    read_now = queue._read
+
+    async def overtaken(count):
+        found = await read_now(count)
+        await take_over(queue)
+        return found
+
+    monkeypatch.setattr(queue, "_read", overtaken)
+    assert await queue.read(1) == []
+    monkeypatch.undo()
+    assert [entry.key for entry in await queue.read(1)] == ["a"]
     await queue.aclose()
 
 

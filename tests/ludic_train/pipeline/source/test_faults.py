@@ -9,7 +9,7 @@ import pytest
 from queued_groups import ALGO, NEW, begin, group, names, push
 
 from ludic_gym.errors import ConfigError
-from ludic_train.errors import QueueError
+from ludic_train.errors import QueueError, QueueReset
 from ludic_train.metrics import Total
 from ludic_train.pipeline import reader
 from ludic_train.pipeline.codec import group_to_bytes
@@ -28,6 +28,48 @@ class SlowToSettle(SQLiteQueue):
         while not self.may_settle.is_set():
             await asyncio.sleep(0.01)
         await super().settle(progress)
+
+
+class ReadsDuringTakeover(SQLiteQueue):
+    """Has a reset at its first beat; its first read ends when the second take-over has begun."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.beats = self.takeovers = self.reads = 0
+        self.begun, self.read_ended = asyncio.Event(), asyncio.Event()
+
+    async def beat(self):
+        self.beats += 1
+        if self.beats == 1:
+            raise QueueReset("the first beat")
+        await super().beat()
+
+    async def take_over(self, trainer, **known):
+        self.takeovers += 1
+        if self.takeovers == 2:
+            self.begun.set()
+            await self.read_ended.wait()
+        return await super().take_over(trainer, **known)
+
+    async def read(self, count):
+        self.reads += 1
+        found = await super().read(count)
+        if self.reads == 1:
+            assert found
+            await self.begun.wait()
+            self.read_ended.set()
+        return found
+
+
+async def test_groups_that_are_read_during_a_takeover_are_held_as_others_are(path, queue):
+    await push(queue, group("a"), group("b"))
+    source = PipelineBatchSource(ReadsDuringTakeover(path), groups_per_batch=2, group_size=2)
+    await begin(source)
+    assert names(await source.next_batch(ALGO)) == ["a", "b"]
+    await source.trained(1)
+    status = await queue.status()
+    assert (status.queued, status.held) == (0, 2)
+    await source.aclose()
 
 
 async def test_a_group_pushed_twice_is_trained_on_once(opened, queue):
