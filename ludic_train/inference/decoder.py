@@ -1,7 +1,8 @@
 """Next-token logits of Llama-shaped models, for many rows of different lengths at once.
 
 The decoder computes with the model's own params as they are at the last `refresh`, adapters
-included; nothing is copied but the matrices of small models. Hooks of the layers do not run.
+included. It copies the matrices of small models, and on a CPU of plain ones of up to 1 GB. Hooks of
+the layers do not run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from transformers import PreTrainedModel
 
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference.cache import KVCache, Store, attend_all, attend_one, length_mask
-from ludic_train.inference.layers import Layer, heads_of, inverse_rms, norm_of, read_layers
+from ludic_train.inference.layers import (
+    Layer,
+    head_of,
+    heads_of,
+    inverse_rms,
+    layout_of,
+    norm_of,
+    read_layers,
+)
+from ludic_train.inference.prefix_limits import Mark
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -61,6 +71,8 @@ class Decoder:
         self.vocab_size = len(self._causal.lm_head.weight)
         self._heads = heads_of(self._causal)
         self.layers: list[Layer] = []
+        self._layout = layout_of(self._causal)
+        self._mark: Mark | None = None
         self.release()
 
     @property
@@ -78,11 +90,24 @@ class Decoder:
         self._cos = self._sin = weight.new_zeros(0)
         self.refresh()
 
-    def refresh(self) -> None:
-        """Read the params as they are now, for all steps until the next call."""
+    @property
+    def has_copies(self) -> bool:
+        """True if there are copies of large matrices, made by `refresh`."""
+        return self._layout.packed
+
+    def refresh(self, mark: Mark | None = None) -> None:
+        """Read the params as they are now, for all steps until the next call.
+
+        mark: of these params; nothing is read if the last ones had the same. None reads them.
+        """
+        if mark is not None and mark == self._mark:
+            return
+        self._mark = mark
         self._heads = heads_of(self._causal)
-        self.layers = read_layers(self._causal, self._heads)
+        self._layout = layout_of(self._causal)
+        self.layers = read_layers(self._causal, self._heads, self._layout)
         self._last_norm = norm_of(self._causal.model.norm)
+        self._head = head_of(self._causal, self._layout)
 
     def release(self) -> None:
         """Drop every row and its memory."""
@@ -231,7 +256,7 @@ class Decoder:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Logits of last hidden states, [..., V]."""
-        logits: Tensor = self._causal.lm_head(self._last_norm(hidden))
+        logits: Tensor = self._head(self._last_norm(hidden))
         return logits
 
 

@@ -164,9 +164,13 @@ class Engine:
     def _admit(self, room: int) -> Tensor:
         """Let requests join as the last rows of the batch: their logits, [room, V]."""
         admitted = [self._waiting.popleft() for _ in range(room)]
-        # Params may have changed since the last request; within a step they never do.
-        self._decoder.refresh()
+        # Params may have changed since the last request; while some are in flight, they never do.
+        if not self._batch.requests:
+            self._params = None
         self._drop_old_prefixes(admitted)
+        if self._params is None and self._decoder.has_copies:
+            self._params = params_mark(self._model)
+        self._decoder.refresh(self._params)
         self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))
         if self.prefixes.max_bytes:
             for prefill in prefix_prefills(admitted, self.prefixes.find):
@@ -212,9 +216,6 @@ class Engine:
 
     def _drop_old_prefixes(self, admitted: Sequence[Request]) -> None:
         """Keep prefixes only if they are of the params as they are now, and of their version."""
-        # While requests are in flight, params stay as they are.
-        if not self._batch.requests:
-            self._params = None
         longest = max(len(each.prompt_ids) + each.sampling.max_tokens for each in admitted)
         if not self.prefixes.max_bytes or longest < LEAST:
             return

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from ludic_train.inference.cache import KVCache, Store
 from ludic_train.inference.decoder import causal_lm, max_positions
+from ludic_train.inference.prefix_limits import Mark
 from ludic_train.models.exact import KEYS, ROWS, exact_linear
 
 
@@ -20,6 +21,8 @@ class ExactDecoder:
 
     The layers run as in the trainer's forward pass; only keys and values come from the cache.
     """
+
+    has_copies = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)
@@ -35,7 +38,7 @@ class ExactDecoder:
     def follow(self) -> None:
         """Do nothing: an exact model stays on the CPU, in float32."""
 
-    def refresh(self) -> None:
+    def refresh(self, mark: Mark | None = None) -> None:
         """Do nothing: the layers read their params in every step."""
 
     def release(self) -> None:

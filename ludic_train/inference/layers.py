@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 Map = Callable[[Tensor], Tensor]
 
 # Matrices of a model up to this size are joined and copied whenever they are read: that costs less
-# than the many small calls it saves. Those of larger models are used where they are.
+# than the many small calls it saves.
 JOINED_BYTES = 2**22
+# On a CPU, those of larger models up to this size are copied in oneDNN's own layout, when they have
+# changed. Those of still larger ones are used where they are: a copy takes as much memory again.
+PACKED_BYTES = 2**30
+# Rows that the layout is made for. It is not slower for one row, and faster than the usual layout
+# for 2 to 400: there each product begins with copies of the matrix's parts.
+PACKED_ROWS = 16
 RMS_NORMS = (
     "LlamaRMSNorm",
     "MistralRMSNorm",
@@ -60,6 +66,17 @@ class Layer:
     swapped: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Treatment of the matrices of a model.
+
+    joined: those with the same input are one copied matrix. packed: copies are in oneDNN's layout.
+    """
+
+    joined: bool = False
+    packed: bool = False
+
+
 def heads_of(causal: PreTrainedModel) -> Heads:
     """Shape of the attention of a model; all its layers have the same."""
     config, attention = causal.config, causal.model.layers[0].self_attn
@@ -69,29 +86,50 @@ def heads_of(causal: PreTrainedModel) -> Heads:
     return Heads(config.num_attention_heads, config.num_key_value_heads, attention.head_dim, eps)
 
 
-def read_layers(causal: PreTrainedModel, heads: Heads) -> list[Layer]:
-    """All layers with the params of this moment; read again after these have changed."""
-    layers = causal.model.layers
-    linears = [m for m in layers.modules() if isinstance(m, nn.Linear)]
+def layout_of(causal: PreTrainedModel) -> Layout:
+    """Treatment of the matrices of the model as it is now."""
+    layers, head = causal.model.layers, causal.lm_head
+    linears = [m for m in (*layers.modules(), head) if isinstance(m, nn.Linear)]
     # Anything else than the seven products of a plain layer, such as adapters, runs as it is.
-    plain = all(type(m) is nn.Linear for m in linears) and len(linears) == 7 * len(layers)
-    joined = plain and sum(m.weight.nbytes for m in linears) <= JOINED_BYTES
-    return [_read_layer(layer, heads, joined=joined) for layer in layers]
+    if len(linears) != 7 * len(layers) + 1 or any(type(m) is not nn.Linear for m in linears):
+        return Layout()
+    if sum(m.weight.nbytes for m in linears[:-1]) <= JOINED_BYTES:
+        return Layout(joined=True)
+    total = sum(m.weight.nbytes for m in linears)
+    packed = total <= PACKED_BYTES and _has_packed_products(head.weight)
+    return Layout(joined=packed, packed=packed)
 
 
-def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, *, joined: bool) -> Layer:
+def _has_packed_products(weight: Tensor) -> bool:
+    """True if oneDNN multiplies matrices of this type and device in its own layout."""
+    has_dnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if weight.device.type != "cpu" or not has_dnn:
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
+
+
+def read_layers(causal: PreTrainedModel, heads: Heads, layout: Layout) -> list[Layer]:
+    """All layers with the params of this moment; read again after these have changed."""
+    return [_read_layer(layer, heads, layout) for layer in causal.model.layers]
+
+
+def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, layout: Layout) -> Layer:
     """One layer with its params of this moment."""
     attention = layer.self_attn
     projections = [attention.q_proj, attention.k_proj, attention.v_proj]
     weight = _head_weight(layer, heads)
+    # The last layer alone takes heads apart, once a prompt: a packed copy is not worth its memory.
+    apart = Layout(joined=layout.joined and not layout.packed)
     return Layer(
         before_attention=norm_of(layer.input_layernorm),
         queries=_linear(attention.q_proj),
-        keys_values=_side_by_side(projections[1:], joined=joined),
-        heads=_side_by_side(projections, joined=joined),
-        after_attention=_linear(attention.o_proj),
+        keys_values=_side_by_side(projections[1:], apart),
+        heads=_side_by_side(projections, layout),
+        after_attention=_linear_in(attention.o_proj, layout),
         before_mlp=norm_of(layer.post_attention_layernorm),
-        mlp=_joined_mlp(layer) if joined else _mlp(layer),
+        mlp=_joined_mlp(layer, layout) if layout.joined else _mlp(layer),
         weight=weight,
         swapped=weight.roll(heads.size // 2, dims=-1),
     )
@@ -109,10 +147,10 @@ def _head_weight(layer: GradientCheckpointingLayer, heads: Heads) -> Tensor:
     return torch.cat((scaled.expand(heads.num_queries, -1), key.expand(heads.num_keys, -1)))
 
 
-def _side_by_side(linears: Sequence[nn.Linear], *, joined: bool) -> Map:
+def _side_by_side(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     """Several linear maps of one input, their outputs side by side."""
-    if joined:
-        return _joined(linears)
+    if layout.joined:
+        return _joined(linears, layout)
 
     def apply(x: Tensor) -> Tensor:
         return torch.cat([linear(x) for linear in linears], dim=-1)
@@ -120,11 +158,31 @@ def _side_by_side(linears: Sequence[nn.Linear], *, joined: bool) -> Map:
     return apply
 
 
-def _joined(linears: Sequence[nn.Linear]) -> Map:
+def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     """The same with their weights as one matrix, which is copied."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
-    weight = torch.cat(tuple(linear.weight for linear in linears))
-    return partial(F.linear, weight=weight, bias=torch.cat(tuple(biases)) if biases else None)
+    bias = torch.cat(tuple(biases)).detach() if biases else None
+    weight = torch.cat(tuple(linear.weight for linear in linears)).detach()
+    if not layout.packed:
+        return partial(F.linear, weight=weight, bias=bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS)
+
+    def apply(x: Tensor) -> Tensor:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return found
+
+    return apply
+
+
+def head_of(causal: PreTrainedModel, layout: Layout) -> Map:
+    """The output head of a model."""
+    head: nn.Linear = causal.lm_head
+    return _joined([head], layout) if layout.packed else head
+
+
+def _linear_in(module: nn.Linear, layout: Layout) -> Map:
+    """The linear map in the layout."""
+    return _joined([module], layout) if layout.packed else _linear(module)
 
 
 def _linear(module: nn.Linear) -> Map:
@@ -150,10 +208,11 @@ def _mlp(layer: GradientCheckpointingLayer) -> Map:
     return apply
 
 
-def _joined_mlp(layer: GradientCheckpointingLayer) -> Map:
+def _joined_mlp(layer: GradientCheckpointingLayer, layout: Layout) -> Map:
     """A gated MLP whose first two products are one."""
     mlp = layer.mlp
-    gate_and_up, down = _joined([mlp.gate_proj, mlp.up_proj]), _linear(mlp.down_proj)
+    gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], layout)
+    down = _linear_in(mlp.down_proj, layout)
     activation = F.silu if mlp.config.hidden_act == "silu" else mlp.act_fn
 
     def apply(x: Tensor) -> Tensor:

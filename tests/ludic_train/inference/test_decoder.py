@@ -51,11 +51,16 @@ def test_ragged_rows_get_the_logits_of_the_full_forward(family, tied, make_model
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
-def test_large_models_are_used_where_they_are_and_exact_too(
-    family, make_model, reference_logits, monkeypatch
+@pytest.mark.parametrize("packed", [True, False])
+def test_larger_models_are_exact_too_copied_or_where_they_are(
+    family, packed, make_model, reference_logits, monkeypatch
 ):
     monkeypatch.setattr(layers, "JOINED_BYTES", 0)
-    assert worst_error(make_model(family), reference_logits) < 1e-5
+    if not packed:
+        monkeypatch.setattr(layers, "PACKED_BYTES", 0)
+    model = make_model(family)
+    assert Decoder(model).has_copies == packed
+    assert worst_error(model, reference_logits) < 1e-5
 
 
 def test_another_activation_is_the_models_own(make_model, reference_logits):
@@ -87,7 +92,10 @@ def test_adapters_take_part(make_model, tokenizer, reference_logits, tmp_path, s
     assert worst_error(model.eval(), reference_logits) < 1e-5
 
 
-def test_changed_params_show_at_the_next_call(make_model, reference_logits):
+@pytest.mark.parametrize("packed", [True, False])
+def test_changed_params_show_at_the_next_call(packed, make_model, reference_logits, monkeypatch):
+    if packed:
+        monkeypatch.setattr(layers, "JOINED_BYTES", 0)
     model = make_model("llama")
     assert worst_error(model, reference_logits) < 1e-5
     decoder, prompt = Decoder(model), [[5, 6, 7]]

@@ -1,3 +1,4 @@
+import copy
 import random
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import torch
 from ludic_gym.types import Sampling
 from ludic_train.errors import EngineError
 from ludic_train.inference import engine as engine_module
+from ludic_train.inference import layers
 from ludic_train.inference.batch import Request
 from ludic_train.inference.engine import Engine, stop_ids
 from ludic_train.models.load import load_model, save_model
@@ -229,6 +231,22 @@ def test_tokens_after_a_change_of_the_params_have_the_new_version(make_model, to
     engine.renew(4)
     ((_, completion),) = engine.advance()
     assert completion.versions == (3,) * old + (4,) * (20 - old)
+
+
+def test_large_matrices_are_copied_again_after_their_values_changed_alone(
+    make_model, tokenizer, monkeypatch
+):
+    monkeypatch.setattr(layers, "JOINED_BYTES", 0)
+    model = copy.deepcopy(make_model("qwen3"))
+    engine = Engine(model, tokenizer, max_batch_size=2)
+    each = request([5, 6, 7], seed=3, max_tokens=5)
+    before, copied = run(engine, [each]), engine._decoder.layers
+    assert run(engine, [each]) == before
+    assert engine._decoder.layers is copied
+    # As a push writes, which torch's counters of changes do not see.
+    model.lm_head.weight.data = model.lm_head.weight.data * 0.5
+    (after,) = run(engine, [each])
+    assert after == run(Engine(model, tokenizer, max_batch_size=2), [each])[0] != before[0]
 
 
 def test_training_mode_is_off_while_sampling_and_back_after(make_model, tokenizer):
