@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from urllib.error import URLError
@@ -47,10 +48,15 @@ class Pulse:
         return self._looked - self._seen > self._lost_s
 
 
+# Of an access log, such as '"GET /health HTTP/1.1" 500 Internal Server Error'.
+REQUEST = re.compile(r'HTTP/[\d.]+" \d{3}\b')
+
+
 def last_error(log: Path) -> str:
     """The last line of a log that names an error, else its last line; "" for an empty log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     told = [line for line in lines if line.strip()]
-    # What follows the error are lines of the shutdown.
-    named = [line for line in told if "Error" in line or "Killed" in line]
+    # What follows the error are lines of the shutdown, and of requests that fail for it.
+    own = [line for line in told if not REQUEST.search(line)]
+    named = [line for line in own if "Error" in line or "Killed" in line]
     return (named or told or [""])[-1].strip()

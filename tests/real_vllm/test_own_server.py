@@ -133,16 +133,17 @@ def close_port(server):
                 copy.shutdown(socket.SHUT_RDWR)
 
 
+# vLLM may end by itself, or run on.
+ENDED_OR_HUNG = "(ended with code -?[0-9]+|did not respond for 20 s)"
 FAULTS = {
     "server killed": (lambda pid: os.kill(pid, signal.SIGKILL), "ended with code -9"),
-    "engine killed": (lambda pid: os.kill(engine_of(pid), signal.SIGKILL), r"ended with code \d+"),
+    "engine killed": (lambda pid: os.kill(engine_of(pid), signal.SIGKILL), ENDED_OR_HUNG),
     "engine stopped": (
         lambda pid: os.kill(engine_of(pid), signal.SIGSTOP),
         "did not respond for 20 s",
     ),
     "server stopped": (lambda pid: os.kill(pid, signal.SIGSTOP), "did not respond for 20 s"),
-    # vLLM may end by itself, or run on.
-    "port closed": (close_port, "(ended with code -?[0-9]+|did not respond for 20 s)"),
+    "port closed": (close_port, ENDED_OR_HUNG),
 }
 
 

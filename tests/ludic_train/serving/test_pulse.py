@@ -15,6 +15,13 @@ from ludic_train.serving.pulse import Pulse, last_error
     [
         (["INFO ready", "RuntimeError: out of memory", "INFO shutting down"], "out of memory"),
         (["INFO ready", "Killed", ""], "Killed"),
+        (
+            [
+                "EngineDeadError: EngineCore encountered an issue",
+                'INFO:     127.0.0.1:42756 - "GET /weight_info HTTP/1.1" 500 Internal Server Error',
+            ],
+            "EngineCore encountered an issue",
+        ),
         (["INFO one", "INFO two", "  "], "INFO two"),
         ([], ""),
     ],
