@@ -64,6 +64,7 @@ def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]
     current, current_indent = "", 0
     for line in docstring.splitlines():
         indent = len(line) - len(line.lstrip())
+        # With a type in brackets after the name too, as docstrings in Google's style have it.
         start = re.match(r"\s*(\w+)(?: \([^)]*\))?: (.+)", line)
         if start and start[1] in names:
             current, current_indent = start[1], indent
@@ -95,6 +96,7 @@ def problem_of(value: object, schema: JSONSchema, where: str) -> str:
         problems = [problem_of(value, _known(option), where) for option in schema["anyOf"]]
         return problems[0] if problems and all(problems) else ""
     if "enum" in schema:
+        # By type too: to Python, 1 equals True and 1.0.
         fits = any(type(value) is type(one) and value == one for one in schema["enum"])
         return "" if fits else f"{where} is one of {schema['enum']}, got {value!r}"
     kinds = schema.get("type", ())
