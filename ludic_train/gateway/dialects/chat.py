@@ -14,6 +14,7 @@ from ludic_train.gateway.dialects.fields import (
     Positive,
     SamplingBody,
     body_of,
+    choice_of,
     remembered,
     required,
     schema_of,
@@ -48,7 +49,7 @@ def read(data: bytes) -> Request:
         **body.shared(),
         messages=tuple(map(_message, body.messages)),
         tools=tools,
-        tool_choice=required(_choice(body.tool_choice), tools),
+        tool_choice=required(choice_of(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
@@ -179,14 +180,3 @@ def _tool(raw: object) -> Any:  # noqa: ANN401
         case {"type": "function", "function": function}:
             return tool_of(function)
     raise ConfigError(f"a tool is of type function, got {raw!r:.200}")
-
-
-def _choice(raw: object) -> str:
-    match raw:
-        case None:
-            return "auto"
-        case str():
-            return raw
-        case {"function": {"name": str(name)}}:
-            return name
-    raise ConfigError(f"tool_choice is none, auto, required or a function, got {raw!r:.200}")

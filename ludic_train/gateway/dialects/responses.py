@@ -14,6 +14,7 @@ from ludic_train.gateway.dialects.fields import (
     Share,
     Temperature,
     body_of,
+    choice_of,
     remembered,
     required,
     schema_of,
@@ -57,7 +58,7 @@ def read(data: bytes) -> Request:
         model=body.model or "",
         messages=(*begin, *messages),
         tools=tools,
-        tool_choice=required(_choice(body.tool_choice), tools),
+        tool_choice=required(choice_of(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
         temperature=body.temperature,
         top_p=body.top_p,
@@ -271,14 +272,3 @@ def _tool(raw: object) -> ToolSchema:
         case {"type": "function", **function}:
             return tool_of(function)
     raise ConfigError(f"a tool is of type function, got {raw!r:.200}")
-
-
-def _choice(raw: object) -> str:
-    match raw:
-        case None:
-            return "auto"
-        case str():
-            return raw
-        case {"type": "function", "name": str(name)}:
-            return name
-    raise ConfigError(f"tool_choice is none, auto, required or a function, got {raw!r:.200}")
