@@ -94,7 +94,7 @@ class Events:
         self._calls = [0] * request.n
 
     def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The first events."""
+        """The role of each choice; the usage comes last in this dialect."""
         for index in range(len(self._calls)):
             yield self._chunk({"role": "assistant", "content": ""}, index)
 
@@ -109,7 +109,10 @@ class Events:
             yield self._chunk({name: piece.text}, index)
 
     def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events."""
+        """Reason and log-probs of each choice, the usage on request, and [DONE].
+
+        Log-probs are those of the whole choice, because pieces of text are not cut as tokens are.
+        """
         for index, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True)):
             yield self._chunk({}, index, reply.finish_reason, found)
         if answer.request.usage:
@@ -129,6 +132,7 @@ def _head(id: str, answer: Answer, kind: str) -> Json:
 
 
 def _shown(reply: Reply) -> Json:
+    """The message of a choice; its content is null where there are calls alone, as at OpenAI."""
     message: Json = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
     if reply.calls:
         message["tool_calls"] = message_calls(reply.calls)
@@ -138,6 +142,7 @@ def _shown(reply: Reply) -> Json:
 
 
 def _ids(answer: Answer, reply: Reply) -> Json:
+    """The field by which vLLM returns token ids, on request (`return_token_ids`)."""
     ids = list(reply.completion.completion_ids or ())
     return {"token_ids": ids} if answer.request.token_ids else {}
 

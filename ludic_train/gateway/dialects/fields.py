@@ -219,5 +219,8 @@ def required(choice: str, tools: Sequence[ToolSchema]) -> str:
 
 
 def usage_of(prompt: int, sampled: int) -> dict[str, int]:
-    """Usage in the format of chat completions."""
+    """Usage in the format of chat completions.
+
+    prompt: its tokens, once for all choices. sampled: tokens of all choices together.
+    """
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
