@@ -20,6 +20,7 @@ def register_envs() -> None:
     for adapter in ADAPTERS:
         _register(adapter.id, adapter.kwargs, adapter.gym, adapter.aec)
     for published in PUBLISHED.values():
+        # Our environment of published benchmarks reads the rest from the catalogue by the name.
         is_own = published.gym == ENV
         kwargs = {"benchmark": published.name} if is_own else published.kwargs
         _register(published.id, kwargs, published.gym, "")

@@ -18,6 +18,7 @@ from ludic_gym.extras import optional
 
 # Go keeps its board size in variables of its module, so there can be only one size in a process.
 GO_SIZE = 9
+# Without I, as on boards: it is mistaken for J.
 GO_COLUMNS = "ABCDEFGHJ"
 Raw = Any
 
@@ -204,6 +205,7 @@ BOARDS: Mapping[str, Board] = MappingProxyType(
             "diagonal win. Reply with just the number of a free cell.",
             picture=tictactoe_picture,
             legal=lambda raw: raw.board.legal_moves(),
+            # Along the rows, where PettingZoo counts along the columns.
             move=lambda raw, action: str(3 * (action % 3) + action // 3 + 1),
         ),
         "connect_four": Board(

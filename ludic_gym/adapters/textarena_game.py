@@ -79,6 +79,7 @@ class Match:
     def _step(self, action: str) -> None:
         wrappers = known_game(self._game).default_wrappers or []
         adds_brackets = any(w.__name__ == "ActionFormattingWrapper" for w in wrappers)
+        # What the left-out wrapper of such games does.
         if adds_brackets and "[" not in action and "]" not in action:
             action = f"[{action}]"
         self.over, _ = self._env.step(action)

@@ -131,6 +131,7 @@ def locate(
     # A folder without rows may be a data set's own, which its id names: the hub's library reads it.
     if folder.is_dir() and any(path.name.endswith(ENDINGS) for path in folder.iterdir()):
         return _file_of_split(folder, split or "test")
+    # Hub ids have an owner, so that a name without one is a misspelt file.
     if "/" not in name:
         raise ConfigError(
             f'data is "sample", the path of a .jsonl, .jsonl.gz, .parquet, .json or .csv file or '
@@ -160,6 +161,7 @@ def _file(path: Path, split: str) -> File:
     return File(found, split, status.st_mtime_ns, status.st_size)
 
 
+# Few: rows of a large data set take gigabytes.
 @lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
     """The rows and their hash, once per state of a file and per parser."""

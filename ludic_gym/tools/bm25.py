@@ -42,8 +42,10 @@ class Index:
         if self._index is None or not words:
             return []
         scores = self._index.get_scores(words)
+        # Scores above 0 are those of texts with a word of the query.
         found = np.flatnonzero(scores)
         if len(found) > limit:
+            # The sort is of the best alone, with all that are equal to the last of them.
             least = np.partition(scores[found], -limit)[-limit]
             found = found[scores[found] >= least]
         order = np.argsort(-scores[found], kind="stable")[:limit]

@@ -64,6 +64,7 @@ def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]
     current, current_indent = "", 0
     for line in docstring.splitlines():
         indent = len(line) - len(line.lstrip())
+        # With a type in brackets after the name too, as docstrings in Google's style have it.
         start = re.match(r"\s*(\w+)(?: \([^)]*\))?: (.+)", line)
         if start and start[1] in names:
             current, current_indent = start[1], indent
@@ -80,7 +81,8 @@ def problem_of(value: object, schema: JSONSchema, where: str) -> str:
     """The first reason why the value does not fit the schema, "" if it fits.
 
     value: parsed JSON. where: its name in the reason, such as "the arguments".
-    Keywords that are not known here are ignored, so that a server's schema of any version works.
+    Keywords and types that are not known here are ignored, so that a server's schema of any version
+    works.
 
     >>> problem_of({"limit": "3"}, {"properties": {"limit": {"type": "integer"}}}, "the arguments")
     "'limit' should be of type integer, got '3'"
@@ -91,14 +93,16 @@ def problem_of(value: object, schema: JSONSchema, where: str) -> str:
     if not schema:
         return ""
     if "anyOf" in schema:
-        problems = [problem_of(value, option, where) for option in schema["anyOf"]]
-        return problems[0] if all(problems) else ""
+        problems = [problem_of(value, _known(option), where) for option in schema["anyOf"]]
+        return problems[0] if problems and all(problems) else ""
     if "enum" in schema:
+        # By type too: to Python, 1 equals True and 1.0.
         fits = any(type(value) is type(one) and value == one for one in schema["enum"])
         return "" if fits else f"{where} is one of {schema['enum']}, got {value!r}"
     kinds = schema.get("type", ())
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_is_a(value, kind) for kind in kinds):
+    is_known = bool(kinds) and all(kind in _PYTHON_TYPES for kind in kinds)
+    if is_known and not any(_is_a(value, kind) for kind in kinds):
         return f"{where} should be of type {' or '.join(kinds)}, got {value!r}"
     return next(filter(None, _inner_problems(value, schema, where)), "")
 
@@ -112,7 +116,7 @@ def _is_a(value: object, kind: str) -> bool:
 def _inner_problems(value: object, schema: JSONSchema, where: str) -> Iterator[str]:
     """The reasons why members of a list or an object do not fit."""
     if isinstance(value, list):
-        items = schema.get("items", {})
+        items = _known(schema.get("items"))
         yield from (problem_of(v, items, f"{where}[{i}]") for i, v in enumerate(value))
     if not isinstance(value, dict):
         return
@@ -124,7 +128,12 @@ def _inner_problems(value: object, schema: JSONSchema, where: str) -> Iterator[s
         if name not in known and others is False:
             yield f"{where} have no {name!r}; there are {', '.join(known) or 'none'}"
         expected = known.get(name, others)
-        yield problem_of(inner, expected if isinstance(expected, dict) else {}, f"{name!r}")
+        yield problem_of(inner, _known(expected), f"{name!r}")
+
+
+def _known(schema: object) -> JSONSchema:
+    """The schema; {} for True and False, which JSON Schema has too, and for none."""
+    return schema if isinstance(schema, dict) else {}
 
 
 def _parameter_schema(

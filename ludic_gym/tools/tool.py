@@ -89,6 +89,7 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
         return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
     tool = tools[call.name]
     try:
+        # Some models leave them out where a tool has none.
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError) as error:
         return f"Error: the arguments are not JSON: {error}"

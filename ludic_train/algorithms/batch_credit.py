@@ -40,6 +40,10 @@ class BatchCenteredReturn:
 
     gamma: float = 1.0
 
+    def __post_init__(self) -> None:
+        # The same limits, with an error before the first batch is sampled.
+        MonteCarloReturn(self.gamma)
+
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises CreditError for a reward that is not finite."""
         earned = MonteCarloReturn(self.gamma)(trajectories)
@@ -128,6 +132,9 @@ class OverlongPenalty:
                 f"OverlongPenalty has buffer={self.buffer} and max_tokens={self.max_tokens}; the "
                 "buffer is the last part of max_tokens, so it must be in [1, max_tokens]"
             )
+        # A negative one would reward length.
+        if not 0 <= self.factor < math.inf:
+            raise ConfigError(f"OverlongPenalty.factor is {self.factor}; it must be 0 or more")
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The credit of the rollouts with the penalties in their steps' rewards."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.commands.arguments import check_port, option, parse
+from ludic_gym.errors import ConfigError
 from ludic_train.server_tokens import KEY_VARIABLE
 
 EXAMPLES = """\
@@ -49,6 +51,12 @@ def main(argv: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
     options = parse(GatewayOptions, argv, command="gateway", examples=EXAMPLES)
     check_port(options.port)
+    # Seconds of a timer: nan and infinity would end no session.
+    if not 0 < options.deadline < math.inf or options.max_tokens < 1:
+        raise ConfigError(
+            f"deadline={options.deadline:g} must be above 0, and max_tokens={options.max_tokens} "
+            "at least 1"
+        )
     # torch and transformers take seconds, and --help must not wait for them.
     from ludic_train.gateway.standing import serve
 

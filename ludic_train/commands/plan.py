@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from ludic_gym.errors import ConfigError
 from ludic_train.trainer.config import Load
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class PlanOptions:
 def main(argv: list[str]) -> int:
     """Print the estimate; the exit code."""
     options = tyro.cli(PlanOptions, args=argv, prog="ludic plan")
+    if options.tflops is not None and not 0 < options.tflops < math.inf:
+        raise ConfigError(f"tflops={options.tflops:g} must be above 0")
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
 

@@ -96,6 +96,7 @@ def _fault(model: nn.Module, completions: Sequence[Completion], off: float) -> s
             return "; the sampling masks are others"
     likely, remaining = _likeliest_temperature(model, completions[0])
     asked = completions[0].sampling.temperature
+    # A temperature that explains most of the distance, and not only some of the noise.
     if remaining < off / 3 and abs(likely / asked - 1) > STEP:
         return f"; they are near those of temperature {likely:.2f} instead of {asked}"
     return "; it is rounding" if off < CLOSE else "; the params, or their type, are others"
@@ -107,6 +108,7 @@ def _likeliest_temperature(model: nn.Module, completion: Completion) -> tuple[fl
     def distance(temperature: float) -> float:
         return float(_distances(model, [completion], temperature).mean())
 
+    # The distance has one minimum over temperatures: a grid, then a finer one around its best.
     coarse = min(np.geomspace(0.1, 10.0, 21).tolist(), key=distance)
     fine = min((coarse * np.linspace(0.8, 1.25, 19)).tolist(), key=distance)
     return fine, distance(fine)
@@ -122,6 +124,7 @@ def _distances(
     items = [row for each in completions for row in trajectory_from(_rollout(each)).rows]
     if temperature is not None:
         items = [replace(item, temperature=temperature) for item in items]
+    # Unpacked, so that each row is computed as the engine did, alone.
     (parts,) = plan_update(items, token_budget=4096, packing=False)
     found = []
     with torch.no_grad():

@@ -130,6 +130,7 @@ async def check_round_trip(patient: Patient) -> Finding:
     async with VLLMChatClient(patient.url) as chat:
         reply = await chat.complete([user_message(QUESTIONS[0])], Sampling(max_tokens=TOKENS))
     ours = tuple(patient.prompt(QUESTIONS[0]))
+    # First, since other ids make every later comparison meaningless.
     if reply.prompt_ids != ours:
         found = f"the server renders {reply.prompt_ids} where the trainer has {ours}"
         return judged("tokens", False, found, "serve the folder that --model names")

@@ -162,6 +162,7 @@ class AgentPolicy(FinishingPolicy):
         return await result
 
     async def _started(self, sampling: Sampling) -> Session:
+        """The session of the program, which is started once there is a place for it."""
         await self._gateway.start()
         await self._running.acquire()
         self._holds = True
@@ -194,6 +195,7 @@ class AgentPolicy(FinishingPolicy):
         )
 
     async def _run(self, task: AgentTask) -> str | None:
+        """Run the program to its end; its answer, None without one. Raises what it raises."""
         agent = self._agent
         if isinstance(agent, str):
             return await run_program(agent, task)

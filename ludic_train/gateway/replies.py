@@ -72,6 +72,7 @@ class ReplyReader:
         return _joined(self._read(is_end=True))
 
     def _read(self, *, is_end: bool) -> Iterator[Piece]:
+        """Pieces of the text so far, by a state machine that runs until it needs more text."""
         while True:
             state, rest = self._state, self._rest
             match state:
@@ -160,6 +161,7 @@ class ReplyReader:
         self._state, self._rest = "text", ""
 
     def _parsed(self, body: str) -> ToolCall | None:
+        """The call between two tags, as JSON or in XML; None if it is neither."""
         found = json_call(body) or tagged_call(body, self._tools)
         return None if found is None else self._numbered(*found)
 

@@ -114,6 +114,7 @@ async def _models(request: web.Request, model: str) -> web.Response:
 
 
 async def _count_tokens(request: web.Request) -> web.Response:
+    """Number of tokens of a request's prompt, as sampling would have it; nothing is sampled."""
     session = session_of(request)
     prompt = session.prompt(messages.read(await request.read()))
     return json_response({"input_tokens": len(prompt.ids)})
@@ -280,6 +281,7 @@ def _logprobs(answer: Answer, prompts: Prompts) -> list[Json | None]:
 
 
 def _token_logprobs(reply: Reply, prompts: Prompts) -> Json:
+    """Log-probs of a reply, nats, one per sampled token, also of those that are no text."""
     ids, values = reply.completion.completion_ids or (), reply.completion.logprobs or ()
     texts = [prompts.text([token], with_specials=True) for token in ids]
     return {

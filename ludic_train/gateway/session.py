@@ -246,6 +246,7 @@ class Session:
             raise ConfigError("a reply by a JSON schema can call no tools: leave out one of both")
 
     def _text_ids(self, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+        """Token ids of a prompt without roles; those of its sampled beginning as sampled."""
         if not isinstance(prompt, str):
             return prompt
         size, ids = self.history.text_ids(prompt)
@@ -301,6 +302,7 @@ class Session:
         return Answer(id=draft.name, created=int(time.time()), request=request, replies=replies)
 
     async def _sampled(self, draft: Draft, sampling: Sampling) -> Completion:
+        """One completion; its tokens are put into the draft's queue for a stream of one choice."""
         engine, ids = self.engine, draft.prompt.ids
         if draft.request.schema is not None:
             structured = cast(StructuredEngine, engine).structured
@@ -310,6 +312,7 @@ class Session:
         return await engine.continued(ids, sampling)
 
     def _reply(self, draft: Draft, completion: Completion) -> Reply:
+        """The completion as the client gets it, with its calls, its thought and its stop string."""
         reply = read_reply(draft.reader(), draft.prompt.begun + completion.text, completion)
         if draft.request.stop and completion.finish_reason == "stop":
             reply = replace(reply, stop=self._stop_of(draft.request.stop, completion))
@@ -325,6 +328,7 @@ class Session:
         return next((s for s in stops if sampled.startswith(s, len(completion.text))), "")
 
     def _remember(self, prompt: Prompt, request: Request, reply: Reply) -> None:
+        """Keep the reply's tokens for the request that continues it, under what the client got."""
         completion = reply.completion
         ids = completion.completion_ids or ()
         # Prompts of token ids need no memory: clients send the sampled ids back.

@@ -47,6 +47,8 @@ class StandingGateway:
         app.router.add_post("/sessions/{key}/close", self._guarded(self._close))
 
     def _guarded(self, handle: Handle) -> Handle:
+        """The handler for requests that have the gateway's token; others get status 401."""
+
         async def checked(request: web.Request) -> web.StreamResponse:
             given = request.headers.get("Authorization", "").removeprefix("Bearer ")
             # In constant time: otherwise response times would give the token away.

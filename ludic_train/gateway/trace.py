@@ -96,6 +96,7 @@ def completions_of(trace: TrainingTrace) -> tuple[Completion, ...]:
 
 
 def _turn(call: Call) -> TraceTurn:
+    """The call as a turn; what rows need beside the tokens is in its metadata."""
     completion = call.reply.completion
     prompt, ids = list(completion.prompt_ids or ()), list(completion.completion_ids or ())
     request = call.request

@@ -101,6 +101,7 @@ async def play_remotely(
         # Closed last, after the actor has left the queue.
         stack.push_async_callback(queue.aclose)
         spec = model_and_spec(out / PUBLISHED)[1]
+        # One task is looked at: the sampling parameters of all are equal.
         first = next(tasks, None)
         tasks = chain(() if first is None else (first,), tasks)
         masks = first is not None and leaves_out_tokens(first.sampling)

@@ -133,6 +133,7 @@ def _converted(kind: type[T], values: Mapping[str, Any]) -> T:
     try:
         return msgspec.convert(dict(values), kind, dec_hook=decoded, from_attributes=True)
     except msgspec.ValidationError as error:
+        # msgspec names the place as a JSON path, whose root a reader of TOML does not know.
         raise ConfigError(str(error).replace("`$.", "`")) from error
 
 

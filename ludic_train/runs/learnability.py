@@ -47,6 +47,7 @@ def learnability(subject: AuditSubject) -> Result:
         process.start()
         # CPU time is the limit; this one is for a machine that gives it none.
         process.join(WALL_S)
+        # A process that has ended by itself is not hurt by it.
         process.kill()
         process.join()
         found = evaluations(out / "metrics.jsonl")
@@ -63,6 +64,7 @@ def verdict(found: list[tuple[float, float]], episodes: int) -> Result:
     """
     evidence = {"success": [s for s, _ in found], "reward": [r for _, r in found]}
     (first, first_reward), (last, last_reward) = found[0], found[-1]
+    # Rates of 0 and 1 would have no error: one success or failure is assumed.
     mean = min(max((first + last) / 2, 1 / episodes), 1 - 1 / episodes)
     error = math.sqrt(2 * mean * (1 - mean) / episodes)
     summary = (

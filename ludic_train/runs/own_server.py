@@ -146,6 +146,7 @@ class OwnClient:
             start = self._publisher.start
             try:
                 return await request()
+            # The fault of the request: another server would refuse it too.
             except PromptTooLong:
                 raise
             except ClientError:

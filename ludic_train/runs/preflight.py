@@ -80,6 +80,7 @@ def _counted(ended: Sequence[Episode], group_size: int, seconds: float) -> Prefl
     rewards = defaultdict(list)
     for rollout in rollouts:
         rewards[rollout.task.group, rollout.agent].append(rollout.total_reward)
+    # A group that the time limit has cut tells too little about differences.
     whole = [group for group in rewards.values() if len(group) == group_size]
     decisions = [step.decision for rollout in rollouts for step in rollout.steps]
     calls = [call for decision in decisions for call in decision.completions]
@@ -90,6 +91,7 @@ def _counted(ended: Sequence[Episode], group_size: int, seconds: float) -> Prefl
         reward=sum(rollout.total_reward for rollout in rollouts) / number,
         success=sum(map(succeeded, rollouts)) / number,
         groups=len(whole),
+        # Rewards are sums of floats, whose last bits differ with the order of adding.
         differing=sum(max(group) - min(group) > 1e-9 for group in whole),
         replies=sum(bool(decision.completions) for decision in decisions),
         cut=sum(decision.cut_off for decision in decisions),

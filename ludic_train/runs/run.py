@@ -122,6 +122,7 @@ async def _carry_out_stage(
     def log(version: int, metrics: Metrics) -> None:
         saver.check()
         if version == began + 1:
+            # After the first update: kernels and memory are known once they have been used.
             write_compute(run.out, run.learner, trainer)
         run.logger.log(offset + version, values(metrics))
         run.guard(metrics)

@@ -160,6 +160,7 @@ async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
     if not recipe.self_play:
         return await play(tasks, player)
     games = [game async for game in run_matches(tasks, player, concurrency=CONCURRENCY)]
+    # Matches end in any order, and equal seeds must imitate equal rows in equal order.
     games.sort(key=lambda game: game.index)
     return [rollout for game in games for rollout in game.rollouts]
 
@@ -343,6 +344,7 @@ def _sft_publish_every(config: RunConfig, learner: Learner, updates: int) -> int
     """Updates between two pushes to servers: none before an evaluation or the stage's end."""
     if isinstance(learner.publisher, InProcessPublisher):
         return 1
+    # Both are multiples of it, so that servers are up to date at each evaluation and at the end.
     return math.gcd(config.eval_every, updates)
 
 

@@ -45,6 +45,7 @@ class Novice(Memoryless):
 
     async def act(self, sampling: Sampling) -> Decision:
         """An action; the sampling's seed decides whose."""
+        # From the turn's seed, so that equal tasks make equal dialogs at any concurrency.
         chance = random.Random(sampling.seed).random()
         return await (self._random if chance < self._noise else self._oracle).act(sampling)
 
@@ -130,6 +131,7 @@ def calculation(question: str, answer: str) -> str:
     steps: list[str] = []
     while found := _INNERMOST.search(answer):
         left, sign, right = found.groups()
+        # Countdown's divisions have no remainder.
         value = OPERATIONS["//" if sign == "/" else sign](int(left), int(right))
         steps.append(f"{left} {sign} {right} = {value}")
         answer = answer[: found.start()] + str(value) + answer[found.end() :]

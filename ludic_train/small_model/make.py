@@ -119,6 +119,7 @@ async def make_small_model(
     save_model(model.to(torch.bfloat16), tokenizer, unfinished)
     key = {"made_from": recipe_key(size, lessons, seed)}
     (unfinished / MADE_FROM).write_text(json.dumps(key) + "\n", encoding="utf-8")
+    # Only now: a stop while the model is made leaves the one before.
     if folder.exists():
         shutil.rmtree(folder)
     unfinished.rename(folder)
@@ -195,6 +196,7 @@ def typed_dialog(dialog: Dialog, tokenizer: PreTrainedTokenizerBase) -> Rollout:
 
     That template writes each message by itself, so none is rendered again for each one after it.
     """
+    # The header of a reply is what the template adds where one comes next, after any message.
     first, eos = dialog[:1], int(tokenizer.eos_token_id)
     header = render_chat(tokenizer, first)[len(render_chat(tokenizer, first, reply_comes=False)) :]
     ids: list[int] = []

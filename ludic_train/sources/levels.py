@@ -73,6 +73,7 @@ def drawn_level(schedule: LevelSchedule, current: int, number: int) -> int:
     if current == 0:
         return 0
     rng = np.random.default_rng([number, current])
+    # Levels below, equally often; at the first one there is none.
     return int(rng.integers(current)) if rng.random() < schedule.easier else current
 
 

@@ -333,6 +333,11 @@ def pick(rng: np.random.Generator, items: Sequence[T]) -> T:
     return items[int(rng.random() * len(items))]
 
 
+def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
+    """The items in a random order."""
+    return [items[int(i)] for i in rng.permutation(len(items))]
+
+
 def between(rng: np.random.Generator, low: int, high: int) -> int:
     """An integer from low to high, both included, uniformly at random."""
     return low + int(rng.random() * (high - low + 1))

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_choice, checked_range
+from ludic_gym.envs.core.base import checked_choice, checked_range, shuffled
 from ludic_gym.envs.core.game import Game, Opponent
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.splits import SPLITS, Level, Split
@@ -28,7 +28,6 @@ from ludic_gym.envs.games.village.rules import (
     verdict,
 )
 from ludic_gym.envs.games.village.texts import observation, system_prompt
-from ludic_gym.envs.worlds.quests.names import shuffled
 
 OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
     {"easy": (at_random,), "medium": (by_claims,), "hard": (by_evidence,)}

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed
+import numpy as np
+
+from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed, shuffled
 from ludic_gym.envs.core.sandboxed import OUTPUT, SandboxedEnv
 from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
-from ludic_gym.envs.worlds.quests.names import shuffled
-from ludic_gym.envs.worlds.shell.families import FAMILIES
+from ludic_gym.envs.worlds.shell import debugging, files, git, permissions, services, text
 from ludic_gym.envs.worlds.shell.machine import executed
 from ludic_gym.envs.worlds.shell.task import Task, home_of, judged
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.programs.types import is_fenced, program_in
 from ludic_gym.tools.tool import shortened
 
+Maker = Callable[[str, np.random.Generator], Task]
+"""A task in a folder of that name."""
+
+FAMILIES: Mapping[str, tuple[Maker, ...]] = MappingProxyType(
+    {
+        "files": files.MAKERS,
+        "text": text.MAKERS,
+        "permissions": permissions.MAKERS,
+        "git": git.MAKERS,
+        "services": services.MAKERS,
+        "debugging": debugging.MAKERS,
+    }
+)
 DONE = ("done", "exit", "submit")
 # Level -> numbers of tasks, each of another family, and of commands.
 SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(

@@ -14,6 +14,7 @@ from ludic_train.gateway.dialects.fields import (
     Positive,
     SamplingBody,
     body_of,
+    choice_of,
     remembered,
     required,
     schema_of,
@@ -48,7 +49,7 @@ def read(data: bytes) -> Request:
         **body.shared(),
         messages=tuple(map(_message, body.messages)),
         tools=tools,
-        tool_choice=required(_choice(body.tool_choice), tools),
+        tool_choice=required(choice_of(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
@@ -93,7 +94,7 @@ class Events:
         self._calls = [0] * request.n
 
     def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The first events."""
+        """The role of each choice; the usage comes last in this dialect."""
         for index in range(len(self._calls)):
             yield self._chunk({"role": "assistant", "content": ""}, index)
 
@@ -108,7 +109,10 @@ class Events:
             yield self._chunk({name: piece.text}, index)
 
     def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events."""
+        """Reason and log-probs of each choice, the usage on request, and [DONE].
+
+        Log-probs are those of the whole choice, because pieces of text are not cut as tokens are.
+        """
         for index, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True)):
             yield self._chunk({}, index, reply.finish_reason, found)
         if answer.request.usage:
@@ -128,6 +132,7 @@ def _head(id: str, answer: Answer, kind: str) -> Json:
 
 
 def _shown(reply: Reply) -> Json:
+    """The message of a choice; its content is null where there are calls alone, as at OpenAI."""
     message: Json = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
     if reply.calls:
         message["tool_calls"] = message_calls(reply.calls)
@@ -137,6 +142,7 @@ def _shown(reply: Reply) -> Json:
 
 
 def _ids(answer: Answer, reply: Reply) -> Json:
+    """The field by which vLLM returns token ids, on request (`return_token_ids`)."""
     ids = list(reply.completion.completion_ids or ())
     return {"token_ids": ids} if answer.request.token_ids else {}
 
@@ -179,14 +185,3 @@ def _tool(raw: object) -> Any:  # noqa: ANN401
         case {"type": "function", "function": function}:
             return tool_of(function)
     raise ConfigError(f"a tool is of type function, got {raw!r:.200}")
-
-
-def _choice(raw: object) -> str:
-    match raw:
-        case None:
-            return "auto"
-        case str():
-            return raw
-        case {"function": {"name": str(name)}}:
-            return name
-    raise ConfigError(f"tool_choice is none, auto, required or a function, got {raw!r:.200}")

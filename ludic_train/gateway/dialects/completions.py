@@ -76,7 +76,7 @@ class Events:
         yield self._chunk(piece.text, index, None, None)
 
     def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events."""
+        """As the last events of chat completions, with log-probs in parallel lists."""
         for index, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True)):
             yield self._chunk("", index, reply.completion.finish_reason, _listed(found))
         if answer.request.usage:
@@ -94,6 +94,7 @@ def _head(id: str, created: int, request: Request) -> Json:
 
 
 def _ids(answer: Answer, index: int) -> Json:
+    """The fields by which vLLM returns token ids, which it has in each choice on this route."""
     if not answer.request.token_ids:
         return {}
     completion = answer.replies[index].completion

@@ -190,6 +190,24 @@ def tool_of(function: object) -> ToolSchema:
     )
 
 
+def choice_of(raw: object) -> str:
+    """The tool choice of OpenAI's dialects: auto, none, required, or the name of a function.
+
+    Raises ConfigError for anything else.
+    """
+    match raw:
+        case None:
+            return "auto"
+        case str():
+            return raw
+        # Chat completions have the name in a further object.
+        case {"function": {"name": str(name)}}:
+            return name
+        case {"type": "function", "name": str(name)}:
+            return name
+    raise ConfigError(f"tool_choice is none, auto, required or a function, got {raw!r:.200}")
+
+
 def required(choice: str, tools: Sequence[ToolSchema]) -> str:
     """The tool choice. Raises ConfigError for a function that is not offered."""
     names = [tool["function"]["name"] for tool in tools]
@@ -201,5 +219,8 @@ def required(choice: str, tools: Sequence[ToolSchema]) -> str:
 
 
 def usage_of(prompt: int, sampled: int) -> dict[str, int]:
-    """Usage in the format of chat completions."""
+    """Usage in the format of chat completions.
+
+    prompt: its tokens, once for all choices. sampled: tokens of all choices together.
+    """
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}

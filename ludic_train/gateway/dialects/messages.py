@@ -95,7 +95,7 @@ class Events:
         self._open = ""
 
     def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The first events."""
+        """The first event, an empty message with the number of tokens of the prompt."""
         message = {**_head(self._id, self._request, prompt_tokens), "content": []}
         ended = {"stop_reason": None, "stop_sequence": None}
         yield _event("message_start", message={**message, **ended})
@@ -120,7 +120,7 @@ class Events:
         yield _event("content_block_delta", index=self._index, delta=delta)
 
     def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events."""
+        """The last events; a reply without any text is one empty block, as the format demands."""
         if self._index < 0:
             yield from self._begin("text", {"type": "text", "text": ""})
         yield from self._close()
@@ -201,6 +201,10 @@ def _messages(raw: object) -> list[Message]:
 
 
 def _reply(blocks: Sequence[object]) -> Message:
+    """The message of the assistant: texts together, calls in their order, thoughts if any.
+
+    Redacted thoughts are of another vendor's model, and can only be left out.
+    """
     texts, calls, thoughts = [], [], []
     for block in blocks:
         match block:

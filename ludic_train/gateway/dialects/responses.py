@@ -14,6 +14,7 @@ from ludic_train.gateway.dialects.fields import (
     Share,
     Temperature,
     body_of,
+    choice_of,
     remembered,
     required,
     schema_of,
@@ -57,7 +58,7 @@ def read(data: bytes) -> Request:
         model=body.model or "",
         messages=(*begin, *messages),
         tools=tools,
-        tool_choice=required(_choice(body.tool_choice), tools),
+        tool_choice=required(choice_of(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
         temperature=body.temperature,
         top_p=body.top_p,
@@ -100,7 +101,7 @@ class Events:
         self._open, self._text = "", ""
 
     def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The first events."""
+        """The first events, of a response without items."""
         response = {**self._head, "output": [], "usage": None, "incomplete_details": None}
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
@@ -120,7 +121,7 @@ class Events:
             yield self._event("response.output_text.delta", **at, delta=piece.text, logprobs=[])
 
     def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events."""
+        """The last events; the last one has the whole response, which SDKs return."""
         if self._items < 0:
             yield from self._begin("text")
         yield from self._close()
@@ -202,6 +203,7 @@ def _message_item(id: str, text: str, status: str) -> Json:
 
 
 def _thought(id: str, text: str) -> Json:
+    """A reasoning item; without text while it is being written."""
     summary = [{"type": "summary_text", "text": text}] if text else []
     return {"id": id, "type": "reasoning", "summary": summary}
 
@@ -238,12 +240,14 @@ def _messages(items: Sequence[Any]) -> list[Message]:
 
 
 def _together(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two items of one reply as one message, with the calls of both."""
     calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
     both = {**first, **second, "content": first["content"] + second["content"]}
     return {**both, "tool_calls": calls} if calls else both
 
 
 def _item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The message of an item. Raises ConfigError for one that cannot be read, such as an image."""
     match item:
         case {
             "type": "function_call",
@@ -271,14 +275,3 @@ def _tool(raw: object) -> ToolSchema:
         case {"type": "function", **function}:
             return tool_of(function)
     raise ConfigError(f"a tool is of type function, got {raw!r:.200}")
-
-
-def _choice(raw: object) -> str:
-    match raw:
-        case None:
-            return "auto"
-        case str():
-            return raw
-        case {"type": "function", "name": str(name)}:
-            return name
-    raise ConfigError(f"tool_choice is none, auto, required or a function, got {raw!r:.200}")

@@ -18,6 +18,11 @@ from ludic_gym.tools.schema import problem_of
         ({"a": 1}, {"properties": {"a": {"$ref": "#/$defs/A"}}}, ""),
         ([1, [2]], {"items": {"type": "integer"}}, "it[1] should be of type integer, got [2]"),
         (5, {"minimum": 6}, ""),
+        ("2026-01-01", {"type": "date"}, ""),
+        (5, {"type": ["date", "string"]}, ""),
+        (5, {"anyOf": []}, ""),
+        ("x", {"anyOf": [True, {"type": "integer"}]}, ""),
+        ([5], {"items": True}, ""),
     ],
 )
 def test_a_schema_from_elsewhere_is_held_to_as_far_as_it_is_understood(value, schema, problem):

@@ -188,6 +188,12 @@ def test_the_help_says_what_to_do_where_memory_is_short(capsys):
     assert printed.count("ludic plan path/to/model") == 2
 
 
+@pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf"])
+def test_a_speed_that_no_device_has_is_refused(speed):
+    with pytest.raises(ConfigError, match="must be above 0"):
+        plan(["any", "--tflops", speed])
+
+
 def test_a_folder_without_a_config_is_told(tmp_path):
     with pytest.raises(ModelNotFound, match=r"config\.json"):
         read_config(str(tmp_path))

@@ -92,6 +92,7 @@ class State(NamedTuple):
 
 def rolled(seed: int, number: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """The dice of a round. counts: dice of each player."""
+    # From the seed and the round alone: a state needs no generator, and its copies roll equally.
     rng = random.Random(seed * 100 + number)
     return tuple(tuple(rng.choices(range(1, 7), k=count)) for count in counts)
 
@@ -106,6 +107,7 @@ def dealt(seed: int, players: int, dice: int, starter: int) -> State:
 def raises(bid: Bid | None, total: int) -> tuple[Bid, ...]:
     """Bids that are higher than the bid, in ascending order; all bids if there is none."""
     every = (Bid(count, face) for count in range(1, total + 1) for face in range(1, 7))
+    # Tuples compare by number and then by face, as bids do.
     return tuple(one for one in every if bid is None or one > bid)
 
 
@@ -135,6 +137,7 @@ def read(text: str) -> str:
     said = text.rpartition("</think>")[2].strip()[-LONGEST_ACTION:].lower()
     bids = {Bid(_COUNTS[count], _SIDES[face]) for count, face in _BID.findall(said)}
     challenged = _CHALLENGE.search(said) is not None
+    # Two different actions are none: the player may have thought aloud.
     if len(bids) + challenged != 1:
         return said
     return LIAR if challenged else f"bid {bids.pop().text()}"
@@ -149,6 +152,7 @@ def play(state: State, action: str) -> State:
         return state._replace(bids=bids, mover=following(state.hands, state.mover))
     bidder, bid = state.bids[-1]
     found = sum(hand.count(bid.face) for hand in state.hands)
+    # A bid that is just met holds: the challenger loses a die.
     loser = state.mover if found >= bid.number else bidder
     end = Reveal(state.hands, state.mover, bidder, bid, found, loser)
     counts = tuple(len(hand) - (seat == loser) for seat, hand in enumerate(state.hands))

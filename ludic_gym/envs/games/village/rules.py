@@ -103,6 +103,7 @@ def targets(state: State) -> tuple[int, ...]:
     if state.phase == "talk":
         return ()
     if state.phase == "protect":
+        # By the rules of the game, no one is protected in two nights in a row.
         return tuple(seat for seat in state.living if seat != state.protected)
     if state.phase == "kill":
         return tuple(seat for seat in state.living if state.roles[seat] != "werewolf")
@@ -119,6 +120,7 @@ def read(state: State, text: str) -> str:
 
     A reply with no name or several ones is returned as it is, unless one follows the verb.
     """
+    # Long enough to find the end of a thought before the reply.
     said = text[-LONGEST_ACTION * 10 :].rpartition("</think>")[2]
     if state.phase == "talk":
         return one_line(said, LONGEST_MESSAGE)
@@ -188,6 +190,7 @@ def _night(state: State, phase: Phase) -> State:
 
 def _dawn(state: State) -> State:
     """The next day, after the death of the night."""
+    # A village that hangs no one could play for ever.
     if state.day == LAST_DAY:
         return state._replace(winner="werewolves")
     if state.day:
@@ -205,6 +208,7 @@ def _dawn(state: State) -> State:
 def _hanged(state: State) -> State:
     """The state after the votes; a tie hangs no one."""
     state = _logged(state, *(Event("voted", seat, target) for seat, target in state.choices))
+    # A player who was expelled after the first votes can no longer be hanged.
     votes = Counter(target for _, target in state.choices if target in state.living)
     state = state._replace(choices=())
     most = max(votes.values(), default=0)
@@ -216,6 +220,7 @@ def _hanged(state: State) -> State:
 
 def _around(state: State) -> tuple[int, ...]:
     """Living players in order; each day begins with another one."""
+    # The last speaker knows most, so that the place moves from day to day.
     start = (state.first + state.day) % len(state.names)
     return (*(s for s in state.living if s >= start), *(s for s in state.living if s < start))
 

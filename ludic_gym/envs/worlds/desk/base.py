@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import pick, shuffled
 from ludic_gym.envs.tools.calls import Call
-from ludic_gym.envs.worlds.quests.names import shuffled
 
 FIRST = ("Ada", "Ben", "Chloe", "Dev", "Eva", "Finn", "Gita", "Hugo", "Iris", "Jonas", "Kira",
          "Liam", "Mona", "Nils", "Olga", "Pedro", "Rosa", "Sami", "Tara", "Yuki")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
+from ludic_gym.envs.core.base import between, pick, shuffled
 from ludic_gym.envs.tools.calls import Call
 from ludic_gym.envs.worlds.functions.groups import (
     DAYS,
@@ -22,7 +22,6 @@ from ludic_gym.envs.worlds.functions.groups import (
     Trains,
 )
 from ludic_gym.envs.worlds.functions.toolbox import Toolbox
-from ludic_gym.envs.worlds.quests.names import shuffled
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rooms of a generated TextWorld house: a tree on a grid, with doors, some of them locked."""
+"""Rooms of a TextWorld house: a tree on a grid, with doors, some locked; names of all things."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.base import pick, shuffled
 from ludic_gym.envs.worlds.quests.house import DIRECTIONS, Exit
-from ludic_gym.envs.worlds.quests.names import MATERIALS, shuffled
 
+ROOMS = (
+    "kitchen", "pantry", "hall", "library", "study", "bedroom", "bathroom", "cellar", "attic",
+    "workshop", "garage", "parlour", "nursery", "laundry", "studio", "gallery", "chapel",
+    "greenhouse", "armoury", "wine store", "music room", "dining room", "guest room", "stable",
+)  # fmt: skip
+MATERIALS = (
+    "oak", "pine", "beech", "ash", "walnut", "cherry", "maple", "birch", "cedar", "teak", "elm",
+    "larch", "willow", "bamboo", "marble", "wicker",
+)  # fmt: skip
+CONTAINERS = ("chest", "box", "cabinet", "crate", "cupboard", "trunk")
+SUPPORTS = ("table", "shelf", "bench", "desk", "stool")
+METALS = ("brass", "iron", "copper", "silver", "bronze", "steel", "golden", "tin", "pewter", "zinc")
+COLOURS = ("red", "blue", "green", "white", "black", "yellow", "grey", "violet")
+THINGS = ("cup", "book", "lamp", "rope", "vase", "bell", "comb", "flute", "scarf", "ball", "coin")
+ITEMS = tuple(f"{colour} {thing}" for colour in COLOURS for thing in THINGS)
 STEPS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
 Edges = dict[tuple[str, str], str]
 """Pairs of adjacent rooms, each with the direction from the first to the second."""

@@ -8,17 +8,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
+from ludic_gym.envs.core.base import between, pick, shuffled
 from ludic_gym.envs.worlds.quests.house import Quest
-from ludic_gym.envs.worlds.quests.layout import Layout, layout
-from ludic_gym.envs.worlds.quests.names import (
+from ludic_gym.envs.worlds.quests.layout import (
     CONTAINERS,
     ITEMS,
     MATERIALS,
     METALS,
     ROOMS,
     SUPPORTS,
-    shuffled,
+    Layout,
+    layout,
 )
 from ludic_gym.envs.worlds.quests.planner import plan
 

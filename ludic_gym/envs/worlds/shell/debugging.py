@@ -9,8 +9,7 @@ import numpy as np
 
 from ludic_gym.envs.core.base import between, pick
 from ludic_gym.envs.worlds.shell.services import Replies, Requests, calculated, pairs, singles
-from ludic_gym.envs.worlds.shell.task import Task
-from ludic_gym.envs.worlds.shell.words import lines, numbers, sentence, words
+from ludic_gym.envs.worlds.shell.task import Task, lines, numbers, sentence, words
 
 
 def total(requests: list[str]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ludic_gym.envs.core.base import between, pick
-from ludic_gym.envs.worlds.shell.task import Task
-from ludic_gym.envs.worlds.shell.words import lines, sentence, words
+from ludic_gym.envs.worlds.shell.task import Task, lines, sentence, words
 
 ENDINGS = ("log", "txt", "csv", "tmp", "bak", "dat")
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ludic_gym.envs.core.base import between, pick
-from ludic_gym.envs.worlds.shell.task import Task
-from ludic_gym.envs.worlds.shell.words import sentence, words
+from ludic_gym.envs.worlds.shell.task import Task, sentence, words
 
 LOG = ("log", "--format=%s", "main")
 STAGED = ("diff", "--cached", "--name-status", "HEAD")

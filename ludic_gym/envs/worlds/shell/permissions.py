@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.worlds.quests.names import shuffled
-from ludic_gym.envs.worlds.shell.task import MODE, Task
-from ludic_gym.envs.worlds.shell.words import lines, sentence, words
+from ludic_gym.envs.core.base import pick, shuffled
+from ludic_gym.envs.worlds.shell.task import MODE, Task, lines, sentence, words
 
 # Ending, mode, and the mode in words.
 BY_ENDING = (

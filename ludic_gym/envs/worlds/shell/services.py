@@ -13,8 +13,7 @@ from functools import partial
 import numpy as np
 
 from ludic_gym.envs.core.base import between, pick
-from ludic_gym.envs.worlds.shell.task import Task
-from ludic_gym.envs.worlds.shell.words import lines, numbers, sentence, words
+from ludic_gym.envs.worlds.shell.task import Task, lines, numbers, sentence, words
 
 Requests = Callable[[np.random.Generator], list[str]]
 Replies = Callable[[list[str]], list[str]]

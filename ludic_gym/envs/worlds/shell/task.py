@@ -1,13 +1,21 @@
-"""Tasks of Terminal: files before, and what must hold after."""
+"""Tasks of Terminal: files before, what must hold after, and words for their content."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from ludic_gym.envs.core.base import between, shuffled
 from ludic_gym.envs.worlds.shell.machine import FILE, FOLDER, Entry, Git, Home, Run, executed
 from ludic_gym.sandbox.types import ExecResult, Program
 
+WORDS = (
+    "amber", "birch", "cedar", "delta", "eagle", "flint", "grape", "hazel", "ivory", "jade",
+    "koala", "lemon", "maple", "north", "olive", "pearl", "quail", "river", "stone", "tulip",
+    "umber", "viola", "wheat", "yield", "zebra", "acorn", "brook", "cloud", "dune", "frost",
+)  # fmt: skip
 # Of files that a task does not speak about.
 MODE = 0o644
 
@@ -103,3 +111,23 @@ def judged(
 def _plain(data: bytes) -> bytes:
     """The content without the line break at its end, which some commands add."""
     return data.rstrip(b"\n")
+
+
+def words(rng: np.random.Generator, count: int) -> list[str]:
+    """Different words."""
+    return shuffled(rng, WORDS)[:count]
+
+
+def numbers(rng: np.random.Generator, count: int, low: int = 1, high: int = 99) -> list[int]:
+    """Numbers, which may repeat."""
+    return [between(rng, low, high) for _ in range(count)]
+
+
+def lines(items: list[str] | list[int]) -> str:
+    """The items as lines of a file."""
+    return "".join(f"{item}\n" for item in items)
+
+
+def sentence(rng: np.random.Generator) -> str:
+    """A line of three to six words."""
+    return " ".join(words(rng, between(rng, 3, 6)))

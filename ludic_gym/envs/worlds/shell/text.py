@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ludic_gym.envs.core.base import between, pick
-from ludic_gym.envs.worlds.shell.task import Task
-from ludic_gym.envs.worlds.shell.words import lines, numbers, sentence, words
+from ludic_gym.envs.worlds.shell.task import Task, lines, numbers, sentence, words
 
 
 def _answer(folder: str, text: str, files: dict[str, str], answer: object, command: str) -> Task:

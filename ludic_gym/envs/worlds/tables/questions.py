@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
-from ludic_gym.envs.worlds.quests.names import shuffled
+from ludic_gym.envs.core.base import between, pick, shuffled
 from ludic_gym.envs.worlds.tables.sales import (
     CATEGORIES,
     CHANNELS,

@@ -6,10 +6,9 @@ import pickle
 import numpy as np
 import pytest
 
-from ludic_gym.envs.worlds.shell.families import FAMILIES
 from ludic_gym.envs.worlds.shell.machine import FILE, FOLDER, Entry, Home
 from ludic_gym.envs.worlds.shell.task import Task, faults, home_of, judged
-from ludic_gym.envs.worlds.terminal import TerminalEnv
+from ludic_gym.envs.worlds.terminal import FAMILIES, TerminalEnv
 
 TASK = Task(
     text="Move a to b, and make c executable.",
