@@ -32,7 +32,7 @@ from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.server_versions import ServedVersions
 from ludic_train.publishers.base import newest
 from ludic_train.runs.config import MAX_TOKENS
-from ludic_train.runs.folder import PUBLISHED, QUEUE, Address, read_address
+from ludic_train.runs.folder import PUBLISHED, QUEUE, RESULTS, Address, read_address
 from ludic_train.runs.machine import JOIN
 from ludic_train.sources.rollouts import Score, playing
 
@@ -77,6 +77,8 @@ async def play_remotely(
     levels: dict[str, int] | None = None,
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
+
+    Ends with the run too, and sets `stop` then.
 
     out: folder of the run, on a disk that the trainer writes to as well.
     tasks: without end, or the actor ends with them. name: as in `run_pipeline_actor`.
@@ -123,7 +125,7 @@ async def play_remotely(
             tasks,
             playing(make_policy, score, self_play=self_play),
             queue,
-            _of_the_same_run(out, address, refresh),
+            _of_the_same_run(out, address, refresh, stop),
             replace(options, max_failures=OUTAGES) if servers else options,
             name=name,
             stop=stop,
@@ -273,10 +275,18 @@ def _patient_at_first(served: ServedVersions) -> Refresh:
     return refresh
 
 
-def _of_the_same_run(out: Path, address: Address, refresh: Refresh) -> Refresh:
-    """`refresh`, as long as the run in `out` is the one that the actor began with."""
+def _of_the_same_run(out: Path, address: Address, refresh: Refresh, stop: asyncio.Event) -> Refresh:
+    """`refresh`, as long as the run in `out` is the one that the actor began with.
+
+    Sets `stop` once the run has ended.
+    """
+    # A run that is continued has the results of its former end until it ends again.
+    before = _ended_at(out)
 
     async def checked() -> int | None:
+        if _ended_at(out) != before and not stop.is_set():
+            logging.getLogger(__name__).warning("the run in %s has ended; so does this actor", out)
+            stop.set()
         # With each refresh, because a new run has a queue of its own and never reads this one's.
         now = read_address(out)
         if now is None or now.key != address.key:
@@ -286,3 +296,11 @@ def _of_the_same_run(out: Path, address: Address, refresh: Refresh) -> Refresh:
         return await refresh()
 
     return checked
+
+
+def _ended_at(out: Path) -> int | None:
+    """When the run wrote its results, in nanoseconds; None before it has ended."""
+    try:
+        return (out / RESULTS).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None

@@ -34,6 +34,8 @@ from ludic_train.server_tokens import write_private
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"
+# Written when a run has ended.
+RESULTS = "results.json"
 HEADER = "# To repeat this run: ludic train --config THIS_FILE --out ANOTHER_FOLDER"
 # Of each evaluation: enough to see how the policy plays.
 KEPT_EPISODES = 3

@@ -19,6 +19,7 @@ from ludic_gym.types import Rollout
 from ludic_train.loggers.console import readable, sparkline
 from ludic_train.loggers.loggers import read_metrics
 from ludic_train.loggers.plots import plot_curve
+from ludic_train.runs.folder import RESULTS
 
 PHASES = {
     "seconds/next_batch": "sampling and playing",
@@ -74,7 +75,7 @@ def report(
     console: of the terminal if left out.
     """
     console = console or Console()
-    (out / "results.json").write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
+    (out / RESULTS).write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
     transcripts = [transcript(game) for game in games]
     (out / "games.txt").write_text("\n\n----\n\n".join(transcripts) + "\n", encoding="utf-8")
     metrics = out / "metrics.jsonl"

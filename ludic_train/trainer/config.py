@@ -100,7 +100,8 @@ class Guards:
         one stops the run.
     max_kl_at_lag_0: nats per token between the sampler's log-probs and those of the very params
         it names as its own. Kernels and rounding make 1e-2 at most; more means other params.
-        None never stops.
+        Beyond it, rows of the groups that exceed it are left out; where these are more than half,
+        training stops. None never stops.
     """
 
     max_skipped: int = 2

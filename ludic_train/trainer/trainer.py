@@ -34,7 +34,7 @@ from ludic_train.distributed.ranks import (
     scattered,
     world_size,
 )
-from ludic_train.errors import NonFiniteUpdate
+from ludic_train.errors import NonFiniteUpdate, SamplerMismatch
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
 from ludic_train.models.attention_kernels import Attention, NotedAttention, set_attention
 from ludic_train.models.context_parallel import share_rows
@@ -59,6 +59,7 @@ from ludic_train.trainer.forward import (
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, first_usable, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
+from ludic_train.trainer.suspects import sound_rows
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
@@ -193,10 +194,11 @@ class Trainer:
         `cfg.epochs` times `cfg.minibatches` optimizer steps. The gradient of a step does not depend
         on how its rows are cut into micro-batches and ranks. A gradient that is not finite leaves
         params and `version` alone and is counted, as "updates/skipped".
+        Groups that were sampled by other params than they name are left out and counted, as
+        "rows/mismatched"; more than half of all raise SamplerMismatch.
         Raises EmptyBatch where no row is left to learn from, NonFiniteUpdate after too many skipped
-        ones, SamplerMismatch where the sampler has other params than it says, UnsupportedModel for
-        a model whose log-probs cannot be computed, UntrainableRollout for numbers that are not
-        finite. Under torch.distributed, the items are those of rank 0.
+        ones, UnsupportedModel for a model whose log-probs cannot be computed, UntrainableRollout
+        for numbers that are not finite. Under torch.distributed, the items are those of rank 0.
         """
         return [made for made, _ in self._updates(items)]
 
@@ -265,7 +267,19 @@ class Trainer:
         # Only rank 0 holds rows, and all ranks must make as many updates.
         count = number_of_rank_0(lambda: len(parts))
         for number in range(count):
-            yield self._update(parts[number] if rank() == 0 else []), count - number - 1
+            yield self._guarded(parts[number] if rank() == 0 else []), count - number - 1
+
+    def _guarded(self, items: Sequence[SAWItem]) -> Metrics:
+        """As `_update`, without groups of a sampler at fault where most groups are sound."""
+        try:
+            return self._update(items)
+        except SamplerMismatch:
+            kept = sound_rows(
+                items, self.model, self.version, cfg=self.cfg, execution=self._execution
+            )
+            if not number_of_rank_0(lambda: len(kept)):
+                raise
+        return self._update(kept) | {"rows/mismatched": Total(float(len(items) - len(kept)))}
 
     def _update(self, items: Sequence[SAWItem]) -> Metrics:
         """One optimizer step from these rows, which rank 0 alone holds; its metrics."""

@@ -6,8 +6,9 @@ from itertools import count
 
 import numpy as np
 import pytest
+import torch
 from trajectories import trajectory
-from two_ranks.learning import Fixed, random_rows, tiny_model
+from two_ranks.learning import Fixed, off, random_rows, sampled_by, tiny_model
 
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
@@ -46,6 +47,26 @@ def test_one_row_without_logprobs_does_not_switch_the_guard_of_the_sampler_off()
     unknown = replace(unknown, behavior_logprobs=None, versions=None)
     with pytest.raises(SamplerMismatch):
         Trainer(tiny_model(), reinforce(), Fixed([])).update([known, unknown])
+
+
+def test_a_group_with_log_probs_of_other_params_costs_itself_alone(caplog):
+    honest = sampled_by(tiny_model(), random_rows(6))
+    whole, other = tiny_model(), tiny_model()
+    (alone,) = Trainer(whole, reinforce(), Fixed([])).update(honest[:2] + honest[4:])
+    liars = [off(row) for row in honest[2:4]]
+    (made,) = Trainer(other, reinforce(), Fixed([])).update([*honest[:2], *liars, *honest[4:]])
+    assert made["rows/mismatched"].value == 2
+    assert made["loss"] == alone["loss"]
+    for a, b in zip(whole.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert "log-probs of the groups ['g1'] are not those of version 0" in caplog.text
+
+
+def test_most_groups_with_log_probs_of_other_params_stop_the_run():
+    honest = sampled_by(tiny_model(), random_rows(6))
+    liars = [off(row) for row in honest[:4]]
+    with pytest.raises(SamplerMismatch):
+        Trainer(tiny_model(), reinforce(), Fixed([])).update([*liars, *honest[4:]])
 
 
 def test_one_nan_does_not_switch_the_guard_of_the_sampler_off():

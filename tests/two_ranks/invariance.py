@@ -17,8 +17,10 @@ from two_ranks.learning import (
     MOST_TOKENS,
     Fixed,
     gradient_of,
+    off,
     random_rows,
     relative_error,
+    sampled_by,
     settings,
     tiny_mixture,
     tiny_model,
@@ -34,7 +36,7 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, whole_params
 from ludic_train.errors import CheckpointError, LossError, RankError
-from ludic_train.trainer.config import Execution
+from ludic_train.trainer.config import Execution, Guards
 from ludic_train.trainer.forward import forward, loss_batch, replayed
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import scored
@@ -129,6 +131,16 @@ def params_after_5_updates(shard):
     for update in range(5):
         items = random_rows(16, seed=update)
         made.update(items if dist.is_initialized() is False or dist.get_rank() == 0 else [])
+    return torch.cat([p.flatten() for _, p in whole_params(model)])
+
+
+def params_beside_liars(shard, *, liars):
+    """Params after an update from eleven honest groups and one of another sampler, or without."""
+    model, rows = shard(tiny_model()), sampled_by(tiny_model(), random_rows(24, seed=7))
+    kept = [off(row) if row.group == "g1" else row for row in rows]
+    kept = kept if liars else [row for row in rows if row.group != "g1"]
+    mine = kept if not dist.is_initialized() or dist.get_rank() == 0 else []
+    Trainer(model, grpo(), None, cfg=replace(settings(100), guards=Guards())).update(mine)
     return torch.cat([p.flatten() for _, p in whole_params(model)])
 
 
@@ -257,6 +269,7 @@ def main(out):
             "attached": attached_values(),
             "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
             "shards": params_after_5_updates(shard_model).tolist(),
+            "beside_liars": params_beside_liars(shard_model, liars=True).tolist(),
             "bfloat16": bfloat16_error(),
             "mixtures": mixture_errors(),
             "taught": taught_errors(),

@@ -15,6 +15,8 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.pipeline.codec import RolloutGroup
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
+from ludic_train.trainer.forward import forward
+from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWBatch, SAWItem, TopTokens, Trajectory
 
@@ -132,6 +134,27 @@ def with_experts(rows, layers=2, experts=4, top_k=2):
         return order[..., :top_k].astype(np.int16)
 
     return [replace(row, experts=chosen(len(row.input_ids))) for row in rows]
+
+
+def sampled_by(model, rows, version=0):
+    """The rows with the log-probs that the model gives their tokens, two rows to a group."""
+    made = []
+    for number, row in enumerate(rows):
+        logprobs = np.zeros(len(row.input_ids), np.float32)
+        if row.action_mask.any():
+            ((alone,),) = plan_update([row], token_budget=10_000)
+            logprobs[row.action_mask] = forward(model, alone).logprobs.detach().numpy()
+        versions = np.where(row.action_mask, version, -1).astype(np.int32)
+        facts = {"behavior_logprobs": logprobs, "versions": versions, "group": f"g{number // 2}"}
+        made.append(replace(row, **facts))
+    return made
+
+
+def off(row, nats=2):
+    """The row with log-probs of another sampler."""
+    return replace(
+        row, behavior_logprobs=row.behavior_logprobs - np.float32(nats) * row.action_mask
+    )
 
 
 def with_teacher(rows, k=3, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from made_once import made_once
-from two_ranks.invariance import params_after_5_updates
+from two_ranks.invariance import params_after_5_updates, params_beside_liars
 from two_ranks.launch import run_on_ranks
 from two_ranks.learning import random_rows, relative_error, tiny_model
 
@@ -37,6 +37,12 @@ def test_params_after_five_updates_are_those_of_one_process(found, sharding):
     expected = params_after_5_updates(lambda model: model)
     for rank in found:
         assert relative_error(torch.tensor(rank[sharding]), expected) < 1e-5
+
+
+def test_a_group_of_another_sampler_costs_itself_alone_on_two_ranks(found):
+    expected = params_beside_liars(lambda model: model, liars=False)
+    for rank in found:
+        assert relative_error(torch.tensor(rank["beside_liars"]), expected) < 1e-5
 
 
 def test_gradients_of_mixtures_of_experts_on_two_ranks_are_those_of_one_process(found):

@@ -8,13 +8,16 @@ import asyncio
 import os
 import pickle
 import signal
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from faults.scene import BATCH, UPDATES, assert_undisturbed, each_twice, group, push
 from redis.asyncio import Redis
 from redis_server import needs_redis
 
-from ludic_train.pipeline.codec import group_to_bytes
+from ludic_train.metrics import Stat
+from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
 
 pytestmark = needs_redis
@@ -112,6 +115,17 @@ async def test_a_clock_that_jumps_changes_nothing(scene, undisturbed):
     await server.aclose()
 
 
+def strange(key, *, metrics=None, **changes):
+    """A message whose rows have values that no honest actor sends."""
+    made = [
+        replace(
+            each, group=key, rows=tuple(replace(row, group=key, **changes) for row in each.rows)
+        )
+        for each in group(99).trajectories
+    ]
+    return group_to_bytes(RolloutGroup(key=key, trajectories=tuple(made), metrics=metrics or {}))
+
+
 async def test_poison_of_every_kind_is_named_and_changes_nothing(scene, undisturbed, tmp_path):
     class Bomb:
         def __reduce__(self):
@@ -126,6 +140,13 @@ async def test_poison_of_every_kind_is_named_and_changes_nothing(scene, undistur
         "huge": bytes(2**26 + 2**10),
         "empty": b"",
     }
+    strangers = {
+        "hot": strange("hot", temperature=1e9),
+        "sure": strange("sure", behavior_logprobs=np.full(6, -1e9, np.float32)),
+        "uncounted": strange("uncounted", metrics={"reward": Stat(float("nan"), 1)}),
+    }
+    for name, poison in strangers.items():
+        await scene.queue.push(name, poison)
     for number, (name, poison) in enumerate(poisons.items()):
         await push(scene.queue, 3 * number, 3 * number + 1)
         await scene.queue.push(name, poison)
@@ -135,8 +156,12 @@ async def test_poison_of_every_kind_is_named_and_changes_nothing(scene, undistur
     await scene.finished(scene.train())
     await assert_undisturbed(scene, undisturbed)
     letters = await scene.queue.dead_letters()
-    assert [letter.key for letter in letters] == [*poisons, ""]
+    assert [letter.key for letter in letters] == [*strangers, *poisons, ""]
     assert all(letter.reason for letter in letters)
+    found = [letter.reason for letter in letters]
+    assert "temperature=1e+09 is not within" in found[0]
+    assert "log-probs from -1e+09 to 0 are not within" in found[1]
+    assert "'reward' is Stat(sum=nan, count=1.0), which is not finite" in found[2]
     assert not (tmp_path / "the-pickle-was-run").exists()
     await server.aclose()
 

@@ -17,7 +17,7 @@ from ludic_train.errors import ActorError, Interrupted
 from ludic_train.models.load import load_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.runs.actor_loop import until_published
-from ludic_train.runs.folder import read_address
+from ludic_train.runs.folder import RESULTS, read_address
 
 
 @asynccontextmanager
@@ -48,6 +48,20 @@ async def test_the_server_follows_the_trainer_and_actors_the_server(tmp_path, lo
         assert server.version == "8"
         for name, value in server.params.items():
             assert torch.equal(value, expected[name].detach())
+
+
+async def test_an_actor_ends_with_its_run(tmp_path, caplog):
+    # Of an earlier end, after which the run was continued.
+    (tmp_path / RESULTS).write_text("{}")
+    async with with_server(tmp_path) as (run, _):
+        await run.train(2)
+        assert not run.actor.done()
+        results = tmp_path / "draft"
+        results.write_text("{}")
+        results.replace(tmp_path / RESULTS)
+        summary = await asyncio.wait_for(run.actor, 60)
+    assert summary.pushed >= 2
+    assert f"the run in {tmp_path} has ended; so does this actor" in caplog.text
 
 
 async def test_sampling_masks_of_a_server_travel_through_the_queue(tmp_path):
