@@ -18,7 +18,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
 # The other programs in benchmarks/ answer one question each, and are run by hand.
-MEASURED = envs rollouts rows trainer sampler pipeline memory startup curves
+MEASURED = envs rollouts rows trainer train_loop sampler pipeline memory startup curves
 QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=

@@ -1,12 +1,13 @@
 """Sampled tokens per second, beside the `generate` of transformers; and moves per second.
 
-    python benchmarks/sampler.py [--threads 1] [--repeats 5] [--models tiny 10M]
+    python benchmarks/sampler.py [--threads 1] [--repeats 5] [--models tiny 10M 135M "135M bf16"]
 
-Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens.
+Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens. The
+model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, in one round.
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
-each completion. Every number is the best of `repeats`, taken in turns; compare ratios, not
-absolutes. The last table is the load of a board game: 256 coroutines play 16 moves each, in groups
-of 8 with the same beginning.
+each completion. Every number is the median of `repeats`, taken in turns, in CPU seconds where there
+is one thread; compare ratios, not absolutes. The last table is the load of a board game: 256
+coroutines play 16 moves each, in groups of 8 with the same beginning.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 from harness.rates import Rate, budget, kept_line, rate_of, save
+from prefixes import random_model
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +35,8 @@ MODELS = {
     "tiny": {},
     "10M": {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "num_kv_heads": 2},
 }
+# Of the other models, with the part of the tokens and with the type of the params.
+LARGE, PART = {"135M": torch.float32, "135M bf16": torch.bfloat16}, 4
 PLAYERS, MOVES, GROUP = 256, 16, 8
 # Of the rate of `generate`, by load.
 GOALS = {"batch 1": 1.2, "batch 16": 1.6, "batch 64": 1.6, "ragged 64": 2.5}
@@ -46,8 +50,11 @@ class Load:
     sizes: Sequence[int]
 
 
-def make_loads() -> dict[str, Load]:
-    """Prompts of 32 tokens and completions of 64; and ragged ones, 5 to 100 and 8 to 64."""
+def make_loads(part: int = 1) -> dict[str, Load]:
+    """Prompts of 32 tokens and completions of 64; and ragged ones, 5 to 100 and 8 to 64.
+
+    part: divides the tokens of the completions.
+    """
     rng = random.Random(0)
 
     def dialog(size: int) -> list[Message]:
@@ -61,13 +68,19 @@ def make_loads() -> dict[str, Load]:
     # The chat template adds 8 tokens, so 5 to 100 stands for 0 to 92 characters and the template.
     sizes = [rng.randint(8, 64) for _ in range(64)]
     loads["ragged 64"] = Load([dialog(rng.randint(0, 92)) for _ in sizes], sizes)
-    return loads
+    return {
+        name: Load(load.dialogs, [size // part for size in load.sizes])
+        for name, load in loads.items()
+    }
 
 
 def endless(name: str) -> tuple[torch.nn.Module, object]:
     """A random model and its tokenizer, neither of which knows a token that ends a text."""
     tokenizer = make_tokenizer(["1 2 X\n4 O 6\n7 8 9"])
-    model = make_tiny_model(tokenizer, **MODELS[name]).eval()
+    if name in LARGE:
+        model = random_model("135M", exact=False).to(LARGE[name])
+    else:
+        model = make_tiny_model(tokenizer, **MODELS[name]).eval()
     tokenizer.eos_token = None
     model.generation_config.eos_token_id = None
     return model, tokenizer
@@ -114,10 +127,15 @@ def rates(works: Sequence[Callable[[], int]], repeats: int) -> list[Rate]:
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for spent, work in zip(seconds, works, strict=True):
-            started = time.perf_counter()
+            started = clock()
             work()
-            spent.append(time.perf_counter() - started)
+            spent.append(clock() - started)
     return [rate_of(amount, spent) for amount, spent in zip(amounts, seconds, strict=True)]
+
+
+def clock() -> float:
+    """CPU seconds of this process, or with several threads seconds of the wall."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
 def compared(name: str, repeats: int, kept: list[object]) -> Table:
@@ -125,19 +143,20 @@ def compared(name: str, repeats: int, kept: list[object]) -> Table:
     model, tokenizer = endless(name)
     client = LocalChatClient(model, tokenizer)
     table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio")
-    for label, load in make_loads().items():
+    is_large = name in LARGE
+    for label, load in make_loads(PART if is_large else 1).items():
         prompts = [render_chat(tokenizer, dialog) for dialog in load.dialogs]
         ours, theirs = rates(
             [
                 lambda load=load: sample_ours(client, load),
                 lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
             ],
-            repeats,
+            1 if is_large else repeats,
         )
         found, goal = {"ours": ours, "transformers generate": theirs}, GOALS[label]
         kept.append(kept_line(f"local engine, {name}, {label}: tokens", found, goal_ratio=goal))
-        ratio = f"{ours.best / theirs.best:.2f}"
-        table.add_row(label, f"{ours.best:,.0f}", f"{theirs.best:,.0f}", ratio)
+        ratio = f"{ours.median / theirs.median:.2f}"
+        table.add_row(label, f"{ours.median:,.0f}", f"{theirs.median:,.0f}", ratio)
     return table
 
 
@@ -167,9 +186,10 @@ def play_moves(client: LocalChatClient) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [*MODELS, *LARGE]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(5, 1))
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--models", nargs="*", default=names, choices=names)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console, kept = Console(), list[object]()

@@ -61,6 +61,8 @@ def sections() -> Iterator[str]:
     for name, title in TABLES.items():
         if found := _results(name):
             yield _table(title, found)
+    if found := _results("train_loop"):
+        yield _train_loop(found)
     if found := _results("memory"):
         yield _memory(found)
     if found := _results("startup"):
@@ -109,6 +111,19 @@ def _rows(line: Json) -> Iterator[str]:
         head = "| | | |"
     for name in line.get("missing", []):
         yield f"| | | | {name} | not installed | | |"
+
+
+def _train_loop(found: Json) -> str:
+    """CPU-seconds of a short run beside the loop by hand, part by part and in all."""
+    result = found["lines"]
+    ours, others = result["ours"], result["by_hand"]
+    lines = ["## `ludic train tic-tac-toe`", "", _versions(found), ""]
+    lines += ["| CPU-seconds | ours | loop by hand | ratio | goal |", "|---|---|---|---|---|"]
+    every = [(part, ours[part], others[part], "") for part in result["parts"]]
+    total = sum(ours.values()), sum(others.values())
+    for part, own, other, goal in [*every, ("all", *total, f"at most {result['goal']:g}")]:
+        lines.append(f"| {part} | {own:.2f} | {other:.2f} | {own / other:.2f} | {goal} |")
+    return "\n".join(lines) + "\n"
 
 
 def _memory(found: Json) -> str:

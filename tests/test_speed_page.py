@@ -41,6 +41,21 @@ def test_a_line_without_peers_has_its_goal():
     assert list(speed_page._rows(line)) == ["| Game: steps | 80 | 100 | | | | 90 |"]
 
 
+def test_a_run_has_a_row_for_each_part_and_one_for_all():
+    result = {
+        "parts": ["playing", "learning"],
+        "ours": {"playing": 2.0, "learning": 3.0},
+        "by_hand": {"playing": 1.0, "learning": 4.0},
+        "goal": 1.25,
+    }
+    found = {"date": "today", "python": "3.11", "packages": {}, "lines": result}
+    assert speed_page._train_loop(found).splitlines()[-3:] == [
+        "| playing | 2.00 | 1.00 | 2.00 |  |",
+        "| learning | 3.00 | 4.00 | 0.75 |  |",
+        "| all | 5.00 | 5.00 | 1.00 | at most 1.25 |",
+    ]
+
+
 def test_text_outside_the_marks_stays():
     page = f"# Title\n{speed_page.BEGIN}old\n{speed_page.END}Notes\n"
     text = speed_page.with_results(page)
