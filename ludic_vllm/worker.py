@@ -31,10 +31,15 @@ class WorkerExtension:
     def ludic_settled(self) -> dict[str, bool]:
         """State of the announced params: "settled" if they have arrived, or have failed to.
 
-        "prepared": True if they are made ready before a swap.
+        "prepared": True if they are made ready before a swap. "merges": True if adapters can come
+        alone.
         """
         engine = self.weight_transfer_engine
-        return {"settled": engine.is_settled, "prepared": bool(engine.is_prepared)}
+        return {
+            "settled": engine.is_settled,
+            "prepared": bool(engine.is_prepared),
+            "merges": engine.merges,
+        }
 
     def ludic_repair_packed(self) -> bool:
         """Pack params on a CPU again after the stock `reload_weights`; True if there were any."""

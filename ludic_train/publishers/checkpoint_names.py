@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models.conversion import block_of, hub_params
+from ludic_vllm.merging import A, B
 
 Params = Iterable[tuple[str, Tensor]]
 # Modules that torch and peft put around others; no checkpoint has them.
@@ -54,6 +56,30 @@ def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
             yield LORA.sub(r".\1.weight", name), tensor
 
 
+def adapters_alone(params: Params, model: PeftModel) -> Iterator[tuple[str, Tensor]]:
+    """The matrices of all adapters, scaled, in float32, for servers that merge them themselves.
+
+    Names are those of the adapted params, with A or B. Raises ConfigError as `merged_params`.
+    """
+    for name, tensor in params:
+        if match := LORA.search(name):
+            path = name[: match.start()]
+            layer: Any = model.get_submodule(path)
+            scale = layer.scaling[model.active_adapter] if match[2] == "B" else 1.0
+            part = A if match[2] == "A" else B
+            yield _plain_name(_adapted(path, layer)) + part, scale * tensor.detach().float()
+
+
+def adapted_params(model: PeftModel) -> dict[str, tuple[str, int]]:
+    """Name in the checkpoint and rank of the adapter, by name of each adapted param in memory."""
+    found = {}
+    for path, layer in model.named_modules():
+        if isinstance(layer, LoraLayer):
+            name = _adapted(path, layer)
+            found[name] = (_plain_name(name), int(layer.r[model.active_adapter]))
+    return found
+
+
 def has_expert_adapters(model: nn.Module) -> bool:
     """True if adapters change the experts of a mixture, which are one param in memory."""
     return any(isinstance(module, ParamWrapper) for module in model.modules())
@@ -74,26 +100,46 @@ def _merged_block(
     block: dict[str, Tensor], model: nn.Module | None
 ) -> Iterator[tuple[str, Tensor]]:
     """The params of a transformer block, with the adapters of this block merged."""
+    merged, held = _apart(block)
+    for path, matrices in held.items():
+        layer = _lora_layer(path, model)
+        name = _adapted(path, layer)
+        if name not in merged or len(matrices) < 2:
+            raise ConfigError(f"{name} and its adapters are expected together")
+        merged[name] = _merged(merged[name], matrices, layer, model.active_adapter)  # type: ignore
+    for name, tensor in merged.items():
+        yield _plain_name(name), tensor
+
+
+def _apart(block: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    """The params of a block without adapters, and "A" and "B" of each layer that has one.
+
+    Raises ConfigError for adapters of another kind.
+    """
     held: dict[str, dict[str, Tensor]] = {}
-    for name in list(block):
+    rest = dict(block)
+    for name in block:
         if match := LORA.search(name):
-            held.setdefault(name[: match.start()], {})[match[2]] = block.pop(name)
+            held.setdefault(name[: match.start()], {})[match[2]] = rest.pop(name)
         elif "lora_" in name or "modules_to_save" in name:
             raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
-    merged = dict(block)
-    for path, matrices in held.items():
-        if not isinstance(model, PeftModel):
-            raise ConfigError(
-                f"{path} has an adapter: give the publisher its model, VLLMPublisher(urls, "
-                "model=model), to publish it merged, or take a LoRAPublisher"
-            )
-        layer = model.get_submodule(path)
-        name = _adapted(path, layer)
-        if name not in block or len(matrices) < 2:
-            raise ConfigError(f"{name} and its adapters are expected together")
-        merged[name] = _merged(block[name], matrices, layer, model.active_adapter)
-    for name, tensor in merged.items():
-        yield WRAPPERS.sub("", name.removeprefix("base_model.model.")), tensor
+    return rest, held
+
+
+def _lora_layer(path: str, model: nn.Module | None) -> nn.Module:
+    """The layer that has an adapter. Raises ConfigError without a model that has adapters."""
+    if not isinstance(model, PeftModel):
+        raise ConfigError(
+            f"{path} has an adapter: give the publisher its model, VLLMPublisher(urls, "
+            "model=model), to publish it merged, or take a LoRAPublisher"
+        )
+    layer: nn.Module = model.get_submodule(path)
+    return layer
+
+
+def _plain_name(name: str) -> str:
+    """The name without the modules that torch and peft put around others."""
+    return WRAPPERS.sub("", name.removeprefix("base_model.model."))
 
 
 def _adapted(path: str, layer: nn.Module) -> str:

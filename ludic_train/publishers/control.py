@@ -109,9 +109,17 @@ class ControlClient:
 
     async def is_settled(self) -> bool:
         """True if all workers have taken the params that were announced so far."""
-        body = {"method": "ludic_settled"}
-        results = (await self.post("/collective_rpc", body)).get("results", [])
-        return not any(isinstance(r, dict) and r.get("settled") is False for r in results)
+        return all(state.get("settled", True) for state in await self._states())
+
+    async def merges(self) -> bool | None:
+        """True if all workers can merge adapters that come alone; None for another engine."""
+        known = [state["merges"] for state in await self._states() if "merges" in state]
+        return all(known) if known else None
+
+    async def _states(self) -> list[dict[str, Any]]:
+        """States of the workers as receivers of params, those of vLLM."""
+        results = (await self.post("/collective_rpc", {"method": "ludic_settled"}))["results"]
+        return [state for state in results if isinstance(state, dict)]
 
     async def finish(self, version: int) -> None:
         """Load the params, close the session, and check the version that the server has then.

