@@ -88,11 +88,17 @@ class EnvServer:
         return (RESET, *self._actions)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Begin an episode, or play a turn. Raises LudicError for a turn outside an episode."""
+        """Begin an episode, or play a turn.
+
+        Raises LudicError for a turn outside an episode, and for a negative seed.
+        """
         # Programs call tools in parallel, and an env has one turn at a time.
         async with self._turn:
             if name == "reset":
-                begun = await call_env(self._env, self._env.reset, seed=arguments.get("seed"))
+                seed = arguments.get("seed")
+                if seed is not None and seed < 0:
+                    raise LudicError(f"seed is 0 or more, got {seed}")
+                begun = await call_env(self._env, self._env.reset, seed=seed)
                 self._is_over = False
                 return "\n\n".join(filter(None, (begun[1].get("system_prompt", ""), begun[0])))
             if self._is_over:

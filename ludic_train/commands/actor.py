@@ -81,6 +81,10 @@ async def _play(options: Options) -> ActorSummary:
     # It renders chats, by packages that `--help` does without.
     from ludic_train.runs.actor_loop import play_remotely, until_published
 
+    # Checked now: the wait for a run has no end.
+    playing = ActorOptions(
+        concurrency=options.concurrency, timeout_s=options.timeout, grace_s=options.grace
+    )
     # An event, not an exception: the actor finishes its groups first.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -113,8 +117,6 @@ async def _play(options: Options) -> ActorSummary:
         servers=options.servers,
         name=options.name,
         limits=options.limits,
-        options=ActorOptions(
-            concurrency=options.concurrency, timeout_s=options.timeout, grace_s=options.grace
-        ),
+        options=playing,
         stop=stop,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from contextlib import AsyncExitStack, suppress
@@ -69,6 +70,9 @@ def main(argv: list[str]) -> int:
     options = tyro.cli(Options, args=argv, prog="ludic top")
     for url in (options.where, options.queue):
         refuse_password(url)
+    # With 0 it would poll the queue without a pause.
+    if not 0 < options.interval < math.inf:
+        raise ConfigError(f"interval={options.interval:g} s must be above 0")
     asyncio.run(_show(address_of(options), options))
     return 0
 

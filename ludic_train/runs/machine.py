@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_train.pipeline.queues.open_queue import refuse_password
+from ludic_train.pipeline.queues.open_queue import FILE, REDIS, refuse_password
 from ludic_train.serving.pulse import LOST_S
 
 LOCAL, VLLM, JOIN = "local", "vllm", "join"
@@ -24,8 +25,8 @@ class Machine:
     """Where a run computes; a resumed run may have other values.
 
     Raises ConfigError for an engine that is neither "local", "vllm", "join" nor http addresses, for
-    "join" without a queue, for `exact` with another engine than the local one, and for an attention
-    beside `exact` or `context_parallel`, which have their own.
+    "join" without a queue, for a URL that names no queue, for `exact` with another engine than the
+    local one, and for an attention beside `exact` or `context_parallel`, which have their own.
 
     Attributes:
         device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
@@ -72,6 +73,11 @@ class Machine:
 
     def __post_init__(self) -> None:
         refuse_password(self.queue)
+        # Opened after demonstrations and supervised updates, which take minutes.
+        if self.queue is not None and not _is_address(self.queue, (*REDIS, FILE)):
+            raise ConfigError(
+                f"{self.queue!r} names no queue; write redis://HOST:PORT, or file://PATH"
+            )
         if not self.lost_after > 0:
             raise ConfigError(f"lost_after={self.lost_after} s; it must be positive")
         if self.context_parallel < 1:
@@ -93,7 +99,7 @@ class Machine:
             )
         if self.engine in ((LOCAL,), (VLLM,)):
             return
-        known = [u == JOIN or u.startswith(("http://", "https://")) for u in self.engine]
+        known = [u == JOIN or _is_address(u, ("http://", "https://")) for u in self.engine]
         if not known or not all(known):
             raise ConfigError(
                 f"engine={' '.join(self.engine) or '()'}: it is local, vllm, join, or addresses of "
@@ -116,3 +122,13 @@ class Machine:
     def servers(self) -> tuple[str, ...]:
         """Addresses of servers that run already, and JOIN if others may join."""
         return () if self.engine in ((LOCAL,), (VLLM,)) else self.engine
+
+
+def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
+    """True for an address by one of the schemes, whose host and port can be read."""
+    try:
+        parts = urlsplit(url)
+        return url.startswith(schemes) and parts.port != 0 and bool(parts.netloc or parts.path)
+    except ValueError:
+        # Of brackets that are not closed, and of ports that are no numbers.
+        return False

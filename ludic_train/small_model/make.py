@@ -107,14 +107,17 @@ async def make_small_model(
     seed: of episodes, wording, params and batches; equal arguments make equal files.
     on_update: called after each update with its number and metrics.
     A folder that is there is replaced when the new model is complete.
+    Raises OSError at once for one that cannot be written.
     """
+    unfinished = folder.with_name(folder.name + ".unfinished")
+    # First: a folder that cannot be written should not cost the minutes of the episodes.
+    unfinished.mkdir(parents=True, exist_ok=True)
     dialogs = await all_dialogs(lessons, size.dialogs, seed)
     texts = [message["content"] or "" for dialog in dialogs for message in dialog]
     texts += [text for env_id in FURTHER_IDS for text in first_texts(env_id, size.further)]
     tokenizer = make_tokenizer(texts, vocab_size=size.vocab_size)
     model = random_llama(tokenizer, size, seed)
     await imitate(model, tokenizer, dialogs, size, seed=seed, on_update=on_update)
-    unfinished = folder.with_name(folder.name + ".unfinished")
     # Half the bytes of float32; the rounding is far below the noise of sampling.
     save_model(model.to(torch.bfloat16), tokenizer, unfinished)
     key = {"made_from": recipe_key(size, lessons, seed)}

@@ -50,6 +50,8 @@ async def test_plain_http_calls_the_same_tools(nim):
     async with TestClient(nim) as client:
         listed = await (await client.get("/tools")).json()
         assert [tool["function"]["name"] for tool in listed["tools"]] == ["reset", "act"]
+        negative = await (await client.post("/tools/reset", json={"seed": -1})).json()
+        assert negative == {"result": "seed is 0 or more, got -1", "is_error": True}
         begun = await (await client.post("/tools/reset", json={"seed": 1})).json()
         assert "Pile 1" in begun["result"]
         wrong = await (await client.post("/tools/act", json={"action": 3})).json()

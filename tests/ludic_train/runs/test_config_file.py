@@ -1,5 +1,6 @@
 """Recipes in TOML: read, refused, written, read again."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,3 +67,15 @@ def test_a_file_that_names_nothing_to_learn_from_is_refused():
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read the config .*none\.toml: No such file"):
         read_recipe(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "file://", "http://host", "redis://[", "redis://h:x"])
+def test_a_url_that_names_no_queue_is_refused_before_anything_is_played(url):
+    with pytest.raises(ConfigError, match=f"{re.escape(repr(url))} names no queue"):
+        Machine(queue=url)
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://host:x", "http://", "host:8000"])
+def test_an_address_that_cannot_be_read_is_no_engine(url):
+    with pytest.raises(ConfigError, match="addresses of servers"):
+        Machine(engine=(url,))

@@ -13,6 +13,7 @@ from served_run import served_run, start_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.commands.actor import main as actor
 from ludic_train.errors import ActorError, Interrupted
 from ludic_train.models.load import load_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
@@ -174,3 +175,9 @@ async def test_a_file_that_names_no_queue_is_refused(tmp_path, text):
     (tmp_path / "queue.json").write_text(text)
     with pytest.raises(ConfigError, match="names no queue"):
         read_address(tmp_path)
+
+
+def test_an_actor_without_room_for_an_episode_is_refused_before_its_run_is_there(tmp_path):
+    # It would wait for the run without end.
+    with pytest.raises(ConfigError, match="concurrency=0"):
+        actor([str(tmp_path / "later"), "--concurrency", "0"])

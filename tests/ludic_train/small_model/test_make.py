@@ -75,6 +75,13 @@ async def test_a_model_is_known_by_all_that_it_was_made_from(tmp_path):
     assert not is_made(tmp_path, CUT_DOWN, 0, LESSONS)
 
 
+async def test_a_folder_that_cannot_be_written_is_an_error_before_the_episodes(tmp_path):
+    (tmp_path / "file").write_text("")
+    nowhere = [replace(LESSONS[0], env_id="ludic/Nowhere-v0")]
+    with pytest.raises(NotADirectoryError):
+        await make_small_model(CUT_DOWN, tmp_path / "file" / "made", lessons=nowhere)
+
+
 @pytest.mark.long
 def test_the_command_makes_a_model_once_and_names_it(monkeypatch, capsys):
     monkeypatch.setitem(make.SIZES, "tiny", replace(CUT_DOWN, dialogs=60))

@@ -290,8 +290,9 @@ def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_fold
     [
         (["redis://localhost"], "Give --key, or name a run's folder"),
         (["nowhere"], "nowhere is no run with --queue"),
+        (["nowhere", "--interval", "0"], "interval=0 s must be above 0"),
     ],
 )
-def test_what_cannot_be_found_is_named(words, said, capsys):
+def test_what_cannot_be_found_or_used_is_named(words, said, capsys):
     assert main(["top", *words]) == 2
     assert said in capsys.readouterr().err
