@@ -56,6 +56,12 @@ def test_every_command_and_option_exists(path):
             assert f"{option} " in options_of(command), f"{command} {option}"
 
 
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_no_command_line_has_a_password(path):
+    # The commands refuse one in an address, which all users of a machine could see.
+    assert not re.search(r"rediss?://[^\s/]*@|--requirepass|-cli -a", script(path))
+
+
 def test_every_command_of_the_table_exists():
     rows = re.findall(r"`ludic (\w+)([^`]*)` \|$", (FOLDER / "README.md").read_text(), re.MULTILINE)
     assert {command for command, _ in rows} == {"train", "serve", "actor", "top"}
