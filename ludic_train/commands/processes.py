@@ -136,9 +136,11 @@ class ProcessGroup(Place):
         self.roles.append(Role(kind, name, spawn(guarded(command), log, own), log))
 
     def ended(self) -> Ended | None:
-        """A process that has ended; None while all run."""
+        """A process that has ended; None while all run that are needed."""
         for role in self.roles:
-            if (code := role.process.poll()) is not None:
+            code = role.process.poll()
+            # An actor ends by itself when its run has ended, and the trainer a little later.
+            if code is not None and (role.kind != "actor" or code):
                 return Ended(role.kind, role.name, code, role.log)
         return None
 
