@@ -31,7 +31,7 @@ from ludic_train.commands.processes import (
     Place,
 )
 from ludic_train.commands.ray_node import PAUSE_S, Job, RoleOnNode, node_host
-from ludic_train.commands.restarts import POLICIES
+from ludic_train.commands.restarts import POLICIES, resources_of
 from ludic_train.commands.train import INTERRUPTED
 
 # Limit of a call to a role that runs.
@@ -129,23 +129,22 @@ class RayRoles(Place):
         self.roles.append(RayRole(kind, name, log, handle, handle.run.remote()))
 
     def _resources(self, kind: Kind, rank: int) -> dict[str, Any]:
+        """Options of the role's Ray actor: what it reserves, and where it may run."""
+        found = resources_of(
+            kind, cpus=self.cpus, rank_gpus=self.rank_gpus, server_gpus=self.server_gpus
+        )
+        options: dict[str, Any] = {"num_cpus": found["CPU"], "num_gpus": found["GPU"]}
         if kind == "redis":
             # Its address must stay: this program's node, and a port that it has chosen.
             node = ray.get_runtime_context().get_node_id()
-            here = NodeAffinitySchedulingStrategy(node, soft=False)
-            return {"num_cpus": 0, "scheduling_strategy": here}
+            return options | {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, False)}
         if kind != "trainer":
-            gpus = self.server_gpus if kind == "server" else 0
-            return {"num_cpus": self.cpus, "num_gpus": gpus, "scheduling_strategy": "SPREAD"}
+            return options | {"scheduling_strategy": "SPREAD"}
         if self.group is None:
-            bundle = {"CPU": self.cpus} | ({"GPU": self.rank_gpus} if self.rank_gpus else {})
+            # Ray refuses a bundle with 0 of something.
+            bundle = {name: count for name, count in found.items() if count}
             self.group = placement_group([bundle] * self.ranks, strategy="PACK")
-        placed = PlacementGroupSchedulingStrategy(self.group, rank)
-        return {
-            "num_cpus": self.cpus,
-            "num_gpus": self.rank_gpus,
-            "scheduling_strategy": placed,
-        }
+        return options | {"scheduling_strategy": PlacementGroupSchedulingStrategy(self.group, rank)}
 
     def ended(self) -> Ended | None:
         """A role that has ended for good; None while all run, or are being started again."""
@@ -244,7 +243,7 @@ def disconnect() -> None:
 
 
 def _end_of(role: RayRole) -> Ended | None:
-    """The final end of a role; None if it still runs, and for a rank that has finished."""
+    """The final end of a role; None if it still runs, and for ranks and actors that finished."""
     if not _is_done(role.running):
         return None
     try:
@@ -253,8 +252,8 @@ def _end_of(role: RayRole) -> Ended | None:
         with role.log.open("a", encoding="utf-8") as log:
             log.write(f"Ray does not start it again: {error}\n")
         code = 1
-    # Rank 0 reports the run after the others have ended.
-    if role.kind == "trainer" and role.name != "trainer" and code == 0:
+    # Rank 0 reports the run after the others have ended, actors that end with it included.
+    if role.name != "trainer" and role.kind in ("trainer", "actor") and code == 0:
         return None
     return Ended(role.kind, role.name, code, role.log)
 

@@ -1,4 +1,4 @@
-"""Roles that a cluster starts again: how often, after which ends, and with which command line."""
+"""Roles of a cluster: their resources, and how often, when and with which command they restart."""
 
 from __future__ import annotations
 
@@ -35,6 +35,21 @@ POLICIES: Mapping[Kind, Policy] = {
     "trainer": Policy(20, frozenset({0, USAGE_ERROR, SUPERSEDED, INTERRUPTED})),
     "redis": Policy(100, frozenset()),
 }
+
+
+def resources_of(
+    kind: Kind, *, cpus: float, rank_gpus: float, server_gpus: float
+) -> Mapping[str, float]:
+    """CPUs and GPUs that a role has to itself, by the names that Ray has for them.
+
+    cpus: of a rank, a server or an actor. rank_gpus, server_gpus: of a rank of the trainer, and of
+        a server; an actor computes on none.
+    """
+    if kind == "redis":
+        # On the node of the launcher, which may be full.
+        return {"CPU": 0.0, "GPU": 0.0}
+    gpus = {"trainer": rank_gpus, "server": server_gpus}.get(kind, 0.0)
+    return {"CPU": cpus, "GPU": gpus}
 
 
 def resumed(words: Sequence[str]) -> list[str]:

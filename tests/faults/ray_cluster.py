@@ -61,9 +61,9 @@ class Cluster:
         for count in cpus:
             self.add(count)
 
-    def add(self, cpus):
-        """Start a further node."""
-        self._start(f"--address={self.address}", f"--num-cpus={cpus}")
+    def add(self, cpus, gpus=0):
+        """Start a further node, which says that it has so many cards."""
+        self._start(f"--address={self.address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}")
 
     def _start(self, *words):
         """Start a node; what it prints until it runs."""

@@ -17,7 +17,7 @@ from ludic_gym.commands.main import USAGE_ERROR, main
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import install_command
 from ludic_train.commands import processes
-from ludic_train.commands.restarts import POLICIES, resumed
+from ludic_train.commands.restarts import POLICIES, resources_of, resumed
 from ludic_train.errors import ActorError, ModelNotFound
 from ludic_train.runs.folder import read_address
 
@@ -280,6 +280,15 @@ def test_without_ray_the_command_that_installs_it_is_named(tmp_path, capsys, mon
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["launch", "arithmetic", "--redis", "--on", "ray", "--out", str(tmp_path)]) == 2
     assert f"ray cannot be imported: {install_command('ludic-gym[ray]')}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "cpus", "gpus"),
+    [("trainer", 0.5, 2), ("server", 0.5, 1), ("actor", 0.5, 0), ("redis", 0, 0)],
+)
+def test_ranks_and_servers_reserve_cards_and_others_none(kind, cpus, gpus):
+    found = resources_of(kind, cpus=0.5, rank_gpus=2, server_gpus=1)
+    assert found == {"CPU": cpus, "GPU": gpus}
 
 
 def test_a_resumed_trainer_is_not_given_its_tasks_again():

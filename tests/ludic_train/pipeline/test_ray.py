@@ -86,6 +86,41 @@ def test_a_role_with_a_configuration_error_is_started_once(cluster, tmp_path):
     assert f"{tmp_path / 'none'}" in log
 
 
+@pytest.fixture(scope="module")
+def with_cards(cluster):
+    """The cluster, with a further node that Ray takes to have three cards."""
+    cluster.add(2, gpus=3)
+    return cluster
+
+
+def run_on_cards(cluster, folder, gpus):
+    words = [DRIVER.replace("driver", "cards"), cluster.address, str(folder), gpus]
+    return subprocess.run(
+        [sys.executable, *words], env=cluster.env, capture_output=True, text=True, timeout=180
+    )
+
+
+def test_ranks_and_servers_get_cards_of_their_own_and_actors_get_none(with_cards, tmp_path):
+    done = run_on_cards(with_cards, tmp_path, "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = {
+        path.stem: json.loads(path.read_text().splitlines()[-1]) for path in tmp_path.glob("*.log")
+    }
+    shown = {name: each["CUDA_VISIBLE_DEVICES"] for name, each in printed.items()}
+    assert not shown.pop("actor")
+    assert sorted(shown.values()) == ["0", "1", "2"]
+    assert sorted(shown) == ["server", "trainer", "trainer-1"]
+    # Each sees one card alone, so its number on the node is 0.
+    ranks = [(printed[n]["RANK"], printed[n]["LOCAL_RANK"]) for n in ("trainer", "trainer-1")]
+    assert ranks == [("0", "0"), ("1", "0")]
+
+
+def test_more_cards_than_the_cluster_has_are_refused(with_cards, tmp_path):
+    done = run_on_cards(with_cards, tmp_path, "4")
+    assert done.returncode == 2
+    assert "the roles need 4 GPUs, and the Ray cluster has 3" in done.stdout
+
+
 class InRay(Scene):
     """A scene whose Redis and trainer are roles in a cluster."""
 
