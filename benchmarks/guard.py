@@ -1,10 +1,11 @@
 """Fail if a rate fell by more than 15 % from that in figures.json, and print what it spends.
 
-    python benchmarks/guard.py            # 15 CPU-seconds
+    python benchmarks/guard.py            # 30 CPU-seconds
     python benchmarks/guard.py --update   # after a change that is meant to cost, or to gain, time
 
 A figure is our rate over that of a limit that none of our code has a part in, measured in the same
-process. So another machine, or a busy one, changes it little.
+process: the least that such work takes, a loop by hand, or `generate` of transformers. So another
+machine, or a busy one, changes it little.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import harness.engine_loads as engine
 import harness.env_loads as envs
 import harness.rollout_loads as rollouts
 import harness.row_loads as rows
+import harness.update_loads as updates
+import torch
 from envs import ANSWERS, BOARDS, grades, searches
 from harness.rates import MakeWork, ratio
 
@@ -29,6 +33,8 @@ from ludic_gym.vector.ragged import RaggedVectorEnv
 FIGURES = Path(__file__).parent / "figures.json"
 LOWEST = 0.85
 SECONDS, ROUNDS = 0.02, 15
+# Of those that take a tenth of a second or more.
+LONG, LONG_ROUNDS = ("Update", "Local engine"), 5
 # A rate that seems to have fallen is measured again: a busy machine lets it fall once.
 ATTEMPTS = 4
 REASONING = ANSWERS["1.3 kB, none"]
@@ -50,13 +56,28 @@ CHECKS: Mapping[str, tuple[MakeWork, MakeWork]] = {
     "GSM8K: rollouts": (partial(rollouts.rollouts, envs.QUESTIONS, amount=256), envs.bare_steps),
     "Tic-Tac-Toe: rollouts": (partial(rollouts.rollouts, envs.GAME, amount=128), envs.bare_steps),
     "10 turns of 1,000 tokens: rows": (partial(rows.rows, 10), rows.copies),
+    **{
+        f"Update, {name}: tokens": (
+            partial(updates.updates, lengths=lengths),
+            partial(updates.updates_by_hand, lengths=lengths),
+        )
+        for name, lengths in (("equal rows", ()), ("uneven rows", updates.UNEVEN))
+    },
+    **{
+        f"Local engine, {model}: tokens": (
+            partial(engine.tokens, model, "batch 16"),
+            partial(engine.tokens_of_generate, model, "batch 16"),
+        )
+        for model in ("tiny", "10M")
+    },
 }
 
 
 def measured(name: str) -> float:
     """The figure of the check."""
     ours, limit = CHECKS[name]
-    return ratio(ours(), limit(), seconds=SECONDS, rounds=ROUNDS)
+    rounds = LONG_ROUNDS if name.startswith(LONG) else ROUNDS
+    return ratio(ours(), limit(), seconds=SECONDS, rounds=rounds)
 
 
 def share_kept(name: str, figure: float) -> float:
@@ -85,6 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    torch.set_num_threads(1)
     parser.add_argument("--update", action="store_true", help="write figures.json anew")
     if parser.parse_args().update:
         figures = {name: round(sorted(measured(name) for _ in range(5))[2], 5) for name in CHECKS}
