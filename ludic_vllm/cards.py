@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +34,11 @@ FIELDS = (
     "must_wait",
 )
 IN_BYTES = ("handle", "counter", "event")
+# torch takes no int for a bool.
+KINDS: Mapping[str, Callable[[Any], object]] = {
+    **dict.fromkeys(IN_BYTES, bytes.fromhex),
+    "must_wait": bool,
+}
 
 
 def own_peer(device: torch.device) -> Peer:
@@ -152,6 +157,6 @@ def handle_parts(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     if fields.keys() != set(FIELDS):
         raise ValueError(f"{sorted(fields)} are no fields of a handle, which has {list(FIELDS)}")
     try:
-        return tuple(bytes.fromhex(fields[n]) if n in IN_BYTES else int(fields[n]) for n in FIELDS)
+        return tuple(KINDS.get(name, int)(fields[name]) for name in FIELDS)
     except TypeError as error:
         raise ValueError(f"{dict(fields)!r:.200} is no handle: {error}") from error

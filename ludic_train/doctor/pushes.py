@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import time
 import timeit
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from urllib.parse import urlsplit
 
 import torch
@@ -16,6 +16,8 @@ from ludic_gym.types import Sampling
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.doctor.checks import QUESTIONS, RESTART, Finding, Patient, judged
 from ludic_train.doctor.scores import differences, is_greedy
+from ludic_train.errors import PublishError
+from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.nccl import NcclWire
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import FileWire, Wire
@@ -69,6 +71,36 @@ async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIte
         yield other
     finally:
         await publisher.publish(patient.model.named_parameters(), RESTORED)
+
+
+async def check_checksums(patient: Patient, publisher: VLLMPublisher) -> Finding:
+    """Check by the server's checksums that a push changes params, and one back restores all.
+
+    Good for a server without the route /weight_checker. On a CPU, vLLM's checksums leave out packed
+    params.
+    """
+    async with aclosing(ControlClient(patient.url)) as server:
+
+        async def sums() -> Mapping[str, str]:
+            found = await server.post("/weight_checker", {"action": "checksum"})
+            return found.get("checksums") or {}
+
+        try:
+            before = await sums()
+        except PublishError as error:
+            return judged("checksums", True, f"not known: {error}", "")
+        async with changed_params(patient, publisher):
+            changed = await sums()
+        after = await sums()
+    same = sum(changed.get(name) == own for name, own in before.items())
+    wrong = sorted(name for name, own in before.items() if after.get(name) != own)
+    return judged(
+        "checksums",
+        not wrong and same < len(before),
+        f"{len(before) - same} of {len(before)} changed, {len(wrong)} not restored"
+        + (f", such as {wrong[0]}" if wrong else ""),
+        "do not train with this server: a push leaves params of another version in it",
+    )
 
 
 async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
@@ -141,6 +173,8 @@ def copy_seconds(num_bytes: int) -> float:
 
 
 PUSH_CHECKS: Sequence[tuple[str, PushCheck]] = (
+    # First, when the params are still those that the server has loaded.
+    ("checksums", check_checksums),
     ("push", check_push),
     ("prefix cache", check_prefix_cache),
     ("push time", check_push_time),

@@ -204,6 +204,9 @@ class FakeVLLM:
             return {"results": self.peers}
         return {"results": [None]}
 
+    async def _weight_checker(self, body):
+        return {"checksums": {name: digest({name: t}) for name, t in self.params.items()}}
+
     async def _v1_load_lora_adapter(self, body):
         path = Path(body["lora_path"])
         self.adapters[body["lora_name"]] = load_file(path / "adapter_model.safetensors")

@@ -20,6 +20,7 @@ def test_a_handle_goes_as_plain_json_and_comes_back():
     assert fields["handle"] == "00ff" * 33
     assert fields["counter"] == b"/torch_17_42_0".hex()
     assert handle_parts(fields) == PARTS
+    assert [type(part) for part in handle_parts(fields)] == [type(part) for part in PARTS]
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,17 @@ def test_shards_of_one_process_are_the_whole_model(alone):
     assert torch.equal(found, expected)
 
 
+def test_params_that_stay_on_the_host_learn_what_others_learn(alone):
+    models = [shard_model(tiny_model(), offload=offload) for offload in (False, True)]
+    for model in models:
+        trainer = Trainer(model, grpo(), None, cfg=settings())
+        trainer.update(random_rows(9))
+        moments = [state["exp_avg"] for state in trainer.optimizer.state.values()]
+        assert {moment.device.type for moment in moments} == {"cpu"}
+    for (name, one), (_, two) in zip(*(whole_params(model) for model in models), strict=True):
+        assert torch.equal(one, two), name
+
+
 def test_one_process_computes_in_bf16_over_float32_params(alone):
     items = random_rows(9)
     expected, _ = gradient_of(items, settings())

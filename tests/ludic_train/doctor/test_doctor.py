@@ -67,6 +67,7 @@ async def test_a_server_that_is_well(served):
             "log-probs, top_p=0.9",
             "seeds",
             "packing",
+            "checksums",
             "push",
             "prefix cache",
             "push time",
@@ -91,7 +92,9 @@ async def test_other_params_than_those_of_the_model_are_found(served):
 
 @pytest.mark.long
 async def test_a_push_that_changes_nothing_is_found(served):
-    assert {"push", "prefix cache"} <= bad(await findings(served, push=True, deaf=True))
+    found = await findings(served, push=True, deaf=True)
+    assert {"checksums", "push", "prefix cache"} <= bad(found)
+    assert found["checksums"].found.startswith("0 of ")
 
 
 @pytest.mark.long
@@ -128,7 +131,7 @@ async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
     async with patient(served) as server:
         server.faults["/start_weight_update"] = "500"
         found = await examination(served, server)
-    assert bad(found) == {"push", "prefix cache", "push time"}
+    assert bad(found) == {"checksums", "push", "prefix cache", "push time"}
     assert "failed in start: " in found["push"].found
 
 
