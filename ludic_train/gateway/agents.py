@@ -209,6 +209,7 @@ class AgentPolicy(FinishingPolicy):
     async def _next_action(self) -> str | None:
         """The action of the next tool call; None if the program ends first."""
         assert self._task is not None
+        # A task, since the program may also end without another action.
         arrival = asyncio.ensure_future(self._actions.get())
         try:
             await asyncio.wait({arrival, self._task}, return_when=asyncio.FIRST_COMPLETED)

@@ -135,6 +135,7 @@ def _is_reply(message: Message) -> bool:
 def _arguments(text: str) -> str:
     """Arguments as JSON of one spelling; text that is no JSON as it is."""
     try:
+        # Written again by one rule: frameworks change spaces, the order of keys, and 1.0 to 1.
         value: Any = json.loads(text, parse_float=_number)
         return json.dumps(value, sort_keys=True)
     except (ValueError, RecursionError):

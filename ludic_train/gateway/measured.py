@@ -28,6 +28,7 @@ def local_gateway(
     folder, spec = model_and_spec(model_folder(name))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer = load_model(folder, device=device)
+    # It only samples: gradients would take memory.
     client = LocalChatClient(model.eval().requires_grad_(False), tokenizer)
     gateway = Gateway(
         client,

@@ -60,6 +60,7 @@ class Prompts:
         self._thinks = THINK_END in template
         self._exact = lru_cache(REMEMBERED_TOOLS)(self._exact_with)
         self._asked = written_chat(tokenizer, [QUESTION])[0]
+        # Two texts, to see that the template puts nothing but the text between its marks.
         first, second = (self._turn(Message(role="assistant", content=text)) for text in "ab")
         self._closing = first[1:]
         # Other templates write more before the text, as an empty thought.

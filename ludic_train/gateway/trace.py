@@ -90,6 +90,7 @@ def completions_of(trace: TrainingTrace) -> tuple[Completion, ...]:
                 f"turn {turn.node_id!r} is to be trained on in parts: its loss mask is "
                 f"{turn.loss_mask!r:.200}, and a model call is learned from as a whole"
             )
+        # Turns that are context alone, such as those of another model, have masks of zeros.
         if sampled and all(sampled):
             found.append(_completion(turn))
     return tuple(found)

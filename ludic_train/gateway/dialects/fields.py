@@ -84,6 +84,7 @@ def body_of(data: bytes, kind: type[T], refused: Sequence[str]) -> T:
     body: T = _decoded(data, _with_refused(struct, *refused))
     for name in refused:
         value = getattr(body, name)
+        # Refused and not ignored: samples of another distribution would have wrong log-probs.
         if value is not None and value not in NEUTRAL[name]:
             raise ConfigError(f"{name}={value!r:.200} is not offered: {_REASON}")
     return body
@@ -213,6 +214,7 @@ def required(choice: str, tools: Sequence[ToolSchema]) -> str:
     names = [tool["function"]["name"] for tool in tools]
     if choice not in ("auto", "none", "required", *names):
         raise ConfigError(f"tool_choice names {choice!r:.100}, and the tools are {names!r:.200}")
+    # A reply that must call something could not be begun.
     if choice not in ("auto", "none") and not tools:
         raise ConfigError(f"tool_choice={choice!r:.100} without tools")
     return choice

@@ -38,6 +38,7 @@ class _Body(msgspec.Struct, kw_only=True):
     system: Any = None
     tools: list[msgspec.Raw] | None = None
     tool_choice: dict[str, Any] | None = None
+    # The format's own range, half of OpenAI's.
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Share | None = None
     top_k: TopK | None = None
