@@ -107,8 +107,19 @@ class PreparedParams:
             if not self._twins:
                 self._twins = _twins(self._model, pin=not self._on_cpu)
             self._twins[self._model].load_weights(iter(params.items()))  # type: ignore[operator]
-            if is_last and self._on_cpu:
-                self._pack()
+            if is_last:
+                self._require_all()
+                if self._on_cpu:
+                    self._pack()
+
+    def _require_all(self) -> None:
+        """Raise ValueError for a param that the loaders have left out: memory begins as NaN."""
+        for layer, twin in self._twins.items():
+            for name, param in twin._parameters.items():
+                if param is not None and not bool(param.data.sum(dtype=torch.float32).isfinite()):
+                    bad = param.numel() - int(param.data.isfinite().sum())
+                    if bad:
+                        raise ValueError(f"{type(layer).__name__}.{name} has {bad} values missing")
 
     def _pack(self) -> None:
         """Pack the matrices of the twin, as vLLM does when it loads a model on a CPU."""
@@ -170,10 +181,17 @@ def _empty(like: Any, twin: nn.Module, pin: bool) -> Tensor:  # noqa: ANN401 - c
     tensor = torch.empty_strided(
         like.size(), like.stride(), dtype=like.dtype, device="cpu", pin_memory=pin
     )
+    if tensor.is_floating_point():
+        tensor.fill_(torch.nan)
     # As vLLM makes params from formats: the class and the attributes choose what is loaded.
     tensor.__class__ = like.__class__
-    tensor.__dict__ = {
-        name: value.__func__.__get__(twin) if isinstance(value, MethodType) else value
-        for name, value in like.__dict__.items()
-    }
+    tensor.__dict__ = {name: _bound(value, twin) for name, value in like.__dict__.items()}
     return tensor
+
+
+def _bound(value: Any, twin: nn.Module) -> Any:  # noqa: ANN401 - any attribute
+    """An attribute of a param, loaders as methods of the twin."""
+    # An earlier reload by vLLM leaves loaders that wait for the model's own layers.
+    while getattr(value, "__name__", "") == "online_process_loader":
+        value = value.__wrapped__
+    return value.__func__.__get__(twin) if isinstance(value, MethodType) else value

@@ -124,7 +124,11 @@ async def prepares(engine):
     return [state["prepared"] for state in response["results"]] == [True]
 
 
-async def test_params_are_prepared_before_the_pause(engine, client):
+async def test_params_are_prepared_before_the_pause_also_after_a_reload(engine, client, tmp_path):
+    # vLLM's own, which leaves something in the formats of params.
+    engine.change(499)
+    reloading = ReloadPublisher(engine.url, tmp_path, clients=[client])
+    await reloading.publish(engine.model.named_parameters(), 499)
     publisher = VLLMPublisher(engine.url, model=engine.model, clients=[client])
     for version in (500, 501):
         engine.change(version)
