@@ -199,6 +199,8 @@ def _check(options: Options, further: Sequence[str]) -> None:
         raise ConfigError(f"actors={options.actors}; at least one must play")
     if options.servers < 0:
         raise ConfigError(f"servers={options.servers}; 0 lets each actor sample by itself")
+    if options.threads < 1:
+        raise ConfigError(f"threads={options.threads}; a process needs one to compute with")
     if options.redis == (options.queue is not None):
         raise ConfigError(f"redis={options.redis} and queue={options.queue}; give one of the two")
     if options.vllm_python is not None and options.engine != "vllm":

@@ -250,6 +250,7 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, forks, cap
         (["arithmetic"], "give one of the two"),
         (["arithmetic", "--redis", "--queue", "redis://x"], "give one of the two"),
         (["arithmetic", "--redis", "--actors", "0"], "at least one must play"),
+        (["arithmetic", "--redis", "--threads", "0"], "threads=0; a process needs one"),
         (["arithmetic", "--redis", "--servers", "-1"], "0 lets each actor sample by itself"),
         (["arithmetic", "--redis", "--vllm-python", "x"], "vllm_python='x' is for --engine vllm"),
         (
