@@ -3,7 +3,8 @@
     python benchmarks/sampler.py [--threads 1] [--repeats 5] [--models tiny 10M 135M "135M bf16"]
 
 Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens. The
-model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, in one round.
+model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, of several
+rows in one round.
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
 each completion. Every number is the median of `repeats`, taken in turns, in CPU seconds where there
 is one thread; compare ratios, not absolutes. The last table is the load of a board game: 256
@@ -151,7 +152,7 @@ def compared(name: str, repeats: int, kept: list[object]) -> Table:
                 lambda load=load: sample_ours(client, load),
                 lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
             ],
-            1 if is_large else repeats,
+            1 if is_large and len(prompts) > 1 else repeats,
         )
         found, goal = {"ours": ours, "transformers generate": theirs}, GOALS[label]
         kept.append(kept_line(f"local engine, {name}, {label}: tokens", found, goal_ratio=goal))

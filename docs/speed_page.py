@@ -95,7 +95,7 @@ def _table(title: str, found: Json) -> str:
 def _rows(line: Json) -> Iterator[str]:
     """A row for each rate beside ours; the first one has our rate."""
     ours, others = line["rates"]["ours"], {k: v for k, v in line["rates"].items() if k != "ours"}
-    head = f"| {line['what']} | {ours['median']:,.0f} | {ours['best']:,.0f} |"
+    head = f"| {line['what']} | {_rounded(ours['median'])} | {_rounded(ours['best'])} |"
     goal = f"{line['goal']:,.0f}" if line["goal"] else ""
     if not others:
         yield f"{head} | | | {goal} |"
@@ -106,11 +106,16 @@ def _rows(line: Json) -> Iterator[str]:
         else:
             # A rate as the goal stands once.
             wanted, goal = goal, ""
-        ratio = f"{rate['median']:,.0f} | {ours['median'] / rate['median']:.2f}"
+        ratio = f"{_rounded(rate['median'])} | {ours['median'] / rate['median']:.2f}"
         yield f"{head} {'limit: ' if is_limit else ''}{name} | {ratio} | {wanted} |"
         head = "| | | |"
     for name in line.get("missing", []):
         yield f"| | | | {name} | not installed | | |"
+
+
+def _rounded(rate: float) -> str:
+    """The rate, with a decimal where it is small."""
+    return f"{rate:,.0f}" if rate >= 30 else f"{rate:.1f}"
 
 
 def _train_loop(found: Json) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from jinja2 import TemplateError
 
 from ludic_gym.contexts import Context
@@ -240,20 +241,26 @@ def with_token_ids(
     *,
     system_prompt: str = "",
     reply: str = "{}",
+    known: dict[bytes, Completion] | None = None,
 ) -> Rollout:
     """The rollout as if a model had typed it: each step gets one completion with token ids.
 
     The typed text is that of the step's one completion; or, of policies that call no model, the
     action inside `reply`, such as "<answer>{}</answer>". `context` and `system_prompt` make the
     prompts, as they will when the model plays. The completions have no log-probs and no version.
+    known: completions of calls with the same tokenizer, by dialog and text as JSON, to which those
+        of this one are added: a position that many games come to is written once.
     Raises UntrainableRollout for a step of several model calls, whose dialog was not recorded, and
     where the chat template does not write replies as they were typed.
     """
     context.reset(system_prompt)
-    steps = []
+    steps, known = [], {} if known is None else known
     for step in rollout.steps:
         context.add({"role": "user", "content": step.observation})
-        completion = typed_completion(tokenizer, context.messages(), _typed(step, reply, rollout))
+        messages, text = context.messages(), _typed(step, reply, rollout)
+        key = msgspec.json.encode([messages, text])
+        if (completion := known.get(key)) is None:
+            completion = known[key] = typed_completion(tokenizer, messages, text)
         context.add({"role": "assistant", "content": completion.text})
         decision: Decision = replace(step.decision, completions=(completion,))
         steps.append(replace(step, decision=decision))

@@ -19,7 +19,7 @@ from ludic_gym.policies.budgets import CLOSING
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.types import Rollout, Task
+from ludic_gym.types import Completion, Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import sharded_modules
@@ -209,6 +209,7 @@ def _imitated(
     """The demonstrations as rows of the learner's tokens. Raises ConfigError for too few."""
     assert recipe.demonstrator is not None
     prompts = _system_prompts(demonstrations, learner.spec)
+    known: dict[bytes, Completion] = {}
     written = [
         with_token_ids(
             rollout,
@@ -216,6 +217,7 @@ def _imitated(
             new_context(learner.spec),
             system_prompt=prompt,
             reply=recipe.demonstrator.reply,
+            known=known,
         )
         for rollout, prompt in zip(demonstrations, prompts, strict=True)
     ]

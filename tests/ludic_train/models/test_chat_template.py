@@ -66,6 +66,21 @@ def test_a_context_that_forgets_makes_a_row_per_turn():
     assert len(rows(with_token_ids(rollout, TOKENIZER, LatestObservation()))) == 2
 
 
+def test_a_dialog_that_comes_again_is_written_once():
+    games = [played(("what?", typed(reply))) for reply in ("a cat", "a cat", "yes")]
+    known = {}
+    made = [with_token_ids(game, TOKENIZER, FullDialog(), known=known) for game in games]
+    assert made == [with_token_ids(game, TOKENIZER, FullDialog()) for game in games]
+    first, again, other = (game.steps[0].decision.completions[0] for game in made)
+    assert first is again
+    assert other.text == "yes"
+    # The same words under another system prompt are another dialog.
+    prompted = with_token_ids(
+        games[0], TOKENIZER, FullDialog(), system_prompt="Guess.", known=known
+    )
+    assert prompted.steps[0].decision.completions[0].prompt_ids != first.prompt_ids
+
+
 def test_what_a_model_said_is_kept_though_no_action_was_parsed_from_it():
     call = Completion(text="hm, a cat", finish_reason="stop")
     made = with_token_ids(
