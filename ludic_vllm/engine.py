@@ -124,6 +124,11 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     merges = False
     _comparison = Thread()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - those of vLLM
+        super().__init__(*args, **kwargs)
+        # Now, because vLLM's own reload writes another folder into the config.
+        self._origin = (self.model_config.model, self.model_config.revision)
+
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Connect to the trainer, in place of an earlier one. Raises OSError if that fails."""
         self.shutdown()
@@ -199,7 +204,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
 
     def _checkpoint(self) -> Iterator[tuple[str, Tensor]]:
         """The params that the model was started from."""
-        for path in sorted(_checkpoint_folder(self.model_config).glob("*.safetensors")):
+        for path in sorted(_checkpoint_folder(*self._origin).glob("*.safetensors")):
             with safe_open(path, "pt") as file:
                 for name in file.keys():  # noqa: SIM118
                     if name in self._expected:
@@ -307,20 +312,18 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     @cached_property
     def _expected(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the checkpoint that the model was started from."""
-        shapes = _checkpoint_shapes(_checkpoint_folder(self.model_config))
+        shapes = _checkpoint_shapes(_checkpoint_folder(*self._origin))
         if getattr(self.model_config.hf_config, "tie_word_embeddings", False):
             # Some checkpoints hold the tied head as well; a trainer sends it once.
             shapes.pop("lm_head.weight", None)
         return shapes
 
 
-def _checkpoint_folder(model_config) -> Path:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    """The folder that the model was loaded from; that of a hub id is in the local cache."""
-    if Path(model_config.model).is_dir():
-        return Path(model_config.model)
-    return Path(
-        snapshot_download(model_config.model, revision=model_config.revision, local_files_only=True)
-    )
+def _checkpoint_folder(model: str, revision: str | None) -> Path:
+    """The folder that a model was loaded from; that of a hub id is in the local cache."""
+    if Path(model).is_dir():
+        return Path(model)
+    return Path(snapshot_download(model, revision=revision, local_files_only=True))
 
 
 def _checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
