@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 # Steps of random play per CPU-second, as a multiple of Tic-Tac-Toe's in the same run. Environments
-# whose work is done by other processes are missing.
+# that run programs, or whose work is done by other processes, are missing.
 SPEEDS: Mapping[str, float] = MappingProxyType(
     {
         "ludic/TicTacToe-v0": 1.0,
@@ -32,8 +32,14 @@ SPEEDS: Mapping[str, float] = MappingProxyType(
         "ludic/MultipleChoice-v0": 0.35,
         "ludic/ShortAnswer-v0": 0.26,
         "ludic/InstructionFollowing-v0": 0.063,
-        "ludic/Negotiation-v0": 0.061,
+        "ludic/Negotiation-v0": 0.096,
         "ludic/TwentyQuestions-v0": 0.8,
-        "ludic/CodeRepair-v0": 1.2,
+        "ludic/ToolCalls-v0": 0.25,
+        "ludic/TextWorld-v0": 0.3,
+        "ludic/FunctionCalls-v0": 0.18,
+        "ludic/CustomerDesk-v0": 0.18,
+        "ludic/LiarsDice-v0": 0.059,
+        "ludic/Werewolf-v0": 0.032,
+        "ludic/SearchQA-v0": 0.32,
     }
 )
