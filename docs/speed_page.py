@@ -174,25 +174,33 @@ def picture(
     for place in places:
         x, _ = at(place, low)
         parts.append(
-            f'<text x="{x}" y="{HEIGHT - MARGIN + 22}" text-anchor="middle">{place:,}</text>'
+            f'<text x="{x}" y="{HEIGHT - MARGIN + 32}" text-anchor="middle">{place:,}</text>'
         )
+    lowest = [min(rates) for rates in zip(*found.values(), strict=True)]
     for number, (name, line) in enumerate(found.items()):
         colour = COLOURS[number]
         points = [at(place, rate) for place, rate in zip(places, line, strict=True)]
         path = " ".join(f"{x},{y}" for x, y in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        for (x, y), rate in zip(points, line, strict=True):
-            parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>')
-            parts.append(
-                f'<text x="{x}" y="{y - 7}" text-anchor="middle" fill="{colour}">'
-                f"{_short(rate)}</text>"
-            )
-        parts.append(f'<text x="{MARGIN}" y="{34 + 14 * number}" fill="{colour}">{name}</text>')
+        for (x, y), rate, low_rate in zip(points, line, lowest, strict=True):
+            parts += _point(x, y, rate, colour, below=len(found) > 1 and rate == low_rate)
+        parts.append(f'<text x="{MARGIN + 140 * number}" y="34" fill="{colour}">{name}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def _point(x: float, y: float, rate: float, colour: str, *, below: bool) -> Iterator[str]:
+    """A point and its rate, below it for the lowest of several series, where it covers no other."""
+    yield f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>'
+    at = round(y + (16 if below else -7), 1)
+    yield f'<text x="{x}" y="{at}" text-anchor="middle" fill="{colour}">{_short(rate)}</text>'
+
+
 def _short(rate: float) -> str:
-    return f"{rate / 1000:.3g}k" if rate >= 1000 else f"{rate:.3g}"
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        # Three digits round 999,900 to a million.
+        if rate >= 0.9995 * size:
+            return f"{rate / size:.3g}{unit}"
+    return f"{rate:.3g}"
 
 
 if __name__ == "__main__":

@@ -76,6 +76,14 @@ def test_a_picture_has_a_point_for_each_size_and_series():
     assert f'cy="{high:.1f}"' in svg
 
 
-@pytest.mark.parametrize(("rate", "text"), [(12_345, "12.3k"), (7.25, "7.25")])
+def test_labels_of_two_series_are_on_two_sides_of_them():
+    svg = speed_page.picture("T", "n", (1, 10), {"a": [1.0, 2.0], "b": [2.0, 1.0]})
+    low, high = speed_page.HEIGHT - speed_page.MARGIN, speed_page.MARGIN
+    assert svg.count(f'y="{low + 16.0}"') == svg.count(f'y="{high - 7.0}"') == 2
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(12_345, "12.3k"), (7.25, "7.25"), (1_002_078, "1M"), (999_900, "1M")]
+)
 def test_rates_are_short(rate, text):
     assert speed_page._short(rate) == text
