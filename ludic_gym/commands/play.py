@@ -250,7 +250,7 @@ def farewell(rollout: Rollout, *others: Rollout) -> str:
 
 
 def reasons_in(info: Mapping[str, Any]) -> list[str]:
-    """What the last info says about a failure, a line for each.
+    """Reasons for a failure that the last info names, a line for each.
 
     >>> reasons_in({"passed": 2, "total": 5, "message": "", "broken": "R2"})
     ['tests passed: 2 of 5', 'rules broken: R2']

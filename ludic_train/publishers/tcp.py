@@ -100,7 +100,7 @@ class TcpWire:
     def group(
         self, url: str, host: str, size: int, limit_s: float
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """What a server's workers need to know beside the address, and a call while they connect.
+        """Fields that a server's workers need beside the address, and a call while they connect.
 
         url, size: of the server. host: this machine's address as the server sees it.
         """
