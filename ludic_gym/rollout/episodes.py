@@ -35,8 +35,9 @@ def run_episodes(
 ) -> AsyncGenerator[Episode, None]:
     """Play every task once; the episodes in order of completion.
 
-    tasks: may be endless, and is read only as episodes start: at most `concurrency` run, and as
-        many finished ones wait in the queue. A task with a MakePolicy is played by that policy.
+    tasks: may be endless, and is read only as episodes start: at most `concurrency` run or have
+        just ended, and up to 64 wait for the caller. A task with a MakePolicy is played by that
+        policy.
     make_policy: called for every episode, with its env. Envs are made once per env_id and kwargs
         and used again.
     timeout_s: seconds after which an episode fails.

@@ -15,6 +15,9 @@ E = TypeVar("E", bound=Closable)
 T = TypeVar("T")
 # Plays the task in the env.
 Play = Callable[[E, Task], Awaitable[tuple[Rollout, ...]]]
+# Finished episodes that may wait for the caller. A thousand of them live long enough to set off
+# full collections of Python's garbage, which with torch in memory take half of the time.
+WAITING = 64
 
 
 class EpisodeStream(Generic[E]):
@@ -50,7 +53,9 @@ class EpisodeStream(Generic[E]):
         self._closes_envs = closes_envs
         # Episodes, and at a worker's end None, or the error from reading the tasks. The queue is
         # bounded: a slow consumer holds the workers back, so that finished episodes do not pile up.
-        self._results: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(concurrency)
+        self._results: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(
+            min(concurrency, WAITING)
+        )
 
     async def episodes(self) -> AsyncGenerator[Episode, None]:
         """All episodes; closing the generator cancels all workers and waits for them.
