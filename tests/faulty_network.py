@@ -51,25 +51,35 @@ class Network:
 
     async def close(self):
         self._server.close()
+        # What was accepted just now gets its transport and its task in the next rounds of the loop.
+        for _ in range(3):
+            await asyncio.sleep(0)
         self.cut()
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        # A socket that was aborted is closed in the loop's next round.
+        await asyncio.sleep(0)
 
     async def _carry(self, reader, writer):
+        # Both are known before the other side is there, so that `close` ends them in between too.
+        self._writers.add(writer)
+        self._known(asyncio.current_task())
         try:
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError:
             writer.transport.abort()
             return
-        self._writers |= {writer, there_writer}
+        self._writers.add(there_writer)
         for way, source, sink in (
             (THERE, reader, there_writer),
             (BACK, there_reader, writer),
         ):
-            pump = asyncio.create_task(self._pump(way, source, sink))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
+            self._known(asyncio.create_task(self._pump(way, source, sink)))
+
+    def _known(self, task):
+        self._pumps.add(task)
+        task.add_done_callback(self._pumps.discard)
 
     async def _pump(self, way, source, sink):
         with suppress(OSError):
@@ -88,5 +98,5 @@ class Network:
                     self._left[way] = left - len(data)
                 sink.write(data)
                 await sink.drain()
-        self._writers.discard(sink)
+        # It stays known: bytes that the other side does not take would keep it open.
         sink.close()
