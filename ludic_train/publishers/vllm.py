@@ -276,6 +276,8 @@ class VLLMPublisher:
             if replica.phase not in mixing or replica.state == "updating"
             if SESSION_OPEN not in replica.error
         ]
+        # Cancelled before the response: the server may be paused, or have opened the session.
+        whole += [r for r in self.fleet.in_state("ready") if r.phase in ("pause", "start")]
         await self.fleet.attempt("start", whole, lambda r: r.server.abort())
         await self.fleet.attempt("resume", whole, lambda r: r.server.resume())
         for replica in self.fleet.in_state("updating"):

@@ -35,8 +35,8 @@ def digest(params):
 class FakeVLLM:
     """One server with `ludic serve`'s flags.
 
-    faults: by route, what happens instead of an answer: "500", "hang", "die" (the server is gone),
-        or a number of seconds that the answer is late.
+    faults: by route, what happens instead of an answer: "500", "hang", "mute" (it is done, and the
+        answer does not come), "die" (the server is gone), or seconds that the answer is late.
     answers: by route, what it answers to GET instead: an object, or a text.
     peers: what its workers say about where they compute; [None] for an older one.
     """
@@ -87,6 +87,9 @@ class FakeVLLM:
             asyncio.get_running_loop().create_task(self.stop())
             await asyncio.sleep(60)
         if fault == "hang":
+            await asyncio.sleep(60)
+        if fault == "mute":
+            await handler(request)
             await asyncio.sleep(60)
         if fault == "500":
             return web.json_response({"error": {"message": "out of memory"}}, status=500)

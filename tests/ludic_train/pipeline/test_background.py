@@ -185,14 +185,20 @@ async def test_frozen_params_are_copied_once(engine):
     assert {0: [0, 0], 5: [0, 5]}.items() <= firsts.items()
 
 
-async def test_a_closed_one_leaves_servers_with_the_version_before():
+@pytest.mark.parametrize(
+    ("route", "fault"), [("/start_weight_update", "mute"), ("/update_weights", "hang")]
+)
+async def test_a_closed_one_leaves_servers_with_the_version_before(route, fault):
     async with running(2, START) as servers:
         urls = [server.url for server in servers]
         publisher = BackgroundPublisher(VLLMPublisher(urls, FileWire()))
         await publisher.publish(named(4), 4)
-        servers[1].faults["/update_weights"] = "hang"
+        while servers[0].version != "4" or servers[0].paused:
+            await asyncio.sleep(0.01)
+        earlier = len(servers[1].calls)
+        servers[1].faults[route] = fault
         await publisher.publish(named(5), 5)
-        while "/update_weights" not in servers[0].calls[5:]:
+        while route not in servers[1].calls[earlier:]:
             await asyncio.sleep(0.01)
         servers[1].faults.clear()
         await publisher.aclose()
