@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 LONGEST = 1000
+# Bounded: otherwise each of many tags that are never closed would be followed to the end.
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
 _PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
 # A reply that marks more than this many has no answer.

@@ -17,6 +17,7 @@ from ludic_gym.graders.worker import verdict
 LONGEST = 300
 # The parser's time is exponential in the depth of brackets.
 DEEPEST = 10
+# No zeros in front and no -0: equal numbers must be equal texts.
 _INTEGER = re.compile(r"-?[1-9]\d{0,14}|0")
 _PLAIN_NUMBER = re.compile(rf"\\boxed\{{({_INTEGER.pattern})\}}|{_INTEGER.pattern}")
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
@@ -113,6 +114,7 @@ def is_refused(answer: str, truth: str) -> bool:
     >>> is_refused("3 or 4", "3"), is_refused("3 or 4", "3, 4"), is_refused("x = 3", "3")
     (True, False, False)
     """
+    # By the truth's length too: an answer in the form of a long truth must not be refused.
     if len(answer) > max(LONGEST, 2 * len(truth)) or latex.depth_of(answer) > DEEPEST:
         return True
     # An unbalanced brace would close the box that `math_server` puts around the answer.
@@ -161,6 +163,7 @@ def _approximated(answer: str) -> str:
         return answer
     exact, rounded = marked_number(left), marked_number(others[0])
     if exact is not None and rounded is not None:
+        # A Decimal cannot be subtracted from a Fraction, and either side may be either.
         is_near = abs(Fraction(exact) - Fraction(rounded)) <= abs(Fraction(exact)) / 100
         return left if is_near else f"{left} or {others[0]}"
     return others[0] if left.isalpha() else left

@@ -17,7 +17,10 @@ Number = Decimal | Fraction
 
 # Longer than any answer, short enough that no quantifier below can be made to run far.
 _LONGEST = 200
+# The grouped form first: at the start of a longer text, `\d+` would end at the first comma.
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+# Exponents of three digits at most: as a Fraction, which `maths` makes of numbers too, 1e999999999
+# is an integer of so many digits.
 _NUMBER = re.compile(
     rf"(?P<sign>[-+\u2212\u2013]?)\s?[$€£]?\s?(?:(?P<whole>\d+)\s+(?=\d+\s?/))?(?P<top>{_UNSIGNED})"
     rf"(?:[eE](?P<exponent>[-+]?\d{{1,3}})|\s?/\s?(?P<bottom>{_UNSIGNED}))?(?:\s?%)?"
@@ -40,9 +43,11 @@ _PARTS = re.compile(r"[ /'-]")
 # Units and articles of one letter, and names of constants and functions.
 _LETTERS = frozenset("mgslhLVWNJKCFAa")
 _SYMBOLS = frozenset(("pi", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "mod", "inf"))
+# Without "<": a tag that was never closed must not reach to the end of a later one.
 _TAG = re.compile(rf"<answer>([^<]{{1,{_LONGEST}}})</answer>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
+# Not the first digits of a longer exponent: 10^1234 is not 10^123.
 _POWER_OF_TEN = re.compile(r"\s*(?:\\times|\\cdot|×)\s*10\s*\^\s*\{?([-+]?\d{1,3})\}?(?!\d)")
 _WRAPPED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
@@ -97,6 +102,7 @@ def _value(match: re.Match[str]) -> Number | None:
     divisor = Decimal(match["bottom"].replace(",", ""))
     if not divisor:
         return None
+    # Both parts have the sign: -1 4/5 is -1.8 and not -0.2.
     return Fraction(f"{sign}{match['whole'] or 0}") + Fraction(number) / Fraction(divisor)
 
 
@@ -157,6 +163,7 @@ def _extract(text: str) -> tuple[str | None, str]:
     reply, rule = after_thought(text)
     if reply is None:
         return None, rule
+    # No tag is without "</", and a search for a fixed text is cheaper than the pattern.
     if "</" in reply and (tags := _TAG.findall(reply)):
         return _only(tags, "tag")
     if boxes := [box for box in boxed(reply) if len(box) <= _LONGEST]:

@@ -19,6 +19,7 @@ _SECOND = re.compile(
 )
 # Punctuation inside a number changes its value.
 _IN_NUMBER = re.compile(r"(?<=\d)[./:,-](?=\d)|(?<![\w.])[-\u2212](?=\d)")
+# Three digits and no fourth: the comma of "1,2345" separates no thousands.
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -35,6 +36,7 @@ def grade_choice(text: str, truth: str) -> Grade:
     >>> [grade_choice(reply, "B").correct for reply in replies]
     [True, True, True, True, True, False]
     """
+    # Not isupper(), which letters pass that no reply could match.
     if not (len(truth) == 1 and "A" <= truth <= "Z"):
         raise DataError(f"the truth must be a letter from A to Z, got {truth!r}")
     answer, rule = extract(text)
@@ -116,6 +118,7 @@ def word_f1(answer: str, truth: str) -> float:
     0.8
     """
     given, right = Counter(normalised(answer).split()), Counter(normalised(truth).split())
+    # Two texts without words would divide by 0.
     return 2 * (given & right).total() / max(given.total() + right.total(), 1)
 
 
@@ -128,6 +131,7 @@ def normalised(text: str) -> str:
     ('whos café', '1000 to -3.5')
     """
     # NFKC first: full-width letters and ligatures have a case and a category only after it.
+    # Commas of thousands go first, because `_IN_NUMBER` keeps those that are left.
     text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold())
     inside = {match.start() for match in _IN_NUMBER.finditer(text)}
     kept = "".join(

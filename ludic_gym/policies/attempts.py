@@ -74,6 +74,7 @@ class BestOf(PolicyWrapper):
             copy.act(call_sampling(sampling, index)) for index, copy in enumerate(copies)
         )
         best = self._choose(decisions)
+        # Its dialog holds the chosen reply, from which the next turn goes on.
         self.policy = copies[best]
         # Wrappers read the reply from the last call.
         in_order = [*decisions[:best], *decisions[best + 1 :], decisions[best]]

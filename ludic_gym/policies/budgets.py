@@ -98,7 +98,9 @@ class ThinkingBudget(PolicyWrapper):
         if first.finish_reason != "length" or left < 1:
             self._chat.store(first)
             return Decision(action=first.text, completions=(first,))
+        # The thought may have ended before the limit cut off the answer.
         added = "" if self._end in first.text else self._closing
+        # Another seed: the answer must not draw the random numbers of the thought again.
         rest = call_sampling(replace(sampling, max_tokens=left), 1)
         try:
             second = await self._chat.ask(rest, self._chat.begun(first, added))

@@ -204,6 +204,7 @@ class MeanScaledReturn:
                 f"MeanScaledReturn divides by the mean of a group's returns, and {earned.min()} is "
                 "negative; use rewards of 0 or more, or GroupNormalizedReturn"
             )
+        # A mean of 0 is one of zeros alone, since none is negative; 0 / 0 would be nan.
         scaled: Array = center(earned) / (earned.mean() or 1.0)
         return scaled
 
@@ -229,6 +230,7 @@ def by_group(trajectories: Sequence[Trajectory], advantage: Callable[[Array], Ar
     """
     found = returns(trajectories)
     for members in groups(trajectories):
+        # In place: each index is in one group, so no group reads what another has written.
         found[members] = advantage(found[members])
     return found
 
@@ -274,6 +276,7 @@ def center(earned: Array) -> Array:
 
 def check_statistics(name: str, ddof: int, eps: float) -> None:
     """Raise ConfigError for values that no statistic can be computed with."""
+    # A ddof of 2 would divide by 0 in a group of two.
     if ddof not in (0, 1) or not 0 <= eps < math.inf:
         raise ConfigError(
             f"{name} has ddof={ddof} and eps={eps}; the first must be 0 or 1, the second finite "

@@ -90,6 +90,7 @@ def covariances(items: Sequence[SAWItem]) -> Array:
     """cov_t of the sampled tokens of all items, in order, float64. Raises MissingLogprobs."""
     logprobs = sampled_logprobs(items)
     weight = np.concatenate([np.zeros(0), *(item.weight[item.action_mask] for item in items)])
+    # The mean of nothing is nan, with a warning.
     if not len(weight):
         return weight
     found: Array = (weight - weight.mean()) * (logprobs - logprobs.mean())
@@ -104,6 +105,7 @@ def sampled_logprobs(items: Sequence[SAWItem]) -> Array:
             "control of entropy reads the sampler's log-probs and a row has none; sample with a "
             "client that returns them"
         )
+    # The empty one first: numpy refuses to concatenate no arrays at all.
     return np.concatenate([np.zeros(0), *parts])
 
 
@@ -182,6 +184,7 @@ class AdaptiveEntropy:
         moved = self.coefficient + (self.step if low else -self.step)
         # Without bounds, the coefficient would take as long to come back as it took to go too far.
         self.coefficient = min(max(moved, 0.0), self.highest)
+        # Not the coefficient itself: above the target, a bonus would push entropy further up.
         given = self.coefficient if low else 0.0
         return [
             replace(
@@ -226,6 +229,7 @@ def _selected(items: Sequence[SAWItem], chosen: NDArray[np.int64]) -> list[SAWIt
     counts = [int(np.count_nonzero(item.action_mask)) for item in items]
     flags = np.zeros(sum(counts), np.float32)
     flags[chosen] = 1
+    # Without the last sum, at which numpy would split off an empty part that no item takes.
     parts = np.split(flags, np.cumsum(counts)[:-1])
     return [
         replace(item, attachments={**item.attachments, SELECTED: at_sampled(item, part)})

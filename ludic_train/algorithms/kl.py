@@ -94,6 +94,7 @@ class DistillationLoss:
     max_ratio: float = 2.0
 
     def __post_init__(self) -> None:
+        # By `not`, because a comparison with nan is False.
         if not self.coefficient > 0 or not self.max_ratio >= 1:
             raise ConfigError(
                 f"DistillationLoss has coefficient={self.coefficient}, max_ratio={self.max_ratio}; "
@@ -104,6 +105,7 @@ class DistillationLoss:
         """The summed loss; metric `teacher_kl`, in nats per token, by k3."""
         # Without a gradient: the distance is the reward of a token, and lp_t is what learns.
         distance = _difference(out, batch).detach()
+        # Clamped from above alone: a ratio near 0 cannot make a gradient large.
         ratio = torch.exp(log_ratio(out, batch)).detach().clamp(max=self.max_ratio)
         per_token = self.coefficient * ratio * distance * out.logprobs
         return scaled_sum(per_token, batch), {"teacher_kl": token_stat(k3(-distance))}
@@ -187,6 +189,7 @@ class KLReward:
         # Across the rows of a rollout, because a token influences the later rows too.
         # float64: sums over thousands of tokens, of which the last are the smallest.
         still_to_come = np.cumsum(flat[::-1].astype(np.float64))[::-1]
+        # Without the last sum, at which numpy would split off an empty part that no row takes.
         penalties = np.split(
             self.coefficient * still_to_come, np.cumsum([len(d) for d in differences])[:-1]
         )
@@ -222,8 +225,11 @@ def _possible(logprobs: Tensor) -> Tensor:
 
 def _generalized_divergence(teacher: Tensor, student: Tensor, beta: float) -> Tensor:
     """Of log-probs [N, k + 1], at each token, [N]; `beta` as in `TopKDistillationLoss`."""
+    # At the ends the mixture is one of the two, which makes the general formula 0; and math.log
+    # raises for 0.
     if beta in (0, 1):
         return _divergence(*((student, teacher) if beta else (teacher, student)))
+    # In logs: the exponentials of very small log-probs are 0, and the log of that is -inf.
     mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
     return beta * _divergence(teacher, mixture) + (1 - beta) * _divergence(student, mixture)
 

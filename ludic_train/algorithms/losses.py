@@ -122,6 +122,7 @@ class TokenClippedSurrogateLoss:
             return per_token, metrics
         # PPO's own clip is one-sided: with A < 0 it leaves ratios above 1 unbounded.
         bound = -weight * self.dual_clip
+        # Where the loss is above the bound alone: the bound must not raise what is below it.
         cut = (weight < 0) & (per_token > bound)
         metrics["dual_clip"] = token_stat(cut)
         return torch.where(cut, bound, per_token), metrics
@@ -175,6 +176,8 @@ class CISPOLoss:
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metrics `clip_low` and `clip_high`."""
+        # Detached: lp_t alone has the gradient, so a ratio at its bound weakens a token's and does
+        # not stop it, unless the bound is 0.
         ratio = torch.exp(log_ratio(out, batch)).detach()
         per_token = -batch.weight * ratio.clamp(self.low, self.high) * out.logprobs
         return scaled_sum(per_token, batch), {
@@ -311,6 +314,7 @@ def clipped_surrogate(
     ratio: Tensor, weight: Tensor, low: float, high: float
 ) -> tuple[Tensor, LossMetrics]:
     """PPO's pessimistic bound [N] for any kind of ratio [N], and how often it cut which side."""
+    # The larger loss of the two: the clip may take away a gain and never hide a loss.
     per_token = torch.maximum(-weight * ratio, -weight * ratio.clamp(1 - low, 1 + high))
     # Counted where the clip stops the gradient: against the direction of A it changes nothing.
     return per_token, {
@@ -346,6 +350,7 @@ def check_positive(name: str, value: float) -> None:
 
 def _check_clip(low: float, high: float) -> None:
     """Raise ConfigError for a clip range that does not hold 1."""
+    # A clip_low of 1 is allowed: no ratio is below 0, so it switches the lower side off.
     if not 0 < low <= 1 or not 0 < high < math.inf:
         raise ConfigError(
             f"clip_low is {low} and clip_high is {high}; ratios are kept in "

@@ -196,6 +196,7 @@ def mismatch(out: TokenLogprobs, batch: LossBatch) -> OnDevice:
         fresh, lag = batch.lag == 0, batch.lag.double()
         bins = {name: (lag >= low) & (lag < high) for name, (low, high) in LAGS.items()}
         found |= {
+            # Older tokens are left out of the count too, or their zeros would lower the mean.
             KL_AT_LAG_0: (Stat, ((divergence * fresh).sum(), fresh.sum())),
             "lag": (Stat, (lag.sum(), count)),
             "lag_max": (Peak, (lag.max(),)),

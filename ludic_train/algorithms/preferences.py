@@ -62,6 +62,8 @@ class DPOLoss:
             "margin": ((margin.detach() * share).sum(), share.sum()),
             "preferred": (((margin.detach() > 0) * share).sum(), share.sum()),
         }
+        # logsigmoid, because in float32 the sigmoid of -110 is 0, and the log of that -inf. Each
+        # token holds the whole loss of its pair, so divided by them a pair counts once.
         return scaled_sum(-F.logsigmoid(margin) / count, batch), metrics
 
 

@@ -85,6 +85,7 @@ class CheckpointManager:
 
         Raises CheckpointError where nothing can be written.
         """
+        # Under a name of its own and then renamed: no reader finds an owner that is half written.
         draft = self.directory / f"{OWNER}.{self._name}"
         with writing(self.directory, CheckpointError):
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -116,6 +117,7 @@ class CheckpointManager:
         all others here (nothing is ever overwritten), and where the disk takes no more; Superseded
         where another manager has claimed the directory meanwhile.
         """
+        # Before anything is written: a state that JSON cannot hold must leave no draft.
         text = _encoded(step, state)
         if not self._claimed:
             self.claim()
@@ -152,8 +154,11 @@ class CheckpointManager:
                 f"{disk_failure(draft, error)}, and resume from "
                 f"{folder_name(done[-1]) if done else 'the beginning'}"
             ) from error
+        # Once more: writing takes long, and another may have claimed the directory meanwhile.
         self._insist_on_claim()
         path = draft.rename(self._path(step))
+        # The new name is content of the directory: until that is on disk, a power cut may take the
+        # name back.
         sync_to_disk(self.directory)
         # Last, so that a save that fails leaves what there was.
         self._retire(done)
@@ -175,6 +180,7 @@ class CheckpointManager:
         """Fill the folder of a checkpoint, and sync it to disk."""
         (draft / "model").mkdir(parents=True)
         write_model(draft / "model")
+        # safetensors refuses tensors that are not contiguous.
         on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(on_cpu, draft / "optimizer.safetensors")
         (draft / STATE).write_text(text)
@@ -202,6 +208,7 @@ class CheckpointManager:
 
     def _retire(self, older: list[int]) -> None:
         """Remove the oldest checkpoints beyond `keep_last`."""
+        # The 1 is the new checkpoint, which is not among the older ones and is kept.
         for step in older[: max(len(older) + 1 - self.keep_last, 0)]:
             # If killed in the middle of a removal, a half must not look like a whole checkpoint.
             doomed = self._path(step)
@@ -276,6 +283,7 @@ def rng_state() -> dict[str, Any]:
 
     With CUDA in use, that of the current device too.
     """
+    # As a dict, of which JSON cannot hold the key alone.
     of_numpy = np.random.get_state(legacy=False)
     of_numpy["state"]["key"] = of_numpy["state"]["key"].tolist()
     state = {
@@ -299,6 +307,7 @@ def restore_rng(state: Json) -> None:
             "the checkpoint was written on a CUDA device and there is none here; random numbers "
             "cannot continue as they would have"
         )
+    # JSON made a list of the tuple that setstate insists on.
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(state["numpy"])

@@ -53,6 +53,7 @@ class ContextGroup:
         width = self.width(input_ids.shape[1])
         starts = torch.tensor(self.chunks, device=input_ids.device)[:, None] * width
         positions = (starts + torch.arange(width, device=input_ids.device)).flatten()
+        # At the end, where the causal mask hides it from all tokens of the row.
         padded = F.pad(input_ids, (0, 2 * self.size * width - input_ids.shape[1]))
         return padded[:, positions], positions.expand(len(input_ids), -1)
 
@@ -61,6 +62,7 @@ class ContextGroup:
         width = self.width(tokens)
         chunk, first, second = position // width, *self.chunks
         own = (chunk == first) | (chunk == second)
+        # Here the second chunk follows the first one directly, so it begins at `width`.
         start = torch.where(chunk == first, first * width, (second - 1) * width)
         return own, (position - start)[own]
 

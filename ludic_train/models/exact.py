@@ -34,6 +34,7 @@ def make_exact(model: PreTrainedModel) -> None:
     model: may have adapters; changed in place, together with torch's number of threads.
     Raises UnsupportedModel for an architecture, type or device that this was not proven for.
     """
+    # Below peft's wrappers, whose own class says nothing of the architecture.
     inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
     kind = type(model).__name__ if inner is None else inner.config.model_type
     if inner is None or kind not in PROVEN:
@@ -47,6 +48,7 @@ def make_exact(model: PreTrainedModel) -> None:
             f"exact log-probs were proven for float32 on a CPU, and params are {others}: "
             "take --dtype float32 --device cpu; on a GPU, vLLM has VLLM_BATCH_INVARIANT=1"
         )
+    # More threads would cut sums at other places, and so round them differently.
     torch.set_num_threads(1)
     inner.set_attn_implementation(EXACT)
 
@@ -66,6 +68,7 @@ def param_checksums(model: nn.Module) -> dict[str, str]:
 
 
 def _crc32(param: Tensor) -> int:
+    # As octets, because numpy has no bfloat16.
     octets = param.detach().cpu().contiguous().view(-1).view(torch.uint8)
     return zlib.crc32(octets.numpy().tobytes())
 
@@ -106,6 +109,7 @@ def exact_attention(
     # Heads that share keys are rows of one product.
     shared = heads // key.shape[1]
     rows = padded((query * scaling).reshape(batch, key.shape[1], shared * length, size), 2)
+    # Rows of padding get slot 0: one that sees nothing would be nan, also in the gradient.
     last = padded(position_ids[:, None, :, None].repeat(1, 1, shared, 1), 2)
     keys, values = (torch.split(padded(each, 2, KEYS), KEYS, dim=2) for each in (key, value))
     slots = torch.arange(KEYS, device=query.device)

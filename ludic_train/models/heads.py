@@ -66,6 +66,7 @@ def chunked(
     of_chunks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
     tops = torch.split(top, CHUNK_TOKENS) if isinstance(top, Tensor) else repeat(top)
     run = of_chunk if is_kept else partial(checkpoint, of_chunk, use_reentrant=False)
+    # Not strict, because `repeat` never ends.
     chunks = [run(*chunk) for chunk in zip(*streams, of_chunks, tops, strict=False)]
     return tuple(map(torch.cat, zip(*chunks, strict=True)))
 
@@ -126,6 +127,7 @@ class _LogprobAndEntropy(torch.autograd.Function):
         targets: Tensor,
         top: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
+        # An output that no loss reads then gives None, and `backward` leaves out its part.
         ctx.set_materialize_grads(False)
         logprobs = logits.log_softmax(-1)
         chosen = logprobs.gather(-1, targets[:, None])[:, 0]
@@ -138,6 +140,8 @@ class _LogprobAndEntropy(torch.autograd.Function):
         return (chosen, entropy) if found is None else (chosen, entropy, found)
 
     @staticmethod
+    # p is kept as a number: a second derivative would silently leave out how it depends on the
+    # logits.
     @torch.autograd.function.once_differentiable
     def backward(
         ctx: Any,  # noqa: ANN401
@@ -181,6 +185,7 @@ def _gradient_of_top(p: Tensor, ids: Tensor, found: Tensor, upstream: Tensor) ->
 
 def _float32_logits(head: Head, hidden: Tensor) -> Tensor:
     """Logits [N, V] in float32, whatever the type of the head."""
+    # A subclass or a wrapper may add to the product of the matrices, as adapters do.
     if hidden.dtype == torch.float32 or type(head) is not nn.Linear:
         logits: Tensor = head(hidden)
         return logits.float()
@@ -206,6 +211,7 @@ class _Float32Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, w = ctx.saved_tensors
+        # torch has no product of matrices of different types.
         gradient = gradients[0].to(w.dtype)
         for_x, for_w = ctx.needs_input_grad
         return gradient @ w if for_x else None, gradient.t() @ x if for_w else None

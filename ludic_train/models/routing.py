@@ -68,6 +68,7 @@ def replayed_experts(model: nn.Module, experts: Experts) -> Iterator[None]:
         )
     device = next(iter(own.values())).get_parameter("weight").device
     known = torch.from_numpy(np.ascontiguousarray(experts)).to(device)
+    # Torch gathers by no index of 16 bits.
     chosen = {number: known[:, :, number].reshape(-1, top_k).long() for number in own}
     with _wrapped(own, lambda number, scores, found: _replaced(chosen[number], scores, found)):
         yield
@@ -114,6 +115,7 @@ class _Choosing(TorchFunctionMode):
         self.count += 1
         scores = args[0]
         indices = self.choose(scores, found.indices)
+        # With the router's own scores of these experts, so that it gets their gradient.
         return torch.return_types.topk((scores.gather(-1, indices), indices))
 
 
@@ -136,6 +138,7 @@ def _routed(
     """The output of the router with another choice. Raises UnsupportedModel."""
     with _Choosing(choose) as mode:
         found = forward(*args)
+    # A router that chooses groups of experts by topk too would have these replaced as well.
     if mode.count != 1:
         raise UnsupportedModel(
             f"a router chooses its experts by {mode.count} calls of topk, and one is expected: "

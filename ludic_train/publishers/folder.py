@@ -63,6 +63,7 @@ class FolderPublisher:
         try:
             with writing(path, PublishError, (SafetensorError,)):
                 path.mkdir(parents=True)
+                # Params before the pointer: readers take what it names for complete.
                 save_file(tensors, path / PARAMS)
                 pointer.write_text(json.dumps({"version": version, "folder": path.name}))
                 # Atomic: a reader sees the old pointer or the new one, never a part.

@@ -27,6 +27,7 @@ def outgoing(
         rounded = tensor.detach()
         if short is not None and tensor.dtype == torch.float32 and not _is_in(name, stays):
             rounded = rounded.to(short)
+        # After the rounding: a finite float32 above 65504 is infinite in float16.
         require_finite(name, rounded)
         yield name, rounded
 
@@ -43,6 +44,7 @@ def float32_modules(model: nn.Module | None) -> Collection[str]:
 
 def require_finite(name: str, tensor: Tensor) -> None:
     """Raises PublishError if a value is NaN or infinite."""
+    # In float32, because a sum in float16 overflows above 65504.
     if not tensor.is_floating_point() or bool(tensor.sum(dtype=torch.float32).isfinite()):
         return
     # The sum alone can overflow.

@@ -55,6 +55,7 @@ class ServerProcess:
         until = time.monotonic() + TIDY_S
         with suppress(ProcessLookupError):
             while time.monotonic() < until:
+                # Signal 0 sends nothing, and raises once the group has no members.
                 os.killpg(self.process.pid, 0)
                 time.sleep(POLL_S)
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -40,9 +40,11 @@ class Pulse:
         Looks at it at most every LOOK_EVERY_S seconds, and blocks up to LOOK_S.
         """
         now = time.monotonic()
+        # A limit below LOOK_EVERY_S needs looks as often as that.
         if now - self._looked < min(LOOK_EVERY_S, self._lost_s):
             return False
         if responds(self._url):
+            # After the look, which may itself have taken LOOK_S seconds.
             self._seen = time.monotonic()
         self._looked = time.monotonic()
         return self._looked - self._seen > self._lost_s

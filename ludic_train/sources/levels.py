@@ -119,6 +119,7 @@ class Levels:
         0 for a schedule that never goes back.
         """
         rule = self._schedule
+        # Groups of easier levels move nothing, and the environments share a batch.
         counted = groups * (1 - rule.easier) / len(self.current)
         moves = max(self.current.values()) if rule.lower_at else 0
         return moves * ceil(rule.window / counted)
@@ -130,6 +131,7 @@ class Levels:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the levels of `state`."""
+        # In place, because tasks are made from this mapping.
         self.current.update({env_id: int(state["current"][env_id]) for env_id in self.current})
         for env_id, rates in self._recent.items():
             rates.clear()
@@ -139,6 +141,7 @@ class Levels:
         """Count a group of the current level, and move once its window is full."""
         rates, level = self._recent[env_id], self.current[env_id]
         rates.append(success)
+        # A part of a window would let the first few groups decide.
         if len(rates) < self._schedule.window:
             return
         rate = sum(rates) / len(rates)

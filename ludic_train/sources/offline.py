@@ -57,6 +57,7 @@ class OfflineBatchSource:
         Raises EmptyBatch where the algorithm keeps no rollout, ConfigError where there are fewer
         than a batch.
         """
+        # Not in the constructor, which does not know the algorithm.
         if not self._rollouts:
             self._rollouts = self._made(algo)
         # A rollout's place follows from its number alone, so a resumed run needs no other state.

@@ -129,6 +129,7 @@ class VLLMTeacher(HttpClient):
         Raises TeacherError for a row that was not sampled at temperature 1 from the whole
         vocabulary, and for a response about other tokens; ClientError where there is no response.
         """
+        # Before any request: one row that cannot be scored makes the whole batch useless.
         _check_scorable(items)
         # All at once: the server batches requests, and the client limits how many are open.
         return await gathered(self._of_row(item) for item in items)
@@ -155,7 +156,9 @@ class VLLMTeacher(HttpClient):
         """The tokens of one row; raises as `top_tokens` does."""
         ids = item.input_ids.tolist()
         scores = await self._scores(ids, k)
+        # Scores begin at the second token, so those of token t are number t - 1.
         tops = [_top(scores[t - 1], ids[t], k) for t in np.flatnonzero(item.action_mask)]
+        # Reshaped, because a row without sampled tokens gives an array of one dimension.
         named = np.array([[logprob for _, logprob in top] for top in tops]).reshape(-1, k)
         # float64: where k tokens have nearly all of the probability, the difference is small.
         rest = np.log(np.maximum(1 - np.exp(named).sum(1, keepdims=True), LEAST_REST))
@@ -211,12 +214,14 @@ def _top(found: Any, token: int, k: int) -> list[tuple[int, float]]:  # noqa: AN
     _of_token(found, token)
     known = [(int(other), _of_token(found, int(other))) for other in found]
     top = sorted(known, key=lambda pair: -pair[1])[:k]
+    # NO_LOGPROB is finite, so `_of_token` lets it pass.
     if len(top) < k or top[-1][1] <= NO_LOGPROB:
         count = sum(logprob > NO_LOGPROB for _, logprob in top)
         raise TeacherError(
             f"the server names {count} tokens where the {k} most likely are needed; set a smaller "
             "k, or start it with a higher --max-logprobs"
         )
+    # Not 1 exactly: rounded log-probs of nearly everything may add up to slightly more.
     if math.fsum(math.exp(logprob) for _, logprob in top) > 1 + MOST_EXCESS:
         raise TeacherError(f"the server gives {top} as log-probs, whose probabilities exceed 1")
     return top
