@@ -21,7 +21,7 @@ from ludic_train.inference.prefix_limits import MOST_BYTES, default_bytes, free_
 from ludic_train.models.exact import make_exact
 
 # Workloads of a property: three, and thirty-one in a thorough run.
-WORKLOADS = settings(max_examples=settings.default.max_examples // 16)
+WORKLOADS = settings(max_examples=max(1, settings.default.max_examples // 16))
 # Of the small models: 3 layers * 2 kv heads * 16 or 24 numbers * 4 bytes, keys and values.
 ROOM = 24 * 1152 * BLOCK
 
