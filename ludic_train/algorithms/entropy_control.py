@@ -229,8 +229,8 @@ def _selected(items: Sequence[SAWItem], chosen: NDArray[np.int64]) -> list[SAWIt
     counts = [int(np.count_nonzero(item.action_mask)) for item in items]
     flags = np.zeros(sum(counts), np.float32)
     flags[chosen] = 1
-    # Without the last sum, at which numpy would split off an empty part that no item takes.
-    parts = np.split(flags, np.cumsum(counts)[:-1])
+    # Numpy adds an empty part after the last sum, and gives one part where there are no items.
+    parts = np.split(flags, np.cumsum(counts))[: len(counts)]
     return [
         replace(item, attachments={**item.attachments, SELECTED: at_sampled(item, part)})
         for item, part in zip(items, parts, strict=True)

@@ -55,6 +55,11 @@ def test_the_top_share_is_selected_at_least_one_token():
     assert flags(TopCovariance(0.74)(ROWS)) == [[0, 1, 0], [0, 0, 1]]
 
 
+def test_of_no_items_none_is_selected():
+    assert TopCovariance()([]) == []
+    assert RandomCovariance()([]) == []
+
+
 def test_a_random_choice_stays_within_its_bounds_and_repeats():
     both = RandomCovariance(1.0, 0.4, 0.8)
     assert flags(both(ROWS)) == [[0, 1, 0], [0, 0, 1]]
