@@ -33,14 +33,14 @@ from ludic_train.pipeline.queues.base import (
     id_order,
     log_losses,
 )
-from ludic_train.pipeline.queues.patience import persistently
+from ludic_train.pipeline.queues.patience import BEAT_S, persistently
 from ludic_train.sources.base import TaskHistory
 from ludic_train.types import Trajectory
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 READ_AT_ONCE = 64
-QUIET_S, BEAT_S = 60.0, 1.0
+QUIET_S = 60.0
 COUNTED = ("stale", "duplicate", "filtered", "dead", "lost")
 
 

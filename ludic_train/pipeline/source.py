@@ -15,7 +15,7 @@ from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, merge
 from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
-from ludic_train.pipeline.queues.patience import persistently
+from ludic_train.pipeline.queues.patience import keep_alive, persistently
 from ludic_train.pipeline.reader import Position, QueueReader
 from ludic_train.rows import credited_rows
 from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
@@ -90,6 +90,7 @@ class PipelineBatchSource:
         )
         self._thread: LoopThread | None = None
         self._coming: Future[Gathered] | None = None
+        self._claimed: Future[None] | None = None
         # Groups trained on at the last state_dict(), whose checkpoint may not be complete yet.
         self._saved = 0
         self._closed = False
@@ -102,8 +103,10 @@ class PipelineBatchSource:
         Raises Superseded where the trainer before took the queue from one that ran, and runs
         itself; QueueError as `begin`.
         """
-        self._thread = self._thread or LoopThread("queue")
-        self._thread.start(persistently(self._reader.queue.claim)).result()
+        self._thread, queue = self._thread or LoopThread("queue"), self._reader.queue
+        self._thread.start(persistently(queue.claim)).result()
+        # Loading takes minutes, in which a claim without signs of life would pass for a dead one.
+        self._claimed = self._thread.start(keep_alive(queue))
 
     async def begin(self, pace: Pace) -> None:
         """Take the queue over and start to read.
@@ -124,6 +127,8 @@ class PipelineBatchSource:
         # A loop of its own, because the trainer's stands still during an update.
         self._thread = self._thread or LoopThread("queue")
         await self._thread.call(self._reader.begin(report, list(self.history.retired)))
+        if self._claimed is not None:
+            self._claimed.cancel()
 
     async def trained(self, version: int) -> None:
         """Note that all batches given so far are in the params `version`, and release them."""
@@ -200,8 +205,9 @@ class PipelineBatchSource:
             return
         self._closed = True
         # Before the reader ends, or the wait for groups would outlive it.
-        if self._coming is not None:
-            self._coming.cancel()
+        for future in (self._coming, self._claimed):
+            if future is not None:
+                future.cancel()
         if self._thread is None:
             await self._reader.end()
             return

@@ -14,6 +14,7 @@ import numpy as np
 from trajectories import call, rollout
 from two_ranks.launch import ENVIRONMENT
 
+from ludic_train.commands.train import SUPERSEDED
 from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.queues.redis_stream import RedisQueue
@@ -108,6 +109,11 @@ class Scene:
     async def finished(self, pid):
         status = await self.processes.end(pid)
         assert status == 0, (self.folder / "log").read_text()
+
+    async def superseded(self, pid):
+        status, log = await self.processes.end(pid), (self.folder / "log").read_text()
+        assert status == SUPERSEDED, log
+        return log
 
     def lines(self):
         path = self.folder / "trained.jsonl"

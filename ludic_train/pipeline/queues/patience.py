@@ -7,13 +7,15 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from ludic_train.errors import QueueError, QueueUnavailable, Superseded
-from ludic_train.pipeline.queues.base import READER_ALIVE_S
+from ludic_train.pipeline.queues.base import READER_ALIVE_S, GroupQueue
 
 T = TypeVar("T")
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
+BEAT_S = 1.0
 # Calls of this process that wait, by reason: an actor makes dozens at once.
 _reasons: Counter[str] = Counter()
 
@@ -64,6 +66,15 @@ async def until_room(room: Callable[[], Awaitable[int]]) -> int:
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_S)
     return found
+
+
+async def keep_alive(queue: GroupQueue) -> None:
+    """Report that the reader lives until cancelled, or until another one has the queue."""
+    # Whoever takes over next finds out why, and says so.
+    with suppress(QueueError, Superseded):
+        while True:
+            await asyncio.sleep(BEAT_S)
+            await persistently(queue.beat)
 
 
 async def seized(call: Callable[[], Awaitable[T | None]]) -> T:

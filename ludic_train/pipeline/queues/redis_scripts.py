@@ -81,7 +81,7 @@ local living = redis.call('GET', KEYS[3])
 if living and living ~= ARGV[2] then
   if redis.call('HGET', state, 'contested') then return {{}} end
   redis.call('HSET', state, 'contested', 1)
-elseif not living then
+elseif not living and redis.call('HGET', state, 'reader') ~= ARGV[2] then
   redis.call('HDEL', state, 'contested')
 end
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])

@@ -355,13 +355,11 @@ class SQLiteQueue:
     def _seize(self) -> bool:
         """Become the reader; False, and nothing changed, where the one before won and lives."""
         now, reader = self._clock(), self._tables.text("reader")
-        lives = reader and 0 <= now - float(self._tables.text("beat")) <= READER_ALIVE_S
-        if lives and reader != self._name:
-            if self._tables.state("contested"):
+        if reader != self._name:
+            lives = reader and 0 <= now - float(self._tables.text("beat")) <= READER_ALIVE_S
+            if lives and self._tables.state("contested"):
                 return False
-            self._tables.set(contested=1)
-        elif not lives:
-            self._tables.set(contested=0)
+            self._tables.set(contested=int(bool(lives)))
         self._epoch = max(self._epoch, self._tables.state("epoch")) + 1
         self._tables.set(epoch=self._epoch, reader=self._name, beat=now)
         return True

@@ -8,9 +8,10 @@ from faults.scene import BATCH, UPDATES, Scene, assert_undisturbed, push
 from queue_calls import take_over
 from redis_server import needs_redis
 
-from ludic_train.commands.train import SUPERSEDED
 from ludic_train.errors import Superseded
-from ludic_train.pipeline.queues import redis_stream, sqlite
+from ludic_train.pipeline.queues import patience, redis_stream, sqlite
+from ludic_train.pipeline.source import PipelineBatchSource
+from ludic_train.sources.base import Pace
 
 
 async def test_a_reader_that_took_over_from_a_living_one_stays_while_it_lives(opened_readers):
@@ -31,6 +32,38 @@ async def test_a_reader_that_took_over_from_a_living_one_stays_while_it_lives(op
     await restarted.claim()
     with pytest.raises(Superseded):
         await younger.beat()
+
+
+async def test_a_winner_that_was_silent_keeps_what_it_won(opened_readers):
+    elder, younger, restarted = opened_readers
+    await take_over(elder)
+    await younger.claim()
+    await asyncio.sleep(2 * patience.READER_ALIVE_S)
+    await take_over(younger)
+    trying = asyncio.ensure_future(restarted.claim())
+    while not trying.done():
+        await younger.beat()
+        await asyncio.sleep(0.05)
+    with pytest.raises(Superseded, match="this one stays down"):
+        await trying
+
+
+async def test_a_trainer_that_loads_for_long_keeps_the_queue_that_it_claimed(
+    opened_readers, monkeypatch
+):
+    monkeypatch.setattr(patience, "BEAT_S", 0.1)
+    elder, younger, restarted = opened_readers
+    await take_over(elder)
+    source = PipelineBatchSource(younger, groups_per_batch=1, group_size=1)
+    source.claim()
+    await asyncio.sleep(2 * patience.READER_ALIVE_S)
+    with pytest.raises(Superseded, match="this one stays down"):
+        await restarted.claim()
+    await source.begin(Pace(version=0, updates_per_batch=1, oldest_lag=0, max_lag=None))
+    await source.aclose()
+    # Its signs of life end with it.
+    await asyncio.sleep(2 * patience.READER_ALIVE_S)
+    await restarted.claim()
 
 
 @pytest.fixture(params=["redis", "file"])
@@ -54,11 +87,9 @@ async def test_a_supervisor_that_restarts_the_elder_starts_no_war(scene, undistu
     await scene.at_version(2)
     # The elder holds a checkpoint of update 2 or 4; the younger continues from there.
     younger = scene.train()
-    assert await scene.processes.end(elder) == SUPERSEDED
     # Its queue was taken, or where it was about to save, its folder.
-    assert "Superseded: another trainer has" in (scene.folder / "log").read_text()
-    assert await scene.processes.end(scene.train()) == SUPERSEDED
-    assert "this one stays down" in (scene.folder / "log").read_text()
+    assert "Superseded: another trainer has" in await scene.superseded(elder)
+    assert "this one stays down" in await scene.superseded(scene.train())
     await push(scene.queue, *range(8, UPDATES * BATCH))
     await scene.finished(younger)
     await assert_undisturbed(scene, undisturbed)
@@ -74,7 +105,7 @@ async def test_a_wedged_trainer_that_wakes_up_ends_and_changes_nothing(scene, un
     await push(scene.queue, *range(8, UPDATES * BATCH))
     await scene.finished(younger)
     scene.processes.signal(wedged, signal.SIGCONT)
-    assert await scene.processes.end(wedged) == SUPERSEDED
+    await scene.superseded(wedged)
     await assert_undisturbed(scene, undisturbed)
 
 
