@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass
 
 from ludic_train.errors import BadGroup
@@ -49,30 +49,32 @@ class Inspector:
     def __init__(self, *, max_attempts: int, vocab_size: int | None) -> None:
         self._max_attempts, self._vocab_size = max_attempts, vocab_size
         self._kinds: dict[str, str] = {}
-        self._bad: OrderedDict[str, int] = OrderedDict()
+        # Apart, since groups that arrive well between those of other params would clear one count.
+        self._unreadable, self._mismatched = _InARow(), _InARow()
 
     def inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
         """The entry with its group. Raises BadGroup for one that must not be trained on.
 
         An actor that sends many of these in a row is cut off: all its groups are bad from then on.
         """
-        # Actors number their keys. A writer under another's name can have that one cut off; but all
-        # who may write here may delete the groups of others, too.
-        actor = entry.key.rpartition(":")[0][:LONGEST_NAME]
-        bad = self._bad.get(actor, 0) if actor else 0
-        if bad >= BAD_IN_A_ROW:
-            raise BadGroup(f"{bad} groups in a row of its actor {actor!r} were bad; it is cut off")
+        actor = _actor_of(entry.key)
+        for counts, fault in (self._unreadable, "bad"), (self._mismatched, "of other params"):
+            if (bad := counts.of(actor)) >= BAD_IN_A_ROW:
+                raise BadGroup(
+                    f"{bad} groups in a row of its actor {actor!r} were {fault}; it is cut off"
+                )
         try:
             ready = self._inspected(entry, trainer)
         except BadGroup:
-            if actor:
-                self._bad[actor] = bad + 1
-                self._bad.move_to_end(actor)
-            if len(self._bad) > KNOWN_ACTORS:
-                self._bad.popitem(last=False)
+            self._unreadable.note(actor, bad=True)
             raise
-        self._bad.pop(actor, None)
+        self._unreadable.note(actor, bad=False)
         return ready
+
+    def note(self, keys: Iterable[str], mismatched: Collection[str]) -> None:
+        """Note for their actors which of these groups were of other params than they name."""
+        for key in keys:
+            self._mismatched.note(_actor_of(key), bad=key in mismatched)
 
     def _inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
         if entry.attempts >= self._max_attempts:
@@ -94,6 +96,34 @@ class Inspector:
             if self._kinds.setdefault(name, kind) != kind:
                 raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
         return Ready(entry, group, bounds.oldest)
+
+
+class _InARow:
+    """Bad groups in a row of each actor; of the latest `KNOWN_ACTORS` that sent one."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def of(self, actor: str) -> int:
+        return self._counts.get(actor, 0)
+
+    def note(self, actor: str, *, bad: bool) -> None:
+        if not bad:
+            self._counts.pop(actor, None)
+            return
+        # A key that names no actor is of nobody in particular.
+        if actor:
+            self._counts[actor] = self.of(actor) + 1
+            self._counts.move_to_end(actor)
+        if len(self._counts) > KNOWN_ACTORS:
+            self._counts.popitem(last=False)
+
+
+def _actor_of(key: str) -> str:
+    """The name of the actor that pushed a group with this key; "" for none."""
+    # Actors number their keys. A writer under another's name can have that one cut off; but all
+    # who may write here may delete the groups of others, too.
+    return key.rpartition(":")[0][:LONGEST_NAME]
 
 
 def check_bounds(bounds: Bounds, version: int) -> None:

@@ -62,7 +62,7 @@ class QueueReader:
     trainer: its report, the version of which `settle` keeps up to date.
     history: groups of the tasks that it has retired are discarded.
     ahead: groups that are read and decoded before they are needed.
-    hold, max_attempts, vocab_size: as in `PipelineBatchSource`.
+    hold: as in `PipelineBatchSource`. inspector: of what is read, and of what came of it.
     """
 
     def __init__(
@@ -72,15 +72,14 @@ class QueueReader:
         *,
         ahead: int,
         hold: int,
-        max_attempts: int,
-        vocab_size: int | None,
+        inspector: Inspector,
     ) -> None:
         self.position = Position("", 0)
         self.queue = queue
         self.trainer = TrainerReport(version=0, groups_per_batch=1, group_size=1)
         self._history = history
         self._hold = hold
-        self._inspector = Inspector(max_attempts=max_attempts, vocab_size=vocab_size)
+        self._inspector = inspector
         # None once the reading task has ended, with the error that it ended with.
         self._ready: asyncio.Queue[Ready | None] = asyncio.Queue(ahead)
         self._owners: dict[str, str] = {}
@@ -166,11 +165,12 @@ class QueueReader:
         """Keep actors from playing these tasks again, from the next `settle` on."""
         self._retired += tasks
 
-    async def settle(self, version: int) -> None:
-        """Note that the last batch is in the params `version`, and release what may go."""
+    async def settle(self, version: int, mismatched: Collection[str] = ()) -> None:
+        """Note that the last batch, without `mismatched`, is in the params; release what may go."""
         # Every batch that was given is in the params: the trainer takes the next one only after all
         # updates from the last, or after it has skipped them.
         done, self._batch = self._batch, ()
+        self._inspector.note([one.key for one in done], mismatched)
         report = replace(self.trainer, version=version, levels=self.levels)
         if done or self._unsent or self._retired or report != self.trainer:
             await self._settle(done, version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -13,6 +13,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, merge
+from ludic_train.pipeline.inspection import Inspector
 from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.pipeline.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.pipeline.queues.patience import keep_alive, persistently
@@ -85,8 +86,7 @@ class PipelineBatchSource:
             self.history,
             ahead=BATCHES_AHEAD * groups_per_batch,
             hold=hold,
-            max_attempts=max_attempts,
-            vocab_size=vocab_size,
+            inspector=Inspector(max_attempts=max_attempts, vocab_size=vocab_size),
         )
         self._thread: LoopThread | None = None
         self._coming: Future[Gathered] | None = None
@@ -130,9 +130,13 @@ class PipelineBatchSource:
         if self._claimed is not None:
             self._claimed.cancel()
 
-    async def trained(self, version: int) -> None:
-        """Note that all batches given so far are in the params `version`, and release them."""
-        await self._running().call(self._reader.settle(version))
+    async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
+        """Note that all batches given so far are in the params `version`, and release them.
+
+        mismatched: groups whose tokens other params sampled. An actor that sends many of these in a
+            row is cut off.
+        """
+        await self._running().call(self._reader.settle(version, mismatched))
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """Rows of the next groups; waits for them.

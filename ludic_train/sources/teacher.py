@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -82,10 +82,10 @@ class TaughtBatchSource:
         if isinstance(self.source, DurableSource):
             await self.source.begin(pace)
 
-    async def trained(self, version: int) -> None:
+    async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
         """Note it at the source, where it is durable."""
         if isinstance(self.source, DurableSource):
-            await self.source.trained(version)
+            await self.source.trained(version, mismatched)
 
     def state_dict(self) -> dict[str, Any]:
         """The source's own state."""

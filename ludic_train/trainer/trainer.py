@@ -111,6 +111,7 @@ class Trainer:
         self.published: int | None = None
         self.attention: set[Attention] = set()
         self._began = self._checked = False
+        self._mismatched: set[str] = set()
         self._skipped = 0
         refuse_low_precision(model)
         if (name := self.cfg.execution.attention) is not None:
@@ -246,7 +247,8 @@ class Trainer:
         """Note at a durable source that its batches are in the params."""
         source = self.batch_source
         if isinstance(source, DurableSource):
-            await source.trained(self.version)
+            await source.trained(self.version, frozenset(self._mismatched))
+        self._mismatched.clear()
 
     async def _handed_over(self, params: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Publish the params; rank 0 alone calls it."""
@@ -279,6 +281,7 @@ class Trainer:
             )
             if not number_of_rank_0(lambda: len(kept)):
                 raise
+        self._mismatched |= {item.group for item in items} - {item.group for item in kept}
         return self._update(kept) | {"rows/mismatched": Total(float(len(items) - len(kept)))}
 
     def _update(self, items: Sequence[SAWItem]) -> Metrics:

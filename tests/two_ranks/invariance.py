@@ -210,7 +210,7 @@ class Failing(Fixed):
     async def begin(self, pace):
         self.fail_in("begin")
 
-    async def trained(self, version):
+    async def trained(self, version, mismatched=()):
         # Before the first batch there is nothing to note.
         if version:
             self.fail_in("trained")

@@ -96,6 +96,35 @@ def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():
     inspector.inspected(entry("b:1"), TRAINER)
 
 
+async def test_an_actor_whose_groups_are_of_other_params_is_cut_off_and_others_are_not(tmp_path):
+    queue = SQLiteQueue(tmp_path / "q")
+    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=2, group_size=2)
+    await begin(source)
+    for number in range(BAD_IN_A_ROW):
+        # All of them arrive well.
+        await push(queue, group(f"honest:{number}"), group(f"liar:{number}"))
+        assert names(await source.next_batch(ALGO)) == [f"honest:{number}", f"liar:{number}"]
+        await source.trained(0, {f"liar:{number}"})
+    await push(queue, group("honest:8"), group("liar:8"), group("honest:9"))
+    assert names(await source.next_batch(ALGO)) == ["honest:8", "honest:9"]
+    (letter,) = await queue.dead_letters()
+    assert letter.key == "liar:8"
+    reason = "8 groups in a row of its actor 'liar' were of other params; it is cut off"
+    assert letter.reason == reason
+    await source.aclose()
+    await queue.aclose()
+
+
+def test_a_group_of_the_right_params_between_shows_that_not_all_is_wrong():
+    inspector = Inspector(max_attempts=5, vocab_size=None)
+    for number in range(BAD_IN_A_ROW - 1):
+        inspector.note([f"a:{number}"], {f"a:{number}"})
+    inspector.note(["a:7"], ())
+    for number in range(BAD_IN_A_ROW - 1):
+        inspector.note([f"a:{number}"], {f"a:{number}"})
+    inspector.inspected(entry("a:8"), TRAINER)
+
+
 async def test_a_bad_group_goes_to_the_dead_letters_and_the_batch_waits_for_the_next(tmp_path):
     queue = SQLiteQueue(tmp_path / "q")
     odd = replace(group("odd"), metrics={"reward": Stat(float("nan"), 1)})
