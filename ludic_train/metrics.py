@@ -23,7 +23,11 @@ from ludic_train.errors import MetricError
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A mean before the division: `sum` over `count` things (tokens, rollouts, seconds...)."""
+    """A mean before the division: `sum` over `count` things (tokens, rollouts, seconds...).
+
+    >>> Stat.of([1.0, 0.0, 0.0]).value
+    0.3333333333333333
+    """
 
     sum: float
     count: float
@@ -66,6 +70,10 @@ class SampleSize:
 
     (sum w)^2 / (n sum w^2) is 1 where all weights are equal and 1 / n where one has it all.
     sum, sum_of_squares, count: of w; all three add up over parts, which the share does not.
+
+    >>> equal, one_has_all = SampleSize(4.0, 4.0, 4), SampleSize(4.0, 16.0, 4)
+    >>> equal.value, one_has_all.value
+    (1.0, 0.25)
     """
 
     sum: float
@@ -95,6 +103,10 @@ def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
     One kind of metric per name: sums and counts are added, and of a `Peak` the larger one is taken.
 
     Raises MetricError where one name is a mean in one part and, say, a maximum in another.
+
+    >>> half, rest = {"reward": Stat.of([1.0, 0.0, 0.0])}, {"reward": Stat.of([1.0])}
+    >>> merge([half, rest])
+    {'reward': Stat(sum=2.0, count=4)}
     """
     whole: Metrics = {}
     for part in parts:
@@ -121,6 +133,9 @@ def values(metrics: Mapping[str, Metric]) -> dict[str, float]:
     """One number per name, ready for a logger; names of which nothing was counted are left out.
 
     The result may hold nan or infinities, where a loss has diverged.
+
+    >>> values({"reward": Stat(3.0, 4), "loss": Total(0.0), "success": Stat(0.0, 0)})
+    {'reward': 0.75, 'loss': 0.0}
     """
     # By equality: a Stat that sums to 0 over some tokens is a result, and one over none is not.
     return {name: metric.value for name, metric in metrics.items() if metric not in NOTHING}
@@ -146,6 +161,15 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
     "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
     "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
     "episodes/failed" is a share.
+
+    >>> from ludic_gym import Decision, Rollout, Step, Task
+    >>> step = Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0)
+    >>> task = Task(env_id="ludic/Arithmetic-v0", seed=1)
+    >>> played = Episode(index=0, task=task, rollouts=(Rollout(task=task, steps=(step,)),))
+    >>> failed = Episode(index=1, task=task, error="ClientError: no server")
+    >>> found = values(episode_metrics([played, failed]))
+    >>> found["reward"], found["turns"], found["episodes/failed"]
+    (1.0, 1.0, 0.5)
     """
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
     steps = [step for rollout in rollouts for step in rollout.steps]

@@ -5,6 +5,20 @@ one optimizer update at once, so micro-batches, packing and ranks cannot change 
 
 A sequence is a rollout, however many rows it became: one where every prompt extends the one before,
 several where the context rewrites history. Sequences without action tokens count nowhere.
+
+Rollouts of 1 and of 3 tokens, under each aggregation:
+
+>>> masks = [np.array([False, True]), np.array([False, True, True, True])]
+>>> rows = [
+...     SAWItem(input_ids=np.zeros(len(mask), np.int32), action_mask=mask, weight=mask * 1.0)
+...     for mask in masks
+... ]
+>>> [scales.tolist() for scales in token_mean(rows)]
+[[0.25], [0.25, 0.25, 0.25]]
+>>> [scales.astype(float).round(3).tolist() for scales in sequence_mean(rows)]
+[[0.5], [0.167, 0.167, 0.167]]
+>>> [scales.tolist() for scales in ConstantLength(4)(rows)]
+[[0.125], [0.125, 0.125, 0.125]]
 """
 
 from __future__ import annotations
@@ -108,7 +122,16 @@ def with_weight(item: SAWItem, weight: NDArray[np.floating]) -> SAWItem:
 
 
 def at_sampled(item: SAWItem, values: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Values of the sampled tokens at their places in the row, float32 [T]; 0 elsewhere."""
+    """Values of the sampled tokens at their places in the row, float32 [T]; 0 elsewhere.
+
+    >>> row = SAWItem(
+    ...     input_ids=np.zeros(3, np.int32),
+    ...     action_mask=np.array([False, True, True]),
+    ...     weight=np.zeros(3, np.float32),
+    ... )
+    >>> at_sampled(row, np.array([0.5, -1.0])).tolist()
+    [0.0, 0.5, -1.0]
+    """
     whole = np.zeros(len(item.input_ids), np.float32)
     whole[item.action_mask] = values
     return whole

@@ -60,6 +60,18 @@ class TokenWhitened:
     arXiv:2501.03262). With returns it is REINFORCE++; they reach back over the texts of tools and
     opponents in between. With returns centred in their group it is REINFORCE++-baseline.
     advantage: the assigner of A. ddof: as in `GroupNormalizedReturn`, over the batch.
+
+    Two steps of 1 and 3 sampled tokens, with the returns-to-go 1 and 0: the mean per token is 1/4.
+
+    >>> rollout = Trajectory(
+    ...     rows=(),
+    ...     rewards=np.array([1.0, 0.0]),
+    ...     parsed=np.ones(2, bool),
+    ...     completions=np.array([[0, 1, 0], [1, 3, 0]], np.int32),
+    ...     env_id="mine/Maze-v0",
+    ... )
+    >>> TokenWhitened()([rollout])[0].round(6).tolist()
+    [1.5, -0.5]
     """
 
     advantage: CreditAssigner = field(default_factory=MonteCarloReturn)
@@ -91,6 +103,12 @@ class ExponentialAdvantage:
     weights are positive; `max_weight` bounds the influence of one lucky episode.
     advantage: the assigner of A. beta: temperature; small values imitate the best alone.
     max_weight: largest weight, at least 1.
+
+    >>> from ludic_train import PerStepReward
+    >>> rest = {"rows": (), "parsed": np.ones(3, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> rollout = Trajectory(rewards=np.array([0.0, 1.0, 9.0]), env_id="mine/Maze-v0", **rest)
+    >>> ExponentialAdvantage(PerStepReward(), max_weight=20)([rollout])[0].round(2).tolist()
+    [1.0, 2.72, 20.0]
     """
 
     advantage: CreditAssigner
@@ -119,6 +137,11 @@ class OverlongPenalty:
     max_tokens (Yu et al. 2025, arXiv:2503.14476, eq. 13).
     credit: assigner that gets the penalized rewards. max_tokens, buffer: tokens of a completion.
     factor: penalty of the longest completions.
+
+    >>> from ludic_train import GroupNormalizedReturn
+    >>> rule = OverlongPenalty(GroupNormalizedReturn(), max_tokens=100, buffer=20)
+    >>> rule.penalty(np.array([90, 95, 100, 120])).tolist()
+    [-0.5, -0.75, -1.0, -1.0]
     """
 
     credit: CreditAssigner
@@ -162,6 +185,18 @@ class SeatBaselineReturn:
     mean is the one before the batch, so that no rollout is compared with itself; it starts at the
     first batch's own mean.
     decay: share of the mean that a further rollout leaves.
+
+    The first batch is compared with its own mean, 0.5, and moves it to 0.5 * 0.9 + 1 * 0.1 by its
+    success, then to 0.55 * 0.9 by its failure:
+
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> games = [
+    ...     Trajectory(rewards=np.array([r]), env_id="ludic/Nim-v0", agent="player_0", **rest)
+    ...     for r in (1.0, 0.0)
+    ... ]
+    >>> credit = SeatBaselineReturn(decay=0.9)
+    >>> [float(weights[0]) for weights in credit(games)], credit.means
+    ([0.5, -0.5], {'["ludic/Nim-v0", "player_0"]': 0.49500000000000005})
     """
 
     decay: float = 0.95

@@ -30,6 +30,22 @@ class CompositeLoss:
     names: a name per term; None: made from its class, as "token_kl" from TokenKLLoss, with a number
         from the second term of a class on. They stand before a metric that several terms report:
         "policy/clip_low". A metric of one term keeps its own name.
+
+    >>> import torch
+    >>> from ludic_train import REFERENCE, MaskedCausalLMCrossEntropyLoss, TokenKLLoss
+    >>> one = torch.ones(1)
+    >>> known = LossBatch(
+    ...     weight=one,
+    ...     scale=one,
+    ...     rollout=torch.tensor([0]),
+    ...     num_rollouts=1,
+    ...     attachments={REFERENCE: -2 * one},
+    ... )
+    >>> terms = (MaskedCausalLMCrossEntropyLoss(), TokenKLLoss(1.0))
+    >>> loss = CompositeLoss(terms, weights=(1.0, 0.1))
+    >>> total, metrics = loss(TokenLogprobs(logprobs=-one, entropy=one), known)
+    >>> round(total.item(), 3), sorted(metrics)
+    (1.05, ['nll', 'reference_kl'])
     """
 
     terms: Sequence[Loss]

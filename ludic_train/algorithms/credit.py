@@ -47,6 +47,11 @@ class MonteCarloReturn:
     """The discounted return that follows each step: w_t = r_t + gamma w_{t+1}.
 
     gamma: discount per step, in [0, 1].
+
+    >>> rest = {"rows": (), "parsed": np.ones(3, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> rollout = Trajectory(rewards=np.array([0.0, 0.0, 1.0]), env_id="mine/Maze-v0", **rest)
+    >>> MonteCarloReturn(gamma=0.5)([rollout])[0].tolist()
+    [0.25, 0.5, 1.0]
     """
 
     gamma: float = 1.0
@@ -70,7 +75,12 @@ class MonteCarloReturn:
 
 @dataclass(frozen=True, slots=True)
 class EpisodicReturn:
-    """The sum of a rollout's rewards, at each of its steps."""
+    """The sum of a rollout's rewards, at each of its steps.
+
+    >>> rest = {"rows": (), "parsed": np.ones(2, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> EpisodicReturn()([Trajectory(rewards=np.array([0.5, 1.0]), env_id="mine/Maze-v0", **rest)])
+    [array([1.5, 1.5])]
+    """
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a reward that is not finite."""
@@ -111,6 +121,12 @@ class GroupNormalizedReturn:
     Shao et al. 2024, arXiv:2402.03300. divide_by_std False leaves R - mean, which does not favour
     prompts of little spread (Dr. GRPO, arXiv:2503.20783).
     ddof: 1 divides the squares by n - 1, 0 by n.
+
+    >>> success = np.array([1.0, 0.0, 0.0, 0.0])
+    >>> GroupNormalizedReturn().normalized(success).round(3).tolist()
+    [1.5, -0.5, -0.5, -0.5]
+    >>> GroupNormalizedReturn(divide_by_std=False).normalized(success).tolist()
+    [0.75, -0.25, -0.25, -0.25]
     """
 
     divide_by_std: bool = True
@@ -140,6 +156,16 @@ class HybridNormalizedReturn:
 
     (R - mean_group) / (std_batch(R - mean_group) + eps) at each step (arXiv:2510.13786).
     ddof: as in `GroupNormalizedReturn`.
+
+    Two groups, of returns 1, 0 and of 0.2, 0: the std is that of both, so the second counts less.
+
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> played = [
+    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group=g, **rest)
+    ...     for r, g in ((1.0, "a"), (0.0, "a"), (0.2, "b"), (0.0, "b"))
+    ... ]
+    >>> [round(float(weights[0]), 3) for weights in HybridNormalizedReturn()(played)]
+    [1.387, -1.387, 0.277, -0.277]
     """
 
     ddof: int = 0
@@ -191,6 +217,16 @@ class MeanScaledReturn:
     Tajwar et al. 2026, arXiv:2602.02710. For rewards of 0 and 1 and groups of n, the expected
     gradient of REINFORCE with it is that of sum_{k=1}^{n-1} pass@k / k, which approaches the
     log-likelihood of success: rare successes count more. Raises CreditError for negative returns.
+
+    One success of four is worth (1 - 1/4) / (1/4) = 3:
+
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> played = [
+    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group="a", **rest)
+    ...     for r in (1.0, 0.0, 0.0, 0.0)
+    ... ]
+    >>> [float(weights[0]) for weights in MeanScaledReturn()(played)]
+    [3.0, -1.0, -1.0, -1.0]
     """
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
@@ -214,6 +250,16 @@ class LeaveOneOutReturn:
     """RLOO: the return less the mean of the OTHER members of the group, at each step.
 
     Ahmadian et al. 2024, arXiv:2402.14740; equals n / (n - 1) (R - mean).
+
+    Returns 1, 0, 0: the success is 1 above the mean of the others, each failure 1/2 below.
+
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> played = [
+    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group="a", **rest)
+    ...     for r in (1.0, 0.0, 0.0)
+    ... ]
+    >>> [float(weights[0]) for weights in LeaveOneOutReturn()(played)]
+    [1.0, -0.5, -0.5]
     """
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:

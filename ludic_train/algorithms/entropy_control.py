@@ -44,6 +44,17 @@ class TopCovariance:
     """Select the tokens of largest covariance, for `KLCovLoss`.
 
     share: of all sampled tokens, rounded down to at least 1 token.
+
+    The first token is the likelier one and has the larger weight, so it lowers entropy more:
+
+    >>> row = SAWItem(
+    ...     input_ids=np.array([7, 5, 6, 4], np.int32),
+    ...     action_mask=np.array([False, True, True, True]),
+    ...     weight=np.array([0, 2, 0, 0], np.float32),
+    ...     behavior_logprobs=np.array([0, -0.5, -1.0, -2.5], np.float32),
+    ... )
+    >>> TopCovariance(share=0.3)([row])[0].attachments[SELECTED].tolist()
+    [0.0, 1.0, 0.0, 0.0]
     """
 
     share: float = 2e-3
@@ -87,7 +98,17 @@ class RandomCovariance:
 
 
 def covariances(items: Sequence[SAWItem]) -> Array:
-    """cov_t of the sampled tokens of all items, in order, float64. Raises MissingLogprobs."""
+    """cov_t of the sampled tokens of all items, in order, float64. Raises MissingLogprobs.
+
+    >>> row = SAWItem(
+    ...     input_ids=np.array([7, 5, 6], np.int32),
+    ...     action_mask=np.array([False, True, True]),
+    ...     weight=np.array([0, 1, -1], np.float32),
+    ...     behavior_logprobs=np.array([0, -0.5, -2.5], np.float32),
+    ... )
+    >>> covariances([row]).tolist()
+    [1.0, 1.0]
+    """
     logprobs = sampled_logprobs(items)
     weight = np.concatenate([np.zeros(0), *(item.weight[item.action_mask] for item in items)])
     # The mean of nothing is nan, with a warning.
@@ -163,6 +184,21 @@ class AdaptiveEntropy:
     tokens, which is unbiased for that of the sampler. Each algorithm needs one of its own.
     target: nats per token. step, highest: of the coefficient. first: refines the items before.
     coefficient: the one that is reached; it is kept in checkpoints.
+
+    Tokens of -0.1 nats are below the target of 0.2, so the coefficient rises:
+
+    >>> row = SAWItem(
+    ...     input_ids=np.array([7, 5], np.int32),
+    ...     action_mask=np.array([False, True]),
+    ...     weight=np.array([0, 1], np.float32),
+    ...     behavior_logprobs=np.array([0, -0.1], np.float32),
+    ... )
+    >>> control = AdaptiveEntropy(target=0.2)
+    >>> for _ in range(3):
+    ...     print(round(float(control([row])[0].attachments[ENTROPY_COEFFICIENT][1]), 4))
+    0.005
+    0.01
+    0.015
     """
 
     target: float

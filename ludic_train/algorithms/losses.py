@@ -8,6 +8,16 @@ r_t = exp(lp_t - b_t), a loss returns
 
 where `scale` already holds the denominator of the whole update (see `aggregation`). So losses
 of micro-batches add up to the loss of the update, however they were cut.
+
+A loss of one's own is a function. This one counts tokens below a log-prob of -1 twice:
+
+>>> def doubled(out, batch):
+...     per_token = -batch.weight * out.logprobs * torch.where(out.logprobs < -1, 2.0, 1.0)
+...     return scaled_sum(per_token, batch), {"unlikely": token_stat(out.logprobs < -1)}
+>>> half, one = torch.full((2,), 0.5), torch.ones(2)
+>>> known = LossBatch(weight=one, scale=half, rollout=torch.tensor([0, 1]), num_rollouts=2)
+>>> doubled(TokenLogprobs(logprobs=torch.tensor([-0.5, -2.0]), entropy=one), known)
+(tensor(2.2500), {'unlikely': (tensor(1.), tensor(2.))})
 """
 
 from __future__ import annotations
@@ -95,6 +105,9 @@ class TokenClippedSurrogateLoss:
     `dual_clip` c bounds it for A_t < 0 by -A_t c (Ye et al. 2020, arXiv:1912.09729): a token
     whose ratio has run away upwards stops pushing. Raises MissingLogprobs.
     clip_low, clip_high: distances from a ratio of 1; dual_clip: None switches it off.
+
+    >>> TokenClippedSurrogateLoss().clip(torch.tensor([1.5, 1.5]), torch.tensor([1.0, -1.0]))[0]
+    tensor([-1.2000,  1.5000])
     """
 
     clip_low: float = 0.2
@@ -212,6 +225,9 @@ class EntropyBonus:
     it worse than it could be; one that ends at 0 leaves the rewards alone to decide at last.
     coefficient: nats of entropy are worth this many units of weight.
     Raises ConfigError for a `final` without `updates`, above `coefficient` or below 0.
+
+    >>> [EntropyBonus(0.01, final=0.0, updates=100).at(version) for version in (0, 50, 200)]
+    [0.01, 0.005, 0.0]
     """
 
     coefficient: float = 0.01
@@ -281,7 +297,13 @@ def k3(log_ratio: Tensor) -> Tensor:
 
 
 def rollout_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
-    """At each token the mean over the action tokens of its rollout, [N]; raises LossError."""
+    """At each token the mean over the action tokens of its rollout, [N]; raises LossError.
+
+    >>> one, rollout = torch.ones(3), torch.tensor([0, 0, 1])
+    >>> known = LossBatch(weight=one, scale=one, rollout=rollout, num_rollouts=2)
+    >>> rollout_mean(torch.tensor([1.0, 3.0, 5.0]), known)
+    tensor([2., 2., 5.])
+    """
     sums = rollout_sum(per_token, batch)
     return sums / rollout_sum(torch.ones_like(per_token), batch)
 

@@ -76,6 +76,9 @@ class RLAlgorithm:
     retire_at: tasks whose pass rate over all their rollouts reaches this are not played again.
     max_lag: rows sampled by params older than this many updates are dropped and counted; None
         keeps all.
+
+    >>> grpo(clip=0.1, max_lag=2).loss
+    TokenClippedSurrogateLoss(clip_low=0.1, clip_high=0.1, dual_clip=None)
     """
 
     name: str

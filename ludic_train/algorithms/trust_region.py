@@ -32,6 +32,20 @@ class DPPOLoss:
     binary total variation, Qi et al. 2026, arXiv:2602.04879). Rare tokens may move by any ratio,
     which PPO's clip forbids; frequent ones by no more than a probability.
     low, high: largest moves, in (0, 1]. max_ratio: largest importance weight, at least 1.
+
+    A rare token may triple; a frequent one that moved from 0.5 to 0.9 is left out:
+
+    >>> one = torch.ones(2)
+    >>> batch = LossBatch(
+    ...     weight=one,
+    ...     scale=one,
+    ...     rollout=torch.tensor([0, 0]),
+    ...     num_rollouts=1,
+    ...     behavior_logprobs=torch.tensor([0.01, 0.5]).log(),
+    ... )
+    >>> out = TokenLogprobs(logprobs=torch.tensor([0.03, 0.9]).log(), entropy=one)
+    >>> DPPOLoss()(out, batch)[1]
+    {'masked': (tensor(1.), tensor(2.))}
     """
 
     low: float = 0.2
@@ -68,6 +82,23 @@ class SAPOLoss:
     Its slope is 1 at r_t = 1 and falls smoothly on both sides (Gao et al. 2025, arXiv:2511.20347).
     tau_positive, tau_negative: steepness for A_t > 0 and for all others; the second is larger,
     since negative weights spread over the whole vocabulary.
+
+    Share of the gradient that is left where the ratio is 1, and where it is 3:
+
+    >>> one = torch.ones(1)
+    >>> batch = LossBatch(
+    ...     weight=one,
+    ...     scale=one,
+    ...     rollout=torch.tensor([0]),
+    ...     num_rollouts=1,
+    ...     behavior_logprobs=torch.tensor([0.2]).log(),
+    ... )
+    >>> for probability in (0.2, 0.6):
+    ...     out = TokenLogprobs(logprobs=torch.tensor([probability]).log(), entropy=one)
+    ...     total, count = SAPOLoss()(out, batch)[1]["gate"]
+    ...     print(round((total / count).item(), 3))
+    1.0
+    0.42
     """
 
     tau_positive: float = 1.0
@@ -97,6 +128,19 @@ class GMPOLoss:
     al. 2025, arXiv:2507.20673, as a sum over tokens, so that each may have its own weight); meant
     for the aggregation `sequence_mean`. Also raises LossError for a rollout that was cut.
     clip: largest log of a ratio that is rewarded; wider than PPO's, because a mean moves less.
+
+    Logs of ratios 1 and 0, the first clipped to 0.4: the rollout's ratio is exp(0.2) = 1.221.
+
+    >>> one = torch.ones(2)
+    >>> batch = LossBatch(
+    ...     weight=one,
+    ...     scale=one / 2,
+    ...     rollout=torch.tensor([0, 0]),
+    ...     num_rollouts=1,
+    ...     behavior_logprobs=torch.tensor([-2.0, -2.0]),
+    ... )
+    >>> GMPOLoss()(TokenLogprobs(logprobs=torch.tensor([-1.0, -2.0]), entropy=one), batch)[0]
+    tensor(-1.2214)
     """
 
     clip: float = 0.4

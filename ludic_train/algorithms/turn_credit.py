@@ -86,6 +86,14 @@ class ProcessReward:
     r'_t = (r_t - mean) / (std + eps) over all steps of the group, and the weight of a step is
     r'_t + r'_{t+1} + ... (Shao et al. 2024, arXiv:2402.03300, section 4.1.3).
     divide_by_std, ddof, eps: as in `GroupNormalizedReturn`, over the steps of a group.
+
+    >>> rest = {"rows": (), "parsed": np.ones(2, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> played = [
+    ...     Trajectory(rewards=np.array(rewards), env_id="mine/Proof-v0", group="a", **rest)
+    ...     for rewards in ([1.0, 1.0], [1.0, 0.0])
+    ... ]
+    >>> [weights.tolist() for weights in ProcessReward(divide_by_std=False)(played)]
+    [[0.5, 0.25], [-0.5, -0.75]]
     """
 
     divide_by_std: bool = True

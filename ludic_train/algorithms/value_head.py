@@ -109,7 +109,14 @@ def sampled_values(rows: Sequence[SAWItem], name: str) -> Array:
 def generalized_advantages(
     rewards: Array, values: Array, gamma: float, lam: float, value_after: float = 0.0
 ) -> Array:
-    """A_t for each of T consecutive decisions; rewards and values are [T], `value_after` is V_T."""
+    """A_t for each of T consecutive decisions; rewards and values are [T], `value_after` is V_T.
+
+    >>> rewards, values = np.array([0.0, 0.0, 1.0]), np.array([0.5, 0.5, 0.5])
+    >>> generalized_advantages(rewards, values, gamma=1.0, lam=1.0).tolist()
+    [0.5, 0.5, 0.5]
+    >>> generalized_advantages(rewards, values, gamma=1.0, lam=0.0).tolist()
+    [0.0, 0.0, 0.5]
+    """
     advantages = np.zeros_like(rewards)
     advantage_after = 0.0
     # From the end, so that each advantage takes one step from the one after it.

@@ -261,6 +261,10 @@ def with_target_entropy(
 
     Sets AdaptiveEntropy(target, step, highest) before the updates of each batch, and its bonus in
     the loss. target: nats per token. Raises ConfigError for settings that are not positive.
+
+    >>> from ludic_train import grpo
+    >>> with_target_entropy(grpo(), 0.2).refine
+    AdaptiveEntropy(target=0.2, step=0.005, highest=0.1, first=None, coefficient=0.0)
     """
     return replace(
         algo,

@@ -20,7 +20,11 @@ def linear(done: float) -> float:
 
 
 def cosine(done: float) -> float:
-    """Half a cosine: slow, fast, slow (Loshchilov & Hutter 2017, arXiv:1608.03983)."""
+    """Half a cosine: slow, fast, slow (Loshchilov & Hutter 2017, arXiv:1608.03983).
+
+    >>> [round(cosine(done), 3) for done in (0.0, 0.25, 0.5, 1.0)]
+    [1.0, 0.854, 0.5, 0.0]
+    """
     return (1 + math.cos(math.pi * done)) / 2
 
 
@@ -51,6 +55,10 @@ class Decay:
     """Fall of the learning rate: along `shape`, to `to` times its peak.
 
     Raises ConfigError for `to` outside [0, 1].
+
+    >>> cfg = TrainerConfig(lr=1e-5, decay_updates=1_000, decay=Decay(shape=cosine, to=0.0))
+    >>> cfg.learning_rate(500), cfg.learning_rate(1_000)
+    (5e-06, 0.0)
     """
 
     shape: DecayShape = linear
@@ -131,6 +139,10 @@ class TrainerConfig:
     publish_every: updates between two publications of the params.
     router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
         arXiv:2510.11370), which the engine must report; without, through those of the own router.
+
+    >>> cfg = TrainerConfig(minibatches=4, epochs=2, publish_every=8)
+    >>> cfg.updates_per_batch, cfg.oldest_lag, cfg.token_budget
+    (8, 14, 4096)
     """
 
     device: str = "cpu"
@@ -204,6 +216,10 @@ class TrainerConfig:
         """The rate of the update after `done` others.
 
         Warm-up and decay are factors of the peak `lr`; after `decay_updates` the rate stays.
+
+        >>> cfg = TrainerConfig(lr=1e-4, warmup_updates=10, decay_updates=100, decay=Decay(to=0.5))
+        >>> [f"{cfg.learning_rate(done):.1e}" for done in (0, 9, 50, 100, 500)]
+        ['1.0e-05', '9.6e-05', '7.5e-05', '5.0e-05', '5.0e-05']
         """
         # done + 1, so that the first update already moves the params.
         rise = min(1.0, (done + 1) / self.warmup_updates) if self.warmup_updates else 1.0
