@@ -66,6 +66,14 @@ class LocalChatClient:
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
         the turns of a dialog become one training row; it counts those that could not.
     Raises UnsupportedModel for a model that the decoder cannot run.
+
+    >>> from ludic_train import make_tiny_model, make_tokenizer
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> client = LocalChatClient(make_tiny_model(tokenizer), tokenizer)
+    >>> question, short = [{"role": "user", "content": "2 + 3 = ?"}], Sampling(max_tokens=4)
+    >>> completion = asyncio.run(client.complete(question, short))
+    >>> len(completion.completion_ids) == len(completion.logprobs) <= 4
+    True
     """
 
     def __init__(

@@ -61,7 +61,14 @@ class PolicySpec:
 
 
 def write_policy_spec(folder: str | Path, spec: PolicySpec) -> None:
-    """Write a run's policy.json."""
+    """Write a run's policy.json.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_policy_spec(Path(folder), PolicySpec(context="latest", parser="xml:answer"))
+    ...     read_policy_spec(Path(folder)).parser
+    'xml:answer'
+    """
     path = Path(folder) / SPEC_FILE
     path.write_text(json.dumps(asdict(spec), indent=2) + "\n", encoding="utf-8")
 

@@ -49,6 +49,14 @@ def render_chat(
     Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
     or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
+
+    >>> from ludic_train import make_tokenizer
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> ids = render_chat(tokenizer, [{"role": "user", "content": "2 + 3 = ?"}])
+    >>> print(tokenizer.decode(ids), end="")
+    <|im_start|>user
+    2 + 3 = ?<|im_end|>
+    <|im_start|>assistant
     """
     text, fence = written_chat(tokenizer, messages, reply_comes=reply_comes, tools=tools)
     return encoded_chat(tokenizer, text, fence, encode)
@@ -252,6 +260,15 @@ def with_token_ids(
         of this one are added: a position that many games come to is written once.
     Raises UntrainableRollout for a step of several model calls, whose dialog was not recorded, and
     where the chat template does not write replies as they were typed.
+
+    >>> from ludic_gym import FullDialog
+    >>> from ludic_train import make_tokenizer
+    >>> step = Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0)
+    >>> played = Rollout(task=Task(env_id="ludic/Arithmetic-v0"), steps=(step,))
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> typed = with_token_ids(played, tokenizer, FullDialog(), reply="<answer>{}</answer>")
+    >>> tokenizer.decode(typed.steps[0].decision.completions[0].completion_ids)
+    '<answer>5</answer><|im_end|>'
     """
     context.reset(system_prompt)
     steps, known = [], {} if known is None else known
@@ -275,6 +292,13 @@ def dialog_rollout(
     messages: with the keys of `Message`.
     Raises UntrainableRollout for a dialog without one, or with tool calls, which templates write
     each in their own way; and as `with_token_ids` does.
+
+    >>> from ludic_train import make_tokenizer, trajectory_from
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> dialog = [{"role": "user", "content": "2+3"}, {"role": "assistant", "content": "5"}]
+    >>> (row,) = trajectory_from(dialog_rollout(dialog, tokenizer)).rows
+    >>> [tokenizer.decode([token]) for token in row.input_ids[row.action_mask]]
+    ['5', '<|im_end|>']
     """
     steps, dialog = [], cast("Sequence[Message]", messages)
     for i, message in enumerate(dialog):

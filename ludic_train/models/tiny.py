@@ -34,6 +34,11 @@ def make_tiny_model(
         needed for a model this narrow to learn quickly.
     torch's global random state is left as it was.
     Raises ConfigError if the heads do not divide the hidden size or each other.
+
+    >>> from ludic_train import make_tokenizer
+    >>> model = make_tiny_model(make_tokenizer(["2 + 3 = 5"]), hidden_size=32, num_layers=1)
+    >>> sum(param.numel() for param in model.parameters())
+    21296
     """
     if hidden_size % (2 * num_heads) or num_heads % num_kv_heads:
         raise ConfigError(

@@ -61,6 +61,10 @@ def make_tokenizer(
     Its alphabet is all 256 bytes, so any text comes back exactly from `decode(encode(text))`.
     Padding is "<|pad|>", a turn ends with "<|im_end|>", which is the eos token.
     Raises ConfigError for a vocabulary smaller than bytes and special tokens.
+
+    >>> tokenizer = make_tokenizer(["the cat sat on the mat"] * 10)
+    >>> [tokenizer.decode([token]) for token in tokenizer.encode("the cat ate 42")]
+    ['the', ' cat', ' ', 'at', 'e', ' ', '4', '2']
     """
     specials = [PAD, TURN_START, TURN_END, *special_tokens]
     if vocab_size < 256 + len(specials):
