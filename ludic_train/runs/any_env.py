@@ -62,6 +62,10 @@ def recipe_for(
     eval_kwargs: further ones for the evaluation.
     warm_start: imitate a demonstrator first; without a model if left out.
     Nothing is loaded or looked up yet. Raises ConfigError for weights that are no numbers.
+
+    >>> recipe = recipe_for(["ludic/Wordle-v0", "ludic/Maze-v0=2"])
+    >>> recipe.name, [env.weight for env in recipe.envs], sorted(recipe.evals)
+    ('Wordle+Maze', [1.0, 2.0], ['Maze', 'Wordle'])
     """
     shared = dict(env_kwargs or {})
     learned = [

@@ -49,7 +49,12 @@ def read_recipe(path: Path, *, out: Path | None = None) -> tuple[Recipe, Machine
 
 
 def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine]:
-    """As `read_recipe`, from a text."""
+    """As `read_recipe`, from a text.
+
+    >>> recipe, machine = parse_recipe('envs = ["ludic/Countdown-v0", "ludic/Maze-v0=2"]')
+    >>> [(env.id, env.weight) for env in recipe.envs], machine.device
+    ([('ludic/Countdown-v0', 1.0), ('ludic/Maze-v0', 2.0)], 'auto')
+    """
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -75,6 +75,14 @@ def layout(
     smallest power of two on which a server fits. One card is shared by a server and the only rank:
     the server gets what the rank's estimate leaves.
     Raises ConfigError where a role has no card, or does not fit into the memory of one.
+
+    Four cards of 80 GB, a server that needs 20 GB, and 100 GB spread over the ranks:
+
+    >>> cards = [Card(name=str(number), bytes=80 * 10**9) for number in range(4)]
+    >>> need = Need(rank_bytes=lambda ranks: 100e9 / ranks, server_bytes=20e9, heads=16)
+    >>> print(layout(cards, servers=1, need=need))
+    ranks        0, 1, 2
+    server-0     3, 90% of its memory
     """
     if not cards or len({card.name for card in cards}) < len(cards):
         raise ConfigError(f"cards={[card.name for card in cards]}; name each card once")

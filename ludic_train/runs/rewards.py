@@ -51,6 +51,12 @@ def rewarded(rollout: Rollout, reward: float) -> Rollout:
 
     What its parser gave for the form of replies stays.
     Raises EnvError for a reward that is no finite number.
+
+    >>> from ludic_gym import Decision, Step, Task
+    >>> steps = [Step(observation="", decision=Decision(action=a), reward=1.0) for a in "ab"]
+    >>> played = Rollout(task=Task(env_id="ludic/Maze-v0"), steps=tuple(steps))
+    >>> [step.reward for step in rewarded(played, 0.25).steps]
+    [0.0, 0.25]
     """
     if not isinstance(reward, int | float) or not abs(reward) < float("inf"):
         raise EnvError(f"a reward function returned {reward!r}, which is no finite number")
