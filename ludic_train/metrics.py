@@ -4,9 +4,11 @@ A mean of means is wrong as soon as the parts differ in size. So every part repo
 sum and what it is a sum over, or another kind below; these add up, and the division happens once,
 at the end.
 
-    half = {"reward": Stat.of([1.0, 0.0, 0.0])}
-    rest = {"reward": Stat.of([1.0])}
-    values(merge([half, rest]))    # {"reward": 0.5}, and not the mean of 1/3 and 1
+The mean of 1, 0, 0 and 1 is 0.5, and not that of 1/3 and 1:
+
+>>> half, rest = {"reward": Stat.of([1.0, 0.0, 0.0])}, {"reward": Stat.of([1.0])}
+>>> values(merge([half, rest]))
+{'reward': 0.5}
 """
 
 from __future__ import annotations
@@ -104,9 +106,8 @@ def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
 
     Raises MetricError where one name is a mean in one part and, say, a maximum in another.
 
-    >>> half, rest = {"reward": Stat.of([1.0, 0.0, 0.0])}, {"reward": Stat.of([1.0])}
-    >>> merge([half, rest])
-    {'reward': Stat(sum=2.0, count=4)}
+    >>> merge([{"reward": Stat(1.0, 3), "lag": Peak(2)}, {"reward": Stat(1.0, 1), "lag": Peak(5)}])
+    {'reward': Stat(sum=2.0, count=4), 'lag': Peak(value=5)}
     """
     whole: Metrics = {}
     for part in parts:
@@ -151,7 +152,11 @@ def metrics_to_bytes(metrics: Mapping[str, Metric]) -> bytes:
 
 
 def metrics_from_bytes(data: bytes) -> Metrics:
-    """The metrics that `metrics_to_bytes` wrote; not for bytes from anywhere else."""
+    """The metrics that `metrics_to_bytes` wrote; not for bytes from anywhere else.
+
+    >>> metrics_from_bytes(metrics_to_bytes({"loss": Total(math.nan)}))
+    {'loss': Total(value=nan)}
+    """
     return {name: KINDS[kind](*numbers) for name, (kind, *numbers) in json.loads(data).items()}
 
 

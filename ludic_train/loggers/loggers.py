@@ -49,6 +49,14 @@ class JSONLLogger:
     `read_metrics` and float() understand.
 
     path: its folder is made. Raises OSError for a file that cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     logger = JSONLLogger(Path(folder, "metrics.jsonl"))
+    ...     logger.log(1, {"reward": 0.5, "loss": math.nan})
+    ...     logger.close()
+    ...     print(logger.path.read_text().strip())
+    {"update": 1, "reward": 0.5, "loss": "nan"}
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -76,6 +84,17 @@ def read_metrics(path: Path | str) -> list[dict[str, float]]:
 
     Where a run was resumed from before its last update, the later numbers of an update count.
     Raises MetricError for a line that is not such an object; a torn last line is left out.
+
+    A run that was resumed after update 1, and made update 2 again:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     logger = JSONLLogger(Path(folder, "metrics.jsonl"))
+    ...     for update, reward in ((1, 0.2), (2, 0.3), (2, 0.4)):
+    ...         logger.log(update, {"reward": reward})
+    ...     logger.close()
+    ...     read_metrics(logger.path)
+    [{'update': 1.0, 'reward': 0.2}, {'update': 2.0, 'reward': 0.4}]
     """
     updates: dict[int, dict[str, float]] = {}
     # Later lines overwrite earlier ones, name by name: those of a resumed run come later.

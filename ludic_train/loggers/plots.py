@@ -50,7 +50,8 @@ def plot_curve(
 def running_mean(values: Sequence[float], span: int) -> list[float]:
     """Mean of the last `span` values at each place, of fewer at the beginning.
 
-    running_mean([1.0, 3.0, 5.0], span=2)    # [1.0, 2.0, 4.0]
+    >>> running_mean([1.0, 3.0, 5.0], span=2)
+    [1.0, 2.0, 4.0]
     """
     # Each window anew: a sum that is carried along would gather rounding errors.
     windows = (values[max(0, i + 1 - span) : i + 1] for i in range(len(values)))
