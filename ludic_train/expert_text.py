@@ -32,7 +32,12 @@ def experts_from_base64(text: str) -> NDArray[np.int16]:
 
 
 def experts_to_base64(experts: NDArray[np.int16]) -> str:
-    """The text of these experts, [tokens, layers, k]."""
+    """The text of these experts, [tokens, layers, k].
+
+    >>> experts = np.array([[[0, 3]], [[1, 2]]], np.int16)
+    >>> experts_from_base64(experts_to_base64(experts)).tolist()
+    [[[0, 3]], [[1, 2]]]
+    """
     file = io.BytesIO()
     np.save(file, experts, allow_pickle=False)
     return base64.b64encode(file.getvalue()).decode()

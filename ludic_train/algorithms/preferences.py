@@ -151,6 +151,16 @@ def preference_rows(pairs: Iterable[tuple[Rollout, Rollout]]) -> list[SAWItem]:
 
     Rollouts need token ids; `dialog_rollout` makes them from chat messages.
     Raises UntrainableRollout as `trajectory_from` does, and for a rollout without sampled tokens.
+
+    >>> from ludic_train import dialog_rollout, make_tokenizer
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> question = {"role": "user", "content": "2 + 3 = ?"}
+    >>> chosen, rejected = (
+    ...     dialog_rollout([question, {"role": "assistant", "content": reply}], tokenizer)
+    ...     for reply in ("5", "6")
+    ... )
+    >>> [(row.rollout, float(row.weight[-1])) for row in preference_rows([(chosen, rejected)])]
+    [('pair-0', 1.0), ('pair-0', -1.0)]
     """
     return [
         _weighted(row, weight, f"pair-{number}")
@@ -167,6 +177,13 @@ def liked_rows(
 
     liked, disliked: their weights in the loss; set them so that both kinds count about the same.
     Raises ConfigError for weights that are not positive, and what `preference_rows` raises.
+
+    >>> from ludic_train import dialog_rollout, make_tokenizer
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> dialog = [{"role": "user", "content": "2+3"}, {"role": "assistant", "content": "6"}]
+    >>> (row,) = liked_rows([(dialog_rollout(dialog, tokenizer), False)], disliked=0.5)
+    >>> row.weight[row.action_mask].tolist()
+    [-0.5, -0.5]
     """
     if not liked > 0 or not disliked > 0:
         raise ConfigError(f"liked={liked}, disliked={disliked}; both weights must be positive")

@@ -25,6 +25,12 @@ def add_value_head(model: nn.Module, device: str | None = None) -> None:
 
     device: of the head; that of the model if left out.
     Call it before `shard_model` and before the trainer is made.
+
+    >>> from ludic_train import make_tiny_model, make_tokenizer
+    >>> model = make_tiny_model(make_tokenizer(["2 + 3 = 5"]))
+    >>> add_value_head(model)
+    >>> [tuple(p.shape) for name, p in model.named_parameters() if VALUE_HEAD in name]
+    [(1, 64), (1,)]
     """
     causal_lm = unwrapped(model)
     embedding = causal_lm.get_input_embeddings().weight

@@ -14,7 +14,11 @@ _COMPLETE_NAME = re.compile(r"step_(\d{8,})")
 
 
 def folder_name(update: int) -> str:
-    """Folder of the checkpoint of an update, complete."""
+    """Folder of the checkpoint of an update, complete.
+
+    >>> folder_name(20)
+    'step_00000020'
+    """
     return f"step_{update:08d}"
 
 

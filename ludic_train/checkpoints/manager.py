@@ -70,6 +70,14 @@ class CheckpointManager:
     The file OWNER names the manager that claimed the directory last; another one that saves gets
     Superseded, so that a trainer whose place was taken writes nothing any more.
     keep_last: number that is kept; older ones are removed after a new one is complete.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     manager = CheckpointManager(folder, keep_last=2)
+    ...     for step in (10, 20, 30):
+    ...         _ = manager.save(step, write_model=lambda folder: None, tensors={}, state={})
+    ...     manager.steps()
+    [20, 30]
     """
 
     def __init__(self, directory: Path | str, *, keep_last: int = 2) -> None:

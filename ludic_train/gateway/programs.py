@@ -24,7 +24,11 @@ ANSWER_BYTES = 2**20
 
 
 def command_of(text: str) -> list[str]:
-    """Program and arguments. Raises ConfigError for a text without a program."""
+    """Program and arguments. Raises ConfigError for a text without a program.
+
+    >>> command_of("python 'my agent.py' --fast")
+    ['python', 'my agent.py', '--fast']
+    """
     try:
         words = shlex.split(text)
     except ValueError as error:

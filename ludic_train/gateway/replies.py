@@ -187,7 +187,11 @@ def reply_of(pieces: Iterable[Piece], completion: Completion) -> Reply:
 
 
 def overlap(text: str, tag: str) -> int:
-    """Number of last characters of the text with which the tag may begin."""
+    """Number of last characters of the text with which the tag may begin.
+
+    >>> overlap("Let me see <tool", "<tool_call>"), overlap("a < b", "<tool_call>")
+    (5, 0)
+    """
     longest = min(len(text), len(tag) - 1)
     return next((size for size in range(longest, 0, -1) if text.endswith(tag[:size])), 0)
 

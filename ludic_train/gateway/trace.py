@@ -63,6 +63,17 @@ def trace_from_json(data: bytes | str) -> TrainingTrace:
 
     Raises UntrainableRollout for JSON that is no trace of this version, for lists whose lengths do
     not fit, log-probs that are not finite, and for a node_id that comes twice.
+
+    >>> turn = {
+    ...     "node_id": "a",
+    ...     "prompt_token_ids": [1, 2],
+    ...     "completion_token_ids": [3],
+    ...     "per_token_logps": [-0.5],
+    ...     "loss_mask": [0, 0, 1],
+    ... }
+    >>> trace = trace_from_json(msgspec.json.encode({"turns": [turn]}))
+    >>> [call.completion_ids for call in completions_of(trace)]
+    [(3,)]
     """
     try:
         trace = msgspec.json.decode(data, type=TrainingTrace)

@@ -69,6 +69,10 @@ def drawn_level(schedule: LevelSchedule, current: int, number: int) -> int:
     """The level of the task of this number, while `current` is the level of its environment.
 
     A function of its arguments alone, so that a resumed run and any actor draw the same.
+
+    >>> schedule = LevelSchedule(levels={"mine/Sum-v0": [{}, {"digits": 2}]}, easier=0.5)
+    >>> [drawn_level(schedule, current=1, number=number) for number in range(8)]
+    [1, 0, 1, 0, 1, 1, 1, 1]
     """
     if current == 0:
         return 0
@@ -82,6 +86,16 @@ class Levels:
 
     keys: `Trajectory.env_key` -> id and level of an environment with such arguments.
     current: level by id, from 0. Changed in place, so that tasks can be made from it.
+
+    >>> import numpy as np
+    >>> schedule = LevelSchedule(levels={"mine/Sum-v0": [{"digits": 1}, {"digits": 2}]}, window=2)
+    >>> levels = Levels(schedule, {"easy": ("mine/Sum-v0", 0), "hard": ("mine/Sum-v0", 1)})
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> solved = Trajectory(
+    ...     rewards=np.ones(1), env_id="mine/Sum-v0", env_key="easy", info={"success": True}, **rest
+    ... )
+    >>> levels.note([solved, solved]), levels.current
+    ({'success/level_0': Stat(sum=2.0, count=2)}, {'mine/Sum-v0': 1})
     """
 
     def __init__(self, schedule: LevelSchedule, keys: Mapping[str, tuple[str, int]]) -> None:

@@ -112,6 +112,16 @@ def mask_of_positions(position_ids: Tensor) -> Tensor:
     position_ids: int64 [B, T]. An item starts at 0; where positions jump back to s > 0, another
     continuation of its first s tokens starts. Tokens attend to earlier ones of their own piece and,
     in a continuation, to those s tokens.
+
+    A prompt of two tokens, and two continuations of its first token, of two tokens each:
+
+    >>> mask_of_positions(torch.tensor([[0, 1, 1, 2, 1, 2]]))[0, 0].int()
+    tensor([[1, 0, 0, 0, 0, 0],
+            [1, 1, 0, 0, 0, 0],
+            [1, 0, 1, 0, 0, 0],
+            [1, 0, 1, 1, 0, 0],
+            [1, 0, 0, 0, 1, 0],
+            [1, 0, 0, 0, 1, 1]], dtype=torch.int32)
     """
     ones = torch.ones_like(position_ids[:, :1], dtype=torch.bool)
     starts = torch.cat([ones, position_ids.diff(dim=1) != 1], 1)

@@ -338,10 +338,12 @@ def capacity(trainer: TrainerReport, version: int) -> int:
     n // groups_per_batch, whose last update is made `updates_per_batch` - 1 after its first; that
     one must not come later than `max_lag` after `version`. Only for a trainer with a `max_lag`.
 
-        trainer = TrainerReport(version=7, groups_per_batch=32, group_size=8, max_lag=2)
-        capacity(trainer, 7)    # 96: the batch now, and two more
-        capacity(trainer, 6)    # 64: the params are an update old already
-        capacity(trainer, 4)    # 0: no group could be in time
+    The batch now and two more; one less where the params are an update old already; and none for
+    params that are too old for any group to be in time:
+
+    >>> trainer = TrainerReport(version=7, groups_per_batch=32, group_size=8, max_lag=2)
+    >>> [capacity(trainer, version) for version in (7, 6, 4)]
+    [96, 64, 0]
     """
     assert trainer.max_lag is not None
     # An actor may know a newer version than the queue's report of the trainer: lag is never < 0.
@@ -355,7 +357,11 @@ def id_order(entry_id: str) -> tuple[int, ...]:
 
 
 def without_password(url: str) -> str:
-    """The URL as it may stand in a message: user and password become "..."."""
+    """The URL as it may stand in a message: user and password become "...".
+
+    >>> without_password("redis://trainer:secret@host:6379/0")
+    'redis://...@host:6379/0'
+    """
     url = re.sub(r"(?<=[?&]password=)[^&]*", "...", url)
     scheme, _, rest = url.partition("://")
     # From the right, because a password that was not escaped may contain an @ itself.
