@@ -28,7 +28,14 @@ class Context(Protocol):
 
 
 class FullDialog:
-    """Context with all messages."""
+    """Context with all messages.
+
+    >>> context = FullDialog()
+    >>> context.reset("Play well.")
+    >>> context.add({"role": "user", "content": "board 1"})
+    >>> context.messages()
+    [{'role': 'system', 'content': 'Play well.'}, {'role': 'user', 'content': 'board 1'}]
+    """
 
     def __init__(self) -> None:
         self._stored: list[Message] = []
@@ -73,6 +80,13 @@ class TruncatedThinkingContext(FullDialog):
         space after the block is removed as well.
     A reply that starts inside a block, because the chat template opened it, is cut up to its
     `</think>`; an unclosed block is cut to the end.
+
+    >>> context = TruncatedThinkingContext(placeholder="...")
+    >>> context.add({"role": "user", "content": "board 1"})
+    >>> context.add({"role": "assistant", "content": "<think>centre?</think> B2"})
+    >>> context.add({"role": "user", "content": "board 2"})
+    >>> [message["content"] for message in context.messages()]
+    ['board 1', '... B2', 'board 2']
     """
 
     def __init__(self, placeholder: str = "") -> None:

@@ -25,6 +25,10 @@ class ParseResult:
 
     reward: added to the reward of the step, negative for a failure by default.
     feedback: text for the model as its next observation; "" with an action.
+
+    >>> from ludic_gym import xml_tag_parser
+    >>> xml_tag_parser("answer")("I say <answer>5</answer>")
+    ParseResult(action='5', reward=0.1, feedback='')
     """
 
     action: str | None

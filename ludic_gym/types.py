@@ -210,6 +210,11 @@ class Rollout:
 
     agent: the env's name of the seat.
     player: the name of the player in that seat; "" in an episode without named players.
+
+    >>> step = Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0)
+    >>> rollout = Rollout(task=Task(env_id="ludic/Arithmetic-v0", seed=1), steps=(step,))
+    >>> rollout.total_reward, len(rollout.steps)
+    (1.0, 1)
     """
 
     task: Task

@@ -57,6 +57,10 @@ class BestOf(PolicyWrapper):
     choose: returns its index; by default `majority`, which is self-consistency (Wang et al. 2022,
         arXiv:2203.11171).
     All model calls are kept, those of the chosen decision last; the reward is the chosen one's.
+
+    >>> from ludic_gym import ChatPolicy, ScriptedClient
+    >>> BestOf(ChatPolicy(ScriptedClient(["4", "5", "5"])), n=3)("2 + 3 = ?")
+    '5'
     """
 
     def __init__(self, policy: Policy, n: int, choose: Choose | None = None) -> None:

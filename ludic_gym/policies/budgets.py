@@ -22,6 +22,12 @@ class Budget(PolicyWrapper):
     max_turns: turns of this policy; the last one is still played.
     The rollout is truncated for the reason "token_budget" or "turn_budget".
     Raises ClientError for max_tokens with a client that returns no token ids.
+
+    >>> import asyncio
+    >>> from ludic_gym import ScriptedPolicy
+    >>> policy = Budget(ScriptedPolicy(["left", "right"]), max_turns=2)
+    >>> [asyncio.run(policy.act(Sampling())).give_up for _ in range(2)]
+    ['', 'turn_budget']
     """
 
     def __init__(
@@ -73,6 +79,12 @@ class ThinkingBudget(PolicyWrapper):
     `closing` is appended first. Its tokens belong to the second prompt and are never trained on
     (budget forcing, Muennighoff et al. 2025, arXiv:2501.19393).
     Raises ConfigError for a limit below 1, and a `closing` without a word.
+
+    >>> from ludic_gym import ScriptedClient
+    >>> client = ScriptedClient(["Let me see: 2 + 3 is 2 + 1 + 1 + 1", "5"])
+    >>> policy = ThinkingBudget(ChatPolicy(client), max_think_tokens=17, closing="</think>")
+    >>> policy("2 + 3 = ?")
+    'Let me see: 2 + 3</think>5'
     """
 
     def __init__(self, policy: ChatPolicy, max_think_tokens: int, closing: str = CLOSING) -> None:

@@ -33,7 +33,16 @@ class Parsed(PolicyWrapper):
 
 
 class RejectCutOff(PolicyWrapper):
-    """Reject a reply that reached `max_tokens`: it has no action, and `penalty` is its reward."""
+    """Reject a reply that reached `max_tokens`: it has no action, and `penalty` is its reward.
+
+    >>> import asyncio
+    >>> from ludic_gym import ChatPolicy, ScriptedClient
+    >>> policy = RejectCutOff(ChatPolicy(ScriptedClient(["The answer is 5"])))
+    >>> policy.observe("2 + 3 = ?")
+    >>> decision = asyncio.run(policy.act(Sampling(max_tokens=5)))
+    >>> decision.action, decision.reward
+    (None, -0.1)
+    """
 
     def __init__(
         self,

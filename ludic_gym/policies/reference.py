@@ -89,6 +89,11 @@ class RandomPolicy(Memoryless):
     """Policy that draws from the env's legal actions, or from its action space if it has none.
 
     The draw is determined by the sampling seed; without a seed it is random.
+
+    >>> env = gym.make("ludic/TicTacToe-v0")
+    >>> observation, info = env.reset(seed=1)
+    >>> RandomPolicy(env)(observation, Sampling(seed=7))
+    'A2'
     """
 
     def __init__(self, env: Unwraps) -> None:
@@ -115,6 +120,12 @@ class OpponentPolicy(Memoryless):
     """Policy that plays like a scripted opponent of a game, such as "hard".
 
     Its draws are determined by the sampling seed; without a seed they are random.
+
+    >>> import pettingzoo
+    >>> env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
+    >>> env.reset(seed=1)
+    >>> OpponentPolicy(env, "perfect")(env.last()[0], Sampling(seed=7))
+    'B3'
     """
 
     def __init__(self, env: Unwraps, name: str) -> None:
@@ -162,7 +173,12 @@ def read_line(prompt: str = "") -> str:
 
 
 class HumanPolicy(PlainCall):
-    """Policy of a human: `write` prints observations, `read` waits for actions."""
+    """Policy of a human: `write` prints observations, `read` waits for actions.
+
+    >>> HumanPolicy(read=lambda: "B2")("Your move:")
+    Your move:
+    'B2'
+    """
 
     def __init__(
         self, read: Callable[[], str] = read_line, write: Callable[[str], object] = print
@@ -186,7 +202,13 @@ class HumanPolicy(PlainCall):
 
 
 class ReplayPolicy(PlainCall):
-    """Policy that repeats the decisions of a rollout, and requires its observations."""
+    """Policy that repeats the decisions of a rollout, and requires its observations.
+
+    >>> from ludic_gym import Step, Task
+    >>> step = Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0)
+    >>> ReplayPolicy(Rollout(task=Task(env_id="ludic/Arithmetic-v0"), steps=(step,)))("2 + 3 = ?")
+    '5'
+    """
 
     def __init__(self, rollout: Rollout) -> None:
         self._steps = rollout.steps

@@ -61,7 +61,13 @@ class NativeTools:
 
 
 class TextTools:
-    """Tools in plain text, for any model: `<tool_call>` JSON in replies, results in messages."""
+    """Tools in plain text, for any model: `<tool_call>` JSON in replies, results in messages.
+
+    >>> from ludic_gym import Completion
+    >>> reply = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    >>> TextTools().calls_in(Completion(text=reply, finish_reason="stop"))
+    [ToolCall(id='call_0', name='add', arguments='{"a": 2, "b": 3}')]
+    """
 
     def instructions(self, tools: Sequence[ToolSchema]) -> str:
         """The schemas, and the format of a call."""
