@@ -229,6 +229,9 @@ def wording(constraint: Constraint) -> str:
 
     >>> wording(Constraint("keywords", texts=("sun", "sea")))
     'Use all of these words: sun, sea.'
+
+    >>> wording(Constraint("words_at_most", count=5))
+    'Use at most 5 words.'
     """
     texts = ", ".join(constraint.texts)
     return KINDS[constraint.kind].wording.format(count=constraint.count, texts=texts)
@@ -244,6 +247,10 @@ def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -
     (False, True)
     >>> kept("Sure!\n* a\n* b", [Constraint("words_at_most", count=2)], loose=True)
     (True,)
+
+    >>> short, two = Constraint("words_at_most", count=5), Constraint("sentences_exactly", count=2)
+    >>> kept("It rains.", [short, two])
+    (True, False)
     """
     versions = list(_versions(text)) if loose else [text.strip()]
     return tuple(
@@ -262,7 +269,11 @@ def _versions(text: str) -> Iterator[str]:
 
 
 def written(constraints: Sequence[Constraint]) -> str:
-    """The constraints as a truth for `grade_constraints`: a list of objects in JSON."""
+    """The constraints as a truth for `grade_constraints`: a list of objects in JSON.
+
+    >>> written([Constraint("forbidden", texts=("very",))])
+    '[{"kind": "forbidden", "count": 0, "texts": ["very"]}]'
+    """
     return json.dumps([asdict(constraint) for constraint in constraints])
 
 

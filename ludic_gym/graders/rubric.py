@@ -73,6 +73,18 @@ class Rubric:
 
     A negative weight is a penalty: its grader finds a fault, such as a reply in another language.
     Raises ConfigError for no component, equal or blank names, and other weights.
+
+    >>> import asyncio
+    >>> from ludic_gym import grade_exact, grade_number
+    >>> rubric = Rubric(
+    ...     (
+    ...         Component("value", by_program(grade_number)),
+    ...         Component("form", by_program(grade_exact), weight=0.5),
+    ...     )
+    ... )
+    >>> grade = asyncio.run(rubric.grade(Exchange("2 + 3 = ?", "5.0", truth="5")))
+    >>> grade.rewards, grade.success
+    ({'value': 1.0, 'form': 0.0}, False)
     """
 
     components: tuple[Component, ...]
@@ -134,6 +146,15 @@ async def graded_rollout(
     "rule/<name>" for every component instead of the env's rewards, and "success" by the rubric.
     Its "judge_error" is True if a judge reached no verdict; drop such rollouts by it.
     exchange: selects the text to grade. Raises ConfigError for a rollout without steps.
+
+    >>> import asyncio
+    >>> from ludic_gym import Decision, Step, Task, grade_number
+    >>> decision, info = Decision(action="5"), {"truth": "5"}
+    >>> step = Step(observation="2 + 3 = ?", decision=decision, reward=0.0, info=info)
+    >>> played = Rollout(task=Task(env_id="mine/Sum-v0"), steps=(step,))
+    >>> rubric = Rubric((Component("value", by_program(grade_number), weight=2.0),))
+    >>> asyncio.run(graded_rollout(played, rubric)).total_reward
+    2.0
     """
     if not rollout.steps:
         raise ConfigError(f"a rollout without steps cannot be graded: {rollout.task}")

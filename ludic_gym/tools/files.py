@@ -15,8 +15,14 @@ class SimulatedFiles:
     contents: texts by absolute path, copied. A policy can use the files as notes. An environment
     can have them as its state, and compare `contents` at the end. They are in memory only.
 
-        files = SimulatedFiles({"/inbox/mail.txt": "Meet at noon"})
         policy = ToolUse(chat, files.tools())
+
+    >>> files = SimulatedFiles({"/inbox/mail.txt": "Meet at noon"})
+    >>> files.write_file("/notes/today.txt", "noon: meeting")
+    'wrote 13 characters to /notes/today.txt'
+    >>> print(files.find_text("noon"))
+    /inbox/mail.txt:1: Meet at noon
+    /notes/today.txt:1: noon: meeting
 
     Folders exist as parts of paths. At most `MOST_FILES` files and `MOST_CHARACTERS` characters.
     A method raises an OSError for a path that does not fit, which models get as text.

@@ -27,8 +27,12 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
     built at the first search and shared by all tools over equal documents.
     Raises ConfigError for no documents and for titles that are not all different.
 
-        documents = [Document("Nile", "A river in Africa ..."), Document("Oslo", "A city ...")]
         policy = ToolUse(chat, search_tools(documents))
+
+    >>> documents = [Document("Nile", "A river in Africa."), Document("Oslo", "A city in Norway.")]
+    >>> search, read = search_tools(documents)
+    >>> search.function("rivers of Africa"), read.function("Oslo")
+    ('Nile: A river in Africa.', 'A city in Norway.')
     """
     texts = {document.title: document.text for document in documents}
     if not documents or len(texts) < len(documents):

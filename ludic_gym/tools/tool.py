@@ -82,8 +82,14 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
     tools: by name. call: its arguments are JSON as the model wrote it, checked against the schema
     before the function runs. Only cancellation is raised.
 
-        await call_tool({"add": as_tool(add)}, ToolCall(id="1", name="add", arguments='{"a": "x"}'))
-        # "Error: 'a' should be of type integer, got 'x'"
+    >>> def add(a: int, b: int = 1) -> str:
+    ...     '''Add two numbers.'''
+    ...     return str(a + b)
+    >>> for arguments in ('{"a": 2}', '{"a": "x"}'):
+    ...     call = ToolCall(id="1", name="add", arguments=arguments)
+    ...     print(asyncio.run(call_tool({"add": as_tool(add)}, call)))
+    3
+    Error: 'a' should be of type integer, got 'x'
     """
     if call.name not in tools:
         return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
