@@ -69,6 +69,18 @@ class TextEnv(gym.Env[str, str], ABC):
         action_tools: schemas of the functions that are its actions, for agents that call tools; the
             action of a call is {"name": ..., "arguments": {...}} as JSON. () if any text is one.
         known_options: options of `reset`; any other one is rejected, because it may be misspelt.
+
+    >>> class Parrot(TextEnv):
+    ...     def start(self, options):
+    ...         return "Say A.", "Repeat what is asked."
+    ...
+    ...     def turn(self, action):
+    ...         return end(success=action == "A")
+    >>> env = Parrot()
+    >>> env.reset(seed=1)
+    ('Say A.', {'system_prompt': 'Repeat what is asked.'})
+    >>> env.step("A")
+    ('', 1.0, True, False, {'success': True, 'reward/total': 1.0})
     """
 
     # Gymnasium declares these without ClassVar, and mypy wants the same here.

@@ -51,6 +51,17 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         seat: "first" or "second" to move, or "random": drawn for each episode.
         draw_reward: reward of a draw.
         render_mode: "ansi", "html" or None.
+
+    >>> import gymnasium as gym
+    >>> env = gym.make("ludic/TicTacToe-v0", opponent="perfect", seat="second")
+    >>> print(env.reset(seed=1)[0])
+      1 2 3
+    A . . X
+    B . . .
+    C . . .
+    >>> observation, reward, terminated, truncated, info = env.step("not a cell")
+    >>> reward, info["outcome"]
+    (-1.0, 'illegal')
     """
 
     game: Game[S]

@@ -46,6 +46,18 @@ class QuestionEnv(TextEnv):
         question: the question of the present episode.
         about: facts of the task, copied into the first and the last info.
         verdict: the answer and its grade, for `picture`; "" until the answer.
+
+    >>> from ludic_gym import grade_exact
+    >>> class Capitals(QuestionEnv):
+    ...     prompt, grade = "Reply with the name of the city.", grade_exact
+    ...
+    ...     def ask(self, options):
+    ...         return pick(self.np_random, [Question("Capital of Peru?", "Lima")])
+    >>> env = Capitals()
+    >>> env.reset(seed=1)[0]
+    'Capital of Peru?'
+    >>> env.step("lima")[1]
+    1.0
     """
 
     single_turn = True
@@ -119,6 +131,11 @@ class DatasetEnv(QuestionEnv):
     Args:
         rows: the questions and their origin, as `load_rows` returns them.
         render_mode: "ansi", "html" or None.
+
+    >>> import gymnasium as gym
+    >>> observation, info = gym.make("ludic/GSM8K-v0").reset(options={"row": 0})
+    >>> info["row"], info["split"], info["licence"]
+    (0, 'sample', 'Apache-2.0')
     """
 
     def __init__(self, rows: Rows[Q], render_mode: str | None = None) -> None:

@@ -25,6 +25,13 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
 
     Observations, actions and the infos at the end are those of `OnePlayerEnv`, for each agent. An
     illegal action ends the game, unless it has another rule: -1 for its player, 1 for the other.
+
+    >>> import pettingzoo
+    >>> env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
+    >>> env.reset(seed=1)
+    >>> env.step("not a cell")
+    >>> env.rewards, env.infos["player_0"]["outcome"]
+    ({'player_0': -1.0, 'player_1': 1.0}, 'illegal')
     """
 
     game: Game[S]
@@ -118,6 +125,12 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
 
     Args:
         aec_env: the game in turn.
+
+    >>> import pettingzoo
+    >>> env = pettingzoo.make("parallel", "ludic/TicTacToe-v0")
+    >>> observations, infos = env.reset(seed=1)
+    >>> infos["player_1"]["active_agent"]
+    'player_0'
     """
 
     # PettingZoo's own conversion names the agent to move only after the first step, and a step
