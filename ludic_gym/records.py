@@ -83,7 +83,19 @@ def open_records(
 
 
 async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncIterator[Episode]:
-    """The same episodes, each appended to the file first, failed ones included."""
+    """The same episodes, each appended to the file first, failed ones included.
+
+    >>> import asyncio
+    >>> from tempfile import TemporaryDirectory
+    >>> from ludic_gym import OraclePolicy, run_episodes
+    >>> async def play(path):
+    ...     tasks = [Task(env_id="ludic/Arithmetic-v0", seed=seed) for seed in range(3)]
+    ...     return [e.index async for e in recorded(run_episodes(tasks, OraclePolicy), path)]
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "episodes.jsonl"
+    ...     len(asyncio.run(play(path))), len(list(read_episodes(path)))
+    (3, 3)
+    """
     with open_records(path) as append:
         async for episode in episodes:
             append(episode)
@@ -94,6 +106,14 @@ def write_rollouts(rollouts: Iterable[Rollout], path: Path | str) -> None:
     """Append rollouts without an episode, each as an episode of its own; its index is its position.
 
     Raises DataError for a rollout with a value that could not be read back.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> step = Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0)
+    >>> played = Rollout(task=Task(env_id="ludic/Arithmetic-v0", seed=1), steps=(step,))
+    >>> with TemporaryDirectory() as folder:
+    ...     write_rollouts([played], Path(folder) / "rollouts.jsonl")
+    ...     next(read_rollouts(Path(folder) / "rollouts.jsonl")) == played
+    True
     """
     with open_records(path) as append:
         for index, rollout in enumerate(rollouts):

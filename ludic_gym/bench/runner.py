@@ -41,6 +41,13 @@ async def run_bench(
     skip: indices of tasks that were played before.
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
     price: as of `score`.
+
+    >>> import asyncio
+    >>> from ludic_gym import OraclePolicy, bench_tasks
+    >>> tasks = bench_tasks("ludic/Arithmetic-v0", episodes=20)
+    >>> result = asyncio.run(run_bench(tasks, OraclePolicy))
+    >>> result.success_rate, result.outcomes
+    (1.0, {'success': 20})
     """
     tally = Tally() if tally is None else tally
     # By position in the stream, which differs from the index where tasks are skipped.

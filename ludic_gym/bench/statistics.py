@@ -180,7 +180,11 @@ def _check_k(successes: int, trials: int, k: int) -> None:
 
 
 def normal_quantile(confidence: float) -> float:
-    """The normal quantile that leaves (1 - confidence) / 2 above it."""
+    """The normal quantile that leaves (1 - confidence) / 2 above it.
+
+    >>> round(normal_quantile(0.95), 3)
+    1.96
+    """
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"confidence must lie between 0 and 1, got {confidence}")
     return NormalDist().inv_cdf((1.0 + confidence) / 2.0)

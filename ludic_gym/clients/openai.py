@@ -252,6 +252,9 @@ def root_address(url: str) -> str:
 
     >>> root_address("http://localhost:8000/v1/")
     'http://localhost:8000'
+
+    >>> root_address("http://localhost:8000/v1/")
+    'http://localhost:8000'
     """
     return url.rstrip("/").removesuffix("/v1")
 

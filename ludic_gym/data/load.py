@@ -102,6 +102,15 @@ def load_rows(
     config, split: part and split of a hub data set; the split is "test" unless given.
     Raises ConfigError for a name that is none of these or has no splits, DataError for rows that
     are missing, unreadable, or rejected by `parse`.
+
+    >>> import json
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "sums.jsonl"
+    ...     _ = path.write_text(json.dumps({"question": "2 + 3", "answer": "5"}))
+    ...     rows = load_rows(str(path), lambda row: row.fields["answer"], sample=path)
+    >>> rows.items, rows.origin.name
+    (('5',), 'sums.jsonl')
     """
     origin = locate(name, sample=sample, real=real, config=config, split=split)
     return _load(origin, parse)

@@ -56,9 +56,15 @@ async def by_group(episodes: AsyncIterator[Episode], size: int) -> AsyncIterator
     Members are in the order of their tasks. Groups that are incomplete at the end of the stream
     come last. Memory grows with the number of groups that are open at once.
 
-        tasks = grouped((Task(env_id=env_id, seed=seed) for seed in itertools.count()), size=8)
-        async for members in by_group(run_episodes(tasks, make_policy), size=8):
-            rewards = [m.rollouts[0].total_reward for m in members if m.error is None]
+    >>> import asyncio
+    >>> from ludic_gym import OraclePolicy, run_episodes
+    >>> async def rewards(env_id):
+    ...     tasks = grouped((Task(env_id=env_id, seed=seed) for seed in range(2)), size=3)
+    ...     async for members in by_group(run_episodes(tasks, OraclePolicy), size=3):
+    ...         print([m.rollouts[0].total_reward for m in members if m.error is None])
+    >>> asyncio.run(rewards("ludic/Arithmetic-v0"))
+    [1.0, 1.0, 1.0]
+    [1.0, 1.0, 1.0]
     """
     waiting: dict[str, list[Episode]] = {}
     async for episode in episodes:

@@ -32,9 +32,15 @@ async def run_match(
     Raises ConfigError for a missing policy or a task with `attempts`, and the errors of the env and
     the policies.
 
-        env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
-        policies = {agent: RandomPolicy(env) for agent in env.possible_agents}
-        first, second = await run_match(env, policies, Task(env_id="ludic/TicTacToe-v0", seed=1))
+    >>> import asyncio
+    >>> import pettingzoo
+    >>> from ludic_gym import OraclePolicy, RandomPolicy, Sampling
+    >>> env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
+    >>> policies = {"player_0": OraclePolicy(env), "player_1": RandomPolicy(env)}
+    >>> task = Task(env_id="ludic/TicTacToe-v0", seed=1, sampling=Sampling(seed=1))
+    >>> first, second = asyncio.run(run_match(env, policies, task))
+    >>> first.agent, first.total_reward, second.total_reward
+    ('player_0', 1.0, -1.0)
     """
     unknown = [agent for agent in policies if agent not in env.possible_agents]
     if unknown or not policies:

@@ -61,7 +61,14 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     Raises ConfigError for other formats, and for an environment whose observations are not in
     `TEXT`.
 
-        env = RecordText(gym.make("ludic/Maze-v0"), "recordings", episode_trigger=lambda i: i < 3)
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     game = gym.make("ludic/Arithmetic-v0")
+    ...     env = RecordText(game, folder, episode_trigger=lambda number: number < 3)
+    ...     _ = env.reset(seed=1)
+    ...     _ = env.step("5")
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['episode-0.cast', 'episode-0.html']
     """
 
     def __init__(
