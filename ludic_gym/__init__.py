@@ -1,6 +1,18 @@
 """Text environments for language-model agents. Importing this registers the `ludic/` ids.
 
 Public names are imported at their first use, from the modules in `__init__.pyi`.
+
+>>> import gymnasium as gym
+>>> import ludic_gym as lg
+>>> env = gym.make("ludic/GuessTheNumber-v0")
+>>> observation, info = env.reset(seed=1)
+>>> observation
+'The number is from 1 to 100. Guesses left: 7.'
+>>> env.step("50")[0]
+'50 is too low. The number is from 51 to 100. Guesses left: 6.'
+>>> result = lg.evaluate(env.spec.id, lg.OraclePolicy, episodes=20, progress=False)
+>>> result.success_rate, result.turns
+(1.0, 118)
 """
 
 from __future__ import annotations

@@ -252,9 +252,6 @@ def root_address(url: str) -> str:
 
     >>> root_address("http://localhost:8000/v1/")
     'http://localhost:8000'
-
-    >>> root_address("http://localhost:8000/v1/")
-    'http://localhost:8000'
     """
     return url.rstrip("/").removesuffix("/v1")
 

@@ -156,9 +156,6 @@ def truncated_info(info: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
     >>> truncated_info({"turn": 3}, MAX_TURNS)
     {'turn': 3, 'truncation_reason': 'max_turns'}
-
-    >>> truncated_info({"success": True, "row": 3}, "max_turns")
-    {'success': True, 'row': 3, 'truncation_reason': 'max_turns'}
     """
     return {**info, "truncation_reason": reason}
 

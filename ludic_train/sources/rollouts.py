@@ -192,6 +192,22 @@ class RolloutBatchSource:
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
     concurrency: episodes that are played at a time.
     levels: moved by each batch that is played; `tasks` should be made from its current ones.
+
+    Two tasks, each played four times by a model that was made from nothing:
+
+    >>> import asyncio
+    >>> from ludic_gym import ChatPolicy, Sampling
+    >>> from ludic_train import LocalChatClient, make_tiny_model, make_tokenizer, rloo
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> client = LocalChatClient(make_tiny_model(tokenizer), tokenizer)
+    >>> short = Sampling(max_tokens=4)
+    >>> tasks = (Task(env_id="ludic/Arithmetic-v0", seed=n, sampling=short) for n in range(100))
+    >>> source = RolloutBatchSource(
+    ...     tasks, lambda env: ChatPolicy(client), groups_per_batch=2, group_size=4
+    ... )
+    >>> batch = asyncio.run(source.next_batch(rloo()))
+    >>> len(batch.items), len({row.group for row in batch.items}), batch.metrics["turns"]
+    (8, 2, Stat(sum=8.0, count=8))
     """
 
     def __init__(

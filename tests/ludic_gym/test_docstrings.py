@@ -10,7 +10,7 @@ import ludic_gym
 
 ROOT = Path(ludic_gym.__file__).parent
 WITH_EXAMPLES = sorted(
-    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in ROOT.rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )
