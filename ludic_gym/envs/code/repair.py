@@ -46,6 +46,34 @@ class CodeRepairEnv(CodeEnv):
         turns: number of actions.
         render_mode: "ansi", "html" or None.
         **options: see `CodeEnv`, from `sandbox` on.
+
+    ````text
+    `def running_total(numbers)`, the list of the sums of the first 1, 2, 3 ... numbers.
+
+    ```python
+    def running_total(numbers):
+        total, totals = 1, []
+        for number in numbers:
+            total += number
+            totals.append(total)
+        return totals
+    ```
+
+    Visible tests:
+    running_total([1, 2, 3]) gives [1, 3, 6]
+    running_total([]) gives []
+    > run
+    1 of 2 visible tests pass.
+    running_total([1, 2, 3]) should give [1, 3, 6]: wrong, gave [2, 4, 7]
+    Turns left: 7
+    > ```python
+      def running_total(numbers):
+          return [sum(numbers[: i + 1]) for i in range(len(numbers))]
+      ```
+    2 of 2 visible tests pass.
+    Turns left: 6
+    > submit                    (reward 1)
+    ````
     """
 
     prompt = (

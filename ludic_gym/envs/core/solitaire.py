@@ -43,6 +43,23 @@ class SolitaireEnv(TextEnv):
             "" for none.
         turns: number of turns of an episode.
         turns_left: turns that are left; decreases before each `move`.
+
+    >>> class Coin(SolitaireEnv):
+    ...     prompt, reply_form = "Guess the coin.", "heads or tails"
+    ...
+    ...     def deal(self, rng):
+    ...         self.side = "heads"
+    ...
+    ...     def view(self):
+    ...         return f"Guesses left: {self.turns_left}."
+    ...
+    ...     def move(self, action):
+    ...         return "win" if action == self.side else "" if action == "tails" else "illegal"
+    >>> env = Coin(turns=3)
+    >>> env.reset(seed=1)[0], env.step("tails")[0]
+    ('Guesses left: 3.', 'Guesses left: 2.')
+    >>> env.step("heads.")[1:3]
+    (1.0, True)
     """
 
     prompt: str

@@ -208,6 +208,12 @@ class SimultaneousEnv(GameParallelEnv[S]):
     """A game of simultaneous moves: every step takes the actions of both agents.
 
     Its `Game` hides the first player's action until the second player has acted.
+
+    >>> import pettingzoo
+    >>> env = pettingzoo.make("parallel", "ludic/RockPaperScissors-v0", rounds=1)
+    >>> observations, infos = env.reset(seed=1)
+    >>> env.step({"player_0": "rock", "player_1": "paper"})[1]
+    {'player_0': -1.0, 'player_1': 1.0}
     """
 
     def _play(self, actions: dict[str, str | None]) -> None:

@@ -157,7 +157,14 @@ class NimEnv(OnePlayerEnv[State]):
 
 
 class NimAECEnv(GameAECEnv[State]):
-    """Nim for two agents in turn (PettingZoo AEC); arguments as in `NimEnv`."""
+    """Nim for two agents in turn (PettingZoo AEC); arguments as in `NimEnv`.
+
+    >>> env = NimAECEnv(piles=2, largest=3)
+    >>> env.reset(seed=2)
+    >>> print(env.observe("player_0"))
+    Pile 1: 1
+    Pile 2: 1
+    """
 
     def __init__(
         self, piles: int = PILES, largest: int = LARGEST, render_mode: str | None = None

@@ -125,6 +125,11 @@ class WerewolfAECEnv(GameAECEnv[State]):
 
     The dead stay until the end of the game, which pays them too. `opponent_action(name, rng)` is
     the action of a scripted player, "easy", "medium" or "hard".
+
+    >>> env = WerewolfAECEnv()
+    >>> env.reset(seed=1)
+    >>> env.last()[0].splitlines()[0]
+    'You are Rosa, the seer. Night 0. Living players: Ben, Kira, Tess, Rosa, Hana, Leo, Mona.'
     """
 
     opponents = OPPONENTS
