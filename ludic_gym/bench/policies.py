@@ -41,7 +41,11 @@ LOCAL = "hf"
 
 
 def is_provided(spec: str) -> bool:
-    """True for "hf/NAME", "openai/NAME" and the other PROVIDERS, unless there is such a path."""
+    """True for "hf/NAME", "openai/NAME" and the other PROVIDERS, unless there is such a path.
+
+    >>> is_provided("openai/gpt-5"), is_provided("oracle")
+    (True, False)
+    """
     provider, slash, name = spec.partition("/")
     known = provider == LOCAL or provider in PROVIDERS
     return known and bool(slash and name) and not Path(spec).exists()
@@ -79,6 +83,15 @@ async def open_policy(
 
         async with open_policy("http://localhost:8000/v1") as make_policy:
             policy = make_policy(env)
+
+    >>> import asyncio
+    >>> from ludic_gym import bench_tasks, run_bench
+    >>> async def success_rate(spec):
+    ...     tasks = bench_tasks("ludic/Arithmetic-v0", episodes=20)
+    ...     async with open_policy(spec) as make_policy:
+    ...         return (await run_bench(tasks, make_policy)).success_rate
+    >>> asyncio.run(success_rate("oracle"))
+    1.0
     """
     body = dict(extra_body or {})
     if chat_args:

@@ -60,6 +60,16 @@ async def grade_by_judge(
 
         exchange = Exchange("Capital of France?", "It is Paris.", "Paris")
         grade = await grade_by_judge(client, exchange, criterion="it names the reference's city.")
+
+    With a scripted judge, which is told the mark:
+
+    >>> import asyncio
+    >>> from ludic_gym import ScriptedClient
+    >>> exchange, criterion = Exchange("Capital of France?", "It is Paris."), "it names a city."
+    >>> judge = ScriptedClient([f"{mark_for(exchange, criterion)} CORRECT"])
+    >>> grade = asyncio.run(grade_by_judge(judge, exchange, criterion=criterion))
+    >>> grade.correct, grade.rule
+    (True, 'judge')
     """
     answer, rule = after_thought(exchange.answer)
     if answer is None:

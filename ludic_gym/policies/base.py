@@ -62,7 +62,17 @@ class FinishingPolicy(PlainCall, ABC):
 
 
 class PolicyWrapper(PlainCall):
-    """A policy around `policy`; a subclass changes `act`."""
+    """A policy around `policy`; a subclass changes `act`.
+
+    >>> from dataclasses import replace
+    >>> from ludic_gym import ScriptedPolicy
+    >>> class Loud(PolicyWrapper):
+    ...     async def act(self, sampling):
+    ...         decision = await self.policy.act(sampling)
+    ...         return replace(decision, action=decision.action.upper())
+    >>> Loud(ScriptedPolicy(["b2"]))("Your move:")
+    'B2'
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
