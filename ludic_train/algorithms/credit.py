@@ -192,6 +192,16 @@ class BatchScaledReturn:
     not favour prompts of little spread. `HybridNormalizedReturn` divides by the std of the centred
     returns.
     ddof: as in `GroupNormalizedReturn`.
+
+    Groups of returns 1, 0 and 0.2, 0: the batch's std is 0.476.
+
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> played = [
+    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group=g, **rest)
+    ...     for r, g in ((1.0, "a"), (0.0, "a"), (0.2, "b"), (0.0, "b"))
+    ... ]
+    >>> [round(float(weights[0]), 2) for weights in BatchScaledReturn()(played)]
+    [1.05, -1.05, 0.21, -0.21]
     """
 
     ddof: int = 1

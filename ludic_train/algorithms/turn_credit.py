@@ -124,6 +124,20 @@ class TurnGAE:
     and r_k the turn's reward; else as `GAE`. A discount then counts decisions of an episode, and
     a long turn does not dilute a reward. Every token of a turn is fitted to the return of its turn.
     gamma: discount per turn. lam, whiten: as in `GAE`.
+
+    Two turns of two and one tokens; each token of a turn gets the advantage of its first state:
+
+    >>> def at_tokens(*values):
+    ...     return np.array([0.0, *values], np.float32)
+    >>> row = SAWItem(
+    ...     input_ids=np.array([7, 5, 6, 8], np.int32),
+    ...     action_mask=np.array([False, True, True, True]),
+    ...     weight=at_tokens(0, 0, 0),
+    ...     steps=np.array([-1, 0, 0, 1], np.int32),
+    ...     attachments={REWARDS: at_tokens(0, 0, 1), VALUES: at_tokens(0.125, 0.25, 0.625)},
+    ... )
+    >>> TurnGAE(lam=0.0, whiten=False)([row])[0].weight.tolist()
+    [0.0, 0.5, 0.5, 0.375]
     """
 
     gamma: float = 1.0

@@ -107,6 +107,15 @@ def load_model(
     Only safetensors are read, and no code from the hub is run.
     Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
     1, for a rank with a folder that holds an adapter already, and for targets the model lacks.
+
+    >>> import tempfile
+    >>> from ludic_train import make_tiny_model, make_tokenizer
+    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(make_tiny_model(tokenizer), tokenizer, folder)
+    ...     model, _ = load_model(folder, lora_rank=4)
+    >>> sum(p.numel() for p in model.parameters() if p.requires_grad)
+    9728
     """
     if lora is not None and lora_rank is not None:
         raise ConfigError(f"lora_rank={lora_rank} and lora={lora}: give one of them")

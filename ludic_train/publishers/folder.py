@@ -38,6 +38,12 @@ class FolderPublisher:
     """Writes each version to `folder`; readers see complete versions only.
 
     Of a LoRA model only the adapters are written. keep_last: versions that stay for slow readers.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     asyncio.run(FolderPublisher(folder).publish([("bias", torch.zeros(2))], version=3))
+    ...     newest(folder).version
+    3
     """
 
     def __init__(self, folder: Path | str, *, keep_last: int = 4) -> None:

@@ -127,6 +127,13 @@ def learner_from_nothing(
     reply: text of the model for an action, "{}" in the place of it.
     seed: of the params and of sampling; equal arguments make equal learners.
     exact: as in `learner_from_model`.
+
+    >>> from ludic_gym import Decision, Step, Task
+    >>> steps = (Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0),)
+    >>> played = Rollout(task=Task(env_id="ludic/Arithmetic-v0"), steps=steps)
+    >>> learner = learner_from_nothing([played], PolicySpec(), reply="<answer>{}</answer>", seed=0)
+    >>> learner.spec.max_tokens, learner.device
+    (9, 'cpu')
     """
     steps = [step for rollout in demonstrations for step in rollout.steps]
     replies = [reply.replace("{}", step.decision.action or "") for step in steps]
