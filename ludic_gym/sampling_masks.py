@@ -53,6 +53,7 @@ def packed_masks(masks: Sequence[ArrayLike], drawn: Sequence[int]) -> bytes:
         raise DataError(f"token {drawn[k]} must be once in its sampling mask, {sets[k][:20]}")
     ids, position = ids[~taken], position[~taken]
     is_first = np.diff(position, prepend=-1) != 0
+    # Gaps take fewer bytes than ids, and are at least 1, so that 0 can end a mask.
     gaps = np.where(is_first, ids + 1, np.diff(ids, prepend=0))
     if len(gaps) and gaps.min() < 1:
         raise DataError("a sampling mask has an id twice, or a negative one")

@@ -103,11 +103,13 @@ def expanded(seeds: Words) -> States:
     >>> expanded(np.array([7], np.uint32))[0] == np.random.SeedSequence(7).generate_state(4, "u8")
     array([ True,  True,  True,  True])
     """
+    # The constants and the order of `seed_seq_fe128`, whose results must not differ by a bit.
     mixing = _Hash(0x43B0D7E5, 0x931E8875)
     pool = [mixing(word) for word in (seeds, *[np.zeros_like(seeds)] * (_POOL - 1))]
     for source, target in permutations(range(_POOL), 2):
         pool[target] = _folded(_LEFT * pool[target] - _RIGHT * mixing(pool[source]))
     drawing = _Hash(0x8B51F9DD, 0x58F38DED)
+    # Twice: four states of 64 bits take eight words, and the pool has four.
     words = np.stack([drawing(word) for word in pool + pool], axis=1)
     return words.astype("<u4").view("<u8").astype(np.uint64)
 

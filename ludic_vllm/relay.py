@@ -143,9 +143,11 @@ class Relay:
                     self._read(source, key, arriving, patience_s)
                 except OSError as error:
                     reasons.append(f"{source[0]}:{source[1]}: {error or type(error).__name__}")
+                    # The last one is the trainer, tried for every chunk: there is no other.
                     if not is_last:
                         self._lost.add((key[0], source))
         finally:
+            # Others that fetch this chunk from here must not wait for bytes that never come.
             arriving.fail()
         if not arriving.is_whole:
             raise RuntimeError(f"a chunk of params cannot be fetched from {', '.join(reasons)}")

@@ -41,6 +41,7 @@ def overlap(train: Sequence[str], test: Sequence[str], size: int = SIZE) -> Over
     1
     """
     known, asked = (list({_words(text) for text in texts}) for texts in (train, test))
+    # By texts and not by occurrences: a text that repeats its own words is no template.
     counts = Counter(
         pattern
         for words in {*known, *asked}

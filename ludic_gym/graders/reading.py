@@ -38,6 +38,7 @@ def drop_scores(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple
 
 def _drop_pair(given: list[str], right: list[str]) -> tuple[float, float]:
     """Exact match and F1 with one annotator's answer, both normalised."""
+    # Parts have no order. By their number too, or one that is given twice would count once.
     exact = set(given) == set(right) and len(given) == len(right)
     bags = [set(part.split()) for part in right], [set(part.split()) for part in given]
     scores = np.array([[_bag_f1(theirs, ours) for theirs in bags[1]] for ours in bags[0]])
@@ -51,6 +52,7 @@ def _bag_f1(given: set[str], right: set[str]) -> float:
     if numbers and not numbers & given:
         return 0.0
     common = len(given & right)
+    # Of no words, none is wrong and none is missing: so the script of the paper has it.
     precision = common / len(given) if given else 1.0
     recall = common / len(right) if right else 1.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
@@ -74,6 +76,7 @@ def best_assignment(scores: np.ndarray) -> float:
         least = np.full(columns + 1, np.inf)
         before = np.zeros(columns + 1, dtype=int)
         done = np.zeros(columns + 1, dtype=bool)
+        # Dijkstra's search for a free column: prices keep costs of earlier rows at 0 or more.
         while row_of[column]:
             done[column] = True
             reduced = cost[row_of[column] - 1] - row_price[row_of[column]] - column_price[1:]
@@ -86,6 +89,7 @@ def best_assignment(scores: np.ndarray) -> float:
             column_price[done] -= step
             least[~done] -= step
             column = following
+        # Each row on the way back moves to the next column of the path, which frees its own.
         while column:
             row_of[column] = row_of[before[column]]
             column = int(before[column])

@@ -36,6 +36,7 @@ def free_memory(memory: Path = MEMORY, group: Path = GROUP) -> int:
     lines = dict(line.split(":") for line in memory.read_text().splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     limit, used = group / "memory.max", group / "memory.current"
+    # In a container the machine's free memory may not be this process's to take.
     if limit.is_file() and used.is_file() and (most := limit.read_text().strip()) != "max":
         free = min(free, max(0, int(most) - int(used.read_text())))
     return free

@@ -357,6 +357,7 @@ def _softmax_less_target_(
 
 def _entropy_slope(less: Tensor, targets: Tensor, logprobs: Tensor, entropy: Tensor) -> Tensor:
     """Gradient of H with respect to the logits, [N, V], of p - onehot(target)."""
+    # -p (log p + H). At the target p is made anew: 1 + (p - 1) has lost the digits of a small p.
     p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
     slope: Tensor = torch.special.entr(p)
     return slope.addcmul_(p, entropy[:, None], value=-1)
@@ -377,6 +378,7 @@ def _added(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
     """`total` + left right, in float32."""
     if left.dtype == torch.float32:
         return left @ right if total is None else total.addmm_(left, right)
+    # A card multiplies 16 bits into float32; a CPU would round each product's sum to 16 bits.
     if not left.is_cuda:
         left, right = left.float(), right.float()
         return left @ right if total is None else total.addmm_(left, right)

@@ -125,6 +125,7 @@ class ServedVersions:
         for server in self._servers.values():
             if server.look is None:
                 server.since, server.look = now, asyncio.create_task(_seen(server))
+        # Not for one that has been silent for long: every refresh would take PROMPT_S.
         awaited = [s.look for s in self._servers.values() if s.look and now - s.since < SILENT_S]
         if awaited:
             await asyncio.wait(awaited, timeout=PROMPT_S)

@@ -157,7 +157,9 @@ def _step(part: dict[str, Tensor], group: Mapping[str, Any], count: int) -> None
     mean, square = moments["exp_avg"], moments["exp_avg_sq"]
     mean.lerp_(grad, 1 - beta1)
     square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    # As torch: eps comes after the bias is taken out, or it would outweigh the first squares.
     root = (square / (1 - beta2**count)).sqrt_().add_(group["eps"])
+    # Of the param itself: as a part of the gradient, decay would be divided by the root.
     part["param"].mul_(1 - lr * group["weight_decay"])
     part["param"].addcdiv_(mean, root, value=-lr / (1 - beta1**count))
     if is_small:

@@ -113,7 +113,7 @@ def mask_of_positions(position_ids: Tensor) -> Tensor:
     continuation of its first s tokens starts. Tokens attend to earlier ones of their own piece and,
     in a continuation, to those s tokens.
 
-    A prompt of two tokens, and two continuations of its first token, of two tokens each:
+    An item of two tokens, and two other continuations of its first one:
 
     >>> mask_of_positions(torch.tensor([[0, 1, 1, 2, 1, 2]]))[0, 0].int()
     tensor([[1, 0, 0, 0, 0, 0],
@@ -172,6 +172,9 @@ def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity:
     pieces: indices of items that stay together; one wider than `capacity` has a row of its own.
     lengths: of all items.
     Takes time in the number of pieces times that of rows.
+
+    >>> first_fit([[0], [1], [2]], lengths=[5, 4, 3], capacity=8)
+    [[0, 2], [1]]
     """
     rows: list[Row] = []
     room: list[int] = []

@@ -216,6 +216,7 @@ def zeros(size: int, mines: Cells) -> Cells:
 def regions(size: int, clear: Cells, starts: Cells) -> Cells:
     """The cells that open with the starts: those connected to them by zeros (flood fill)."""
     around, found, fresh = neighbours(size), starts, starts & clear
+    # Each zero spreads once: these have, or wait to.
     spread = fresh
     while fresh:
         found |= around[fresh.bit_length() - 1]

@@ -108,6 +108,8 @@ def shuffled(size: int, rng: np.random.Generator) -> str:
         return [int(band) * box + int(i) for band in bands for i in rng.permutation(box)]
 
     rows, columns, numbers = order(), order(), rng.permutation(size)
+    # In the regular grid each row is the one above moved by a box, and by one more at each band, so
+    # that no number comes twice in a column or a box.
     return "".join(
         str(int(numbers[(y % box * box + y // box + x) % size]) + 1) for y in rows for x in columns
     )

@@ -111,6 +111,7 @@ def inferred(state: State, seat: int) -> list[Chances]:
     ]
     found = []
     for face in range(1, 7):
+        # Sorted: the sum does not depend on the order of rivals, and equal keys are cached.
         claims = sorted((n, 0 if not f else 1 if f == face else -1) for n, f in rivals)
         mine = state.hands[seat].count(face)
         found.append((1.0,) * mine + believed(tuple(claims)))
