@@ -123,6 +123,16 @@ def any_of(*filters: Filter) -> Filter:
         any_of(drop_zero_variance_groups(), keep_best(above=0.9))
 
     Raises ConfigError without filters, or for one that returns rollouts it was not given.
+
+    >>> import numpy as np
+    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
+    >>> played = [
+    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group=g, **rest)
+    ...     for r, g in ((1.0, "easy"), (1.0, "easy"), (1.0, "hard"), (0.0, "hard"))
+    ... ]
+    >>> keep = any_of(drop_zero_variance_groups(), keep_best(above=0.9))
+    >>> [(kept.group, kept.total_reward) for kept in keep(played)]
+    [('easy', 1.0), ('hard', 1.0), ('hard', 0.0)]
     """
     if not filters:
         raise ConfigError(

@@ -43,6 +43,31 @@ class Game(Generic[S]):
             game, which only a game of two players allows.
         made_by: function that makes this game, for copies and pickles; None for a constant of a
             module.
+
+    Take 1 or 2 matches, and the last one wins; a state is (matches, player to move):
+
+    >>> from ludic_gym import OnePlayerEnv
+    >>> rules = {
+    ...     "mover": lambda state: state[1],
+    ...     "legal_actions": lambda state: ("1", "2")[: state[0]],
+    ...     "play": lambda state, action: (state[0] - int(action), 1 - state[1]),
+    ...     "returns": lambda state: None if state[0] else ((-1.0, 1.0), (1.0, -1.0))[state[1]],
+    ... }
+    >>> class MatchesEnv(OnePlayerEnv):
+    ...     game = Game(
+    ...         name="Matches",
+    ...         initial=lambda rng: (4, 0),
+    ...         observation=lambda state, player: f"Matches left: {state[0]}.",
+    ...         system_prompt=lambda player: "Take 1 or 2 matches. Who takes the last one wins.",
+    ...         best_actions=solved(**rules).best_actions,
+    ...         **rules,
+    ...     )
+    >>> env = MatchesEnv(opponent="perfect")
+    >>> env.reset(seed=1)[0], env.oracle_action()
+    ('Matches left: 4.', '1')
+    >>> observation, reward, terminated, truncated, info = env.step("2")
+    >>> observation, info["outcome"], reward
+    ('Matches left: 0.', 'loss', -1.0)
     """
 
     name: str
