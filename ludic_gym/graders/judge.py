@@ -61,7 +61,7 @@ async def grade_by_judge(
         exchange = Exchange("Capital of France?", "It is Paris.", "Paris")
         grade = await grade_by_judge(client, exchange, criterion="it names the reference's city.")
 
-    With a scripted judge, which is told the mark:
+    With a scripted judge, whose reply repeats the mark:
 
     >>> import asyncio
     >>> from ludic_gym import ScriptedClient

@@ -72,13 +72,13 @@ class TextEnv(gym.Env[str, str], ABC):
 
     >>> class Parrot(TextEnv):
     ...     def start(self, options):
-    ...         return "Say A.", "Repeat what is asked."
+    ...         return "Say A.", "Repeat the letter."
     ...
     ...     def turn(self, action):
     ...         return end(success=action == "A")
     >>> env = Parrot()
     >>> env.reset(seed=1)
-    ('Say A.', {'system_prompt': 'Repeat what is asked.'})
+    ('Say A.', {'system_prompt': 'Repeat the letter.'})
     >>> env.step("A")
     ('', 1.0, True, False, {'success': True, 'reward/total': 1.0})
     """
