@@ -90,8 +90,9 @@ def is_same(answer: str, truth: str) -> bool:
 
 def parsed(text: str) -> Value | str:
     """The value of the text, or the text itself where it is not mathematics."""
-    # In a box: math-verify parses other texts in part or not at all.
-    found = parse(f"\\boxed{{{text}}}", LATEX, parsing_timeout=None)
+    # In a box: math-verify parses other texts in part or not at all. "first_match": it would take
+    # a fraction or a formula inside a box that it cannot parse for the answer.
+    found = parse(f"\\boxed{{{text}}}", LATEX, extraction_mode="first_match", parsing_timeout=None)
     value = found[0] if found else text
     if isinstance(value, MatrixBase):
         # Only the immutable one is a Basic, with parts to measure.
