@@ -11,6 +11,7 @@ from ludic_gym.graders.extract import LONGEST as MOST
 from ludic_gym.graders.extract import Grade, after_thought, boxed, found_answers
 from ludic_gym.graders.numeric import changes_number, marked_number
 from ludic_gym.graders.prose import concluded, concluding
+from ludic_gym.graders.symbols import in_latex
 from ludic_gym.graders.worker import verdict
 
 # A longer answer is not given to math-verify: it was not meant as a value.
@@ -91,6 +92,7 @@ def compared(answer: str, truth: str) -> tuple[bool, str]:
     """
     if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(truth):
         return answer == truth, "exact"
+    answer, truth = in_latex(answer), in_latex(truth)
     # Most pairs end here or at the next step, without a round trip to another process.
     if latex.plain(answer) == latex.plain(truth):
         return True, "exact"

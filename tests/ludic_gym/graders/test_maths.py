@@ -28,6 +28,8 @@ def right(answer, truth):
         (r"\left( 1, 2 \right)", "(1,2)"),
         (r"90^\circ", "90"),
         ("70{,}000", "70,000"),
+        ("120°", "120"),
+        ("1\u00a0000", "1000"),
     ],
 )
 def test_what_only_looks_different_is_decided_without_math_verify(answer, truth):
@@ -60,6 +62,16 @@ def test_what_only_looks_different_is_decided_without_math_verify(answer, truth)
         (r"5 \ge x", r"x \le 5"),
         (r"P(A) = \frac{6}{4}", "1.5"),
         ("x = 2 + 3 = 5", "5"),
+        ("(−∞, 2√3)", r"(-\infty, 2\sqrt{3})"),
+        ("√(x+1)", r"\sqrt{x+1}"),
+        ("3·10⁴", "30000"),
+        ("x² + x₁ + 1½", r"x^2 + x_1 + \frac{3}{2}"),
+        ("5 – 2i", "5-2i"),
+        ("18 cm²", r"18\text{ cm}^2"),
+        ("pi/2", r"\frac\pi2"),
+        ("2*sqrt{3}", r"2\sqrt{3}"),
+        ("x**2", "x^2"),
+        (r"\varnothing", r"\emptyset"),
         (r"\begin{pmatrix} 2/4 \\ 1 \end{pmatrix}", r"\begin{pmatrix} 1/2 \\ 1 \end{pmatrix}"),
     ],
 )
@@ -89,6 +101,7 @@ def test_what_is_worth_the_same_is_right(answer, truth):
         (r"\frac{1}{2} // 3", r"\frac{1}{2}"),
         (r"0.\overline{3} \cdot \frac{1}{2}", r"\frac{1}{2}"),
         (r"\frac{1}{2}", r"0.\overline{3} \cdot \frac{1}{2}"),
+        ("√3 · ½", "½"),
         (r"5 \text{ or more}", "5"),
         (r"5 \text{ thousand}", "5"),
         (r"18\text{ m}", r"18\text{ cm}"),
