@@ -17,17 +17,25 @@ Number = Decimal | Fraction
 
 # Longer than any answer, short enough that no quantifier below can be made to run far.
 _LONGEST = 200
-# The grouped form first: at the start of a longer text, `\d+` would end at the first comma.
-_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+# The grouped forms first: at the start of a longer text, `\d+` would end at the first separator.
+_UNSIGNED = (
+    r"(?:(?:\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3})+)(?!\d)(?:\.\d+)?"
+    r"|\d+(?:\.\d+)?|\.\d+)"
+)
+_SEPARATORS = re.compile(r"[, \u00a0\u2009\u202f]")
 # Exponents of three digits at most: as a Fraction, which `maths` makes of numbers too, 1e999999999
 # is an integer of so many digits.
 _NUMBER = re.compile(
-    rf"(?P<sign>[-+\u2212\u2013]?)\s?[$€£]?\s?(?:(?P<whole>\d+)\s+(?=\d+\s?/))?(?P<top>{_UNSIGNED})"
+    rf"(?P<sign>[-+\u2212\u2013]?)\s?(?:US)?[$€£¥₹]?\s?(?:(?P<whole>\d+)\s+(?=\d+\s?/))?(?P<top>{_UNSIGNED})"
     rf"(?:[eE](?P<exponent>[-+]?\d{{1,3}})|\s?/\s?(?P<bottom>{_UNSIGNED}))?(?:\s?%)?"
 )
 # A marked answer may have a name and a unit: "x = 18 dollars per day".
 _LEAD = re.compile(r"(?:[A-Za-z]\s?)?=\s?")
 _UNIT = re.compile(r"[^\W\d_][^\W\d_ %/'.-]*(?:[ /'-][^\W\d_]+){0,5}")
+_RAISED = re.compile(r"\s?\^\s?(?:[23]|\{[23]\})$")
+_DEGREES = re.compile(r"\^\s?\{?\s?\\circ\s?\}?|\\degree(?![a-z])")
+# Units that are no words: degrees, and currencies after the number.
+_SIGN = re.compile(r"°\s?[CFK]?|[€£¥₹¢]")
 # Words that change the number before or after them, or add another.
 _CHANGES = re.compile(
     r"\b(?:and|or|to|plus|minus|negative|point|times|over|than|squared|cubed|factorial|power|root"
@@ -49,7 +57,7 @@ _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
 # Not the first digits of a longer exponent: 10^1234 is not 10^123.
 _POWER_OF_TEN = re.compile(r"\s*(?:\\times|\\cdot|×)\s*10\s*\^\s*\{?([-+]?\d{1,3})\}?(?!\d)")
-_WRAPPED = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
+_WRAPPED = re.compile(r"\\(?:boxed|text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
 _LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
 
 
@@ -79,7 +87,7 @@ def grade_number(text: str, truth: str) -> Grade:
 def parse_number(text: str) -> Number | None:
     """The exact value of a text that is only a number, or None.
 
-    Signs, thousands separators, $ € £ %, fractions, markdown emphasis, a final period and all
+    Signs, thousands separators, $ € £ ¥ ₹ %, fractions, markdown emphasis, a final period and all
     digits of Unicode are understood. A text of more than 200 characters is None, as is n/0.
 
     >>> parse_number("**-$1,234.50**"), parse_number("2/6"), parse_number("1 of 3")
@@ -96,10 +104,10 @@ def _value(match: re.Match[str]) -> Number | None:
     # The sign is part of the text: Decimal's minus operator rounds to 28 digits.
     sign = "-" if match["sign"] and match["sign"] != "+" else ""
     exponent = f"e{match['exponent']}" if match["exponent"] else ""
-    number = Decimal(sign + match["top"].replace(",", "") + exponent)
+    number = Decimal(sign + _SEPARATORS.sub("", match["top"]) + exponent)
     if match["bottom"] is None:
         return number
-    divisor = Decimal(match["bottom"].replace(",", ""))
+    divisor = Decimal(_SEPARATORS.sub("", match["bottom"]))
     if not divisor:
         return None
     # Both parts have the sign: -1 4/5 is -1.8 and not -0.2.
@@ -132,6 +140,13 @@ def _is_unit(text: str) -> bool:
     """
     is_apart = text.lstrip("*_`$")[:1].isspace()
     text = text.strip().strip("*_`$").rstrip(".").strip()
+    if _SIGN.fullmatch(text):
+        return True
+    # Only of units that are known: 18 x^2 is a term.
+    base = _RAISED.sub("", text)
+    if base != text and _PARTS.split(base)[-1].lower() not in UNIT_OF:
+        return False
+    text = base
     if _UNIT.fullmatch(text) is None or changes_number(text):
         return False
     parts = _PARTS.split(text)
@@ -151,7 +166,7 @@ def changes_number(text: str) -> bool:
 
 def _without_latex(text: str) -> str:
     """The text with LaTeX boxes, fonts, fractions and spaces in plain notation."""
-    text = _WRAPPED.sub(r" \1", _LATEX_SPACE.sub("", text))
+    text = _WRAPPED.sub(r" \1", _DEGREES.sub("°", _LATEX_SPACE.sub("", text)))
     text = _POWER_OF_TEN.sub(r"e\1", text)
     # The blank keeps the whole part of a mixed number apart: 1\frac{4}{5} is not 14/5.
     text = _FRACTION.sub(lambda m: f" {m[1] or m[3]}/{m[2] or m[4]}", text)
