@@ -42,9 +42,10 @@ class Comparison:
 def compare(
     first: Sequence[Score], second: Sequence[Score], *, measure: Measure = "success", seed: int = 0
 ) -> Comparison:
-    """Compare the runs task by task. Equal seeds mean equal tasks; samples are averaged.
+    """Compare the runs task by task; samples are averaged.
 
-    Raises ConfigError if they have no task in common.
+    Equal rows of data mean equal tasks, and where there are none, equal seeds. Raises ConfigError
+    for runs on different data, and if they have no task in common.
 
     >>> before = [Score(index=i, task=i) for i in range(6)]
     >>> after = [Score(index=i, task=i, success=True) for i in range(6)]
@@ -52,7 +53,11 @@ def compare(
     >>> result.difference, result.p_value
     (1.0, 0.03125)
     """
-    means = [_task_means(scores, measure) for scores in (first, second)]
+    _require_same_data(first, second)
+    finished = [[s for s in scores if s.error is None] for scores in (first, second)]
+    # Records of earlier versions name no rows.
+    by_row = all(score.row is not None for scores in finished for score in scores)
+    means = [_task_means(scores, measure, by_row) for scores in finished]
     shared = sorted(means[0].keys() & means[1].keys())
     if not shared:
         raise ConfigError("the two runs share no task: play both with the same --seed")
@@ -68,11 +73,22 @@ def compare(
     )
 
 
-def _task_means(scores: Sequence[Score], measure: Measure) -> Mapping[int, float]:
+def _require_same_data(first: Sequence[Score], second: Sequence[Score]) -> None:
+    # Names of files may differ, their hashes may not; an episode that was cut off names no data.
+    before, after = (
+        {s.data: s.data.rpartition("@")[2] for s in run if s.data} for run in (first, second)
+    )
+    if before and after and set(before.values()) != set(after.values()):
+        raise ConfigError(
+            f"the runs played different data: {', '.join(before)}, and {', '.join(after)}"
+        )
+
+
+def _task_means(scores: Sequence[Score], measure: Measure, by_row: bool) -> Mapping[int, float]:
     values: dict[int, list[float]] = defaultdict(list)
     for score in scores:
-        if score.error is None:
-            values[score.task].append(score.success if measure == "success" else score.reward)
+        task = score.row if by_row and score.row is not None else score.task
+        values[task].append(score.success if measure == "success" else score.reward)
     # The task is the independent draw, so its samples become one number first.
     return {task: fmean(of_task) for task, of_task in values.items()}
 

@@ -40,6 +40,7 @@ class Score:
 
     index: the episode's position in the request.
     task: the same for all samples of a task: its env seed, or the index where it has none.
+    row: of a task that names a row of the data, its number; None for others.
     outcome: the env's name for the end (`info["outcome"]`), else "truncated", "parse_error",
         "success" or "failure"; "error" where the episode failed.
     prompt_tokens, completion_tokens: of all model calls, by their token ids or the server's count;
@@ -54,6 +55,7 @@ class Score:
 
     index: int
     task: int
+    row: int | None = None
     success: bool = False
     reward: float = 0.0
     outcome: str = "error"
@@ -125,8 +127,9 @@ def score(episode: Episode, price: Price | None = None) -> Score:
     """
     seed = episode.task.seed
     task = episode.index if seed is None else seed & _SEED_BITS
+    row = (episode.task.options or {}).get("row")
     if episode.error is not None:
-        return Score(index=episode.index, task=task, error=episode.error)
+        return Score(index=episode.index, task=task, row=row, error=episode.error)
     (rollout,) = episode.rollouts
     calls = [call for step in rollout.steps for call in step.decision.completions]
     counts = [token_counts(call) for call in calls]
@@ -135,6 +138,7 @@ def score(episode: Episode, price: Price | None = None) -> Score:
     return Score(
         index=episode.index,
         task=task,
+        row=row,
         success=succeeded(rollout),
         reward=rollout.total_reward,
         outcome=outcome(rollout),

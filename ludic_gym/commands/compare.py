@@ -10,6 +10,7 @@ The statistics are those of `ludic_gym.bench.comparison`.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -32,8 +33,9 @@ HEADINGS = ("env", "tasks", "first", "second", "difference", "95%", "p")
 class CompareArgs:
     """Compare two runs of `ludic bench --out` on the same tasks.
 
-    Tasks are paired by their seeds. The interval is from resampling tasks. p is from a sign-flip
-    test, which for successes of one sample per task is McNemar's exact test.
+    Tasks are paired by their rows of data, and where there are none, by their seeds. The interval
+    is from resampling tasks. p is from a sign-flip test, which for successes of one sample per task
+    is McNemar's exact test.
     """
 
     first: Annotated[tyro.conf.Positional[Path], option("DIR")]
@@ -58,6 +60,10 @@ def main(argv: list[str]) -> int:
     shared = [env_id for env_id in runs[0] if env_id in runs[1]]
     if not shared:
         raise ConfigError(f"{args.first} and {args.second} have no environment in common")
+    for env_id in shared:
+        before, after = (run[env_id]["kwargs"] for run in runs)
+        if before != after:
+            print(f"{env_id}: played with {before} and {after}; tasks may differ", file=sys.stderr)
     found = {env_id: compared(env_id, args) for env_id in shared}
     if args.json:
         print_json({env_id: asdict(comparison) for env_id, comparison in found.items()})
