@@ -21,7 +21,8 @@ PROMPT = (
 )
 MODES = ("strict", "raw")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-_ITEMS = re.compile(r"[\w\s\[\],'\"]{0,2000}")
+# No names in small letters outside of quotes: the scorer's own variables hold the answer.
+_ITEMS = re.compile(r"(?=.{0,2000}\Z)(?:[A-Z\d\s_\[\],]|'[\w\s,]*'|\"[\w\s,]*\")*", re.DOTALL)
 _ARITHMETIC = re.compile(r"(?!.*\*\s*\*)[\d\s()+*/.-]{0,200}", re.DOTALL)
 # These scorers evaluate answers as Python, so they get only harmless texts.
 GUARDS: Mapping[str, re.Pattern[str]] = {
@@ -31,6 +32,14 @@ GUARDS: Mapping[str, re.Pattern[str]] = {
     "puzzle24": _ARITHMETIC,
     "spiral_matrix": _ITEMS,
     "string_insertion": _ITEMS,
+}
+# A guard cannot tell a program from an answer there, or does not know whose answer it is.
+UNSAFE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("intermediate_integration", "polynomial_multiplication", "simple_integration"),
+        "its scorer runs answers as Python",
+    ),
+    "composite": "it consists of other data sets, whose scorers may run answers as Python",
 }
 
 
@@ -60,6 +69,8 @@ class ReasoningGymEnv(TextEnv):
     ) -> None:
         super().__init__(render_mode)
         self._mode = checked_choice("mode", mode, MODES)
+        if dataset in UNSAFE:
+            raise ConfigError(f"{dataset!r} cannot be played: {UNSAFE[dataset]}")
         # As text, because the arguments are a key of the caches below.
         self._set = (dataset, json.dumps(dict(config or {}), sort_keys=True), data_seed, size)
         self._dataset = dataset
@@ -102,13 +113,18 @@ class ReasoningGymEnv(TextEnv):
 
 
 def answer_of(text: str) -> str:
-    """The content of the tags after the last thought, else all text; "" if tags differ.
+    """The content of the tags after the last thought, else all text.
+
+    "" if tags differ, or for a thought that is not closed.
 
     >>> answer_of("<think>5 or 6</think> <answer>5</answer>"), answer_of("5")
     ('5', '5')
     """
-    reply = text.rpartition("</think>")[2]
-    found = _TAGGED.findall(reply) if "</answer>" in reply else ()
+    _, closed, reply = text.rpartition("</think>")
+    if not closed and "<think>" in reply:
+        return ""
+    # Up to the last closing tag: each opening tag after it would be followed to the end.
+    found = _TAGGED.findall(reply[: reply.rfind("</answer>") + len("</answer>")])
     tagged = {answer.strip("\n") for answer in found}
     # Several different answers would let a model guess more than once.
     if len(tagged) > 1:

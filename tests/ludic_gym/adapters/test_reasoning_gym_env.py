@@ -25,6 +25,10 @@ ATTACKS = (
     "(lambda: 1)()",
     "[print(1)]",
     "'a'*10**9",
+    "entry['answer']",
+    "[entry['answer']]",
+    "oracle_answer",
+    "F'{entry}'",
     "1\n*\n*9",
 )
 
@@ -108,6 +112,8 @@ def test_a_row_is_a_puzzle_and_seeds_draw_among_all():
         ({"dataset": "chain_sum", "mode": "lenient"}, "mode is one of strict, raw"),
         ({"dataset": "chain_sum", "config": {"terms": 3}}, "'chain_sum' with .*terms"),
         ({"dataset": "chain_sum", "config": {"min_terms": -1}}, "cannot make 'chain_sum'"),
+        ({"dataset": "simple_integration"}, "runs answers as Python"),
+        ({"dataset": "composite"}, "consists of other data sets"),
     ],
 )
 def test_what_cannot_be_made_is_refused_when_it_is_made(kwargs, complaint):
@@ -129,11 +135,17 @@ def test_there_is_no_oracle_without_a_question():
         ("<answer>12</answer> or <answer>13</answer>", ""),
         ("<answer>\n1 2\n3 4\n</answer>", "1 2\n3 4"),
         ("<answer>12", "<answer>12"),
+        ("<think>maybe <answer>12</answer>", ""),
         ("", ""),
     ],
 )
 def test_the_answer_is_in_tags_or_all_there_is(text, answer):
     assert answer_of(text) == answer
+
+
+def test_opening_tags_behind_the_answer_are_not_followed_to_the_end():
+    # It takes minutes otherwise.
+    assert answer_of("<answer>1</answer>" + "<answer>" * 100_000) == "1"
 
 
 def test_every_data_set_is_an_environment_or_has_a_reason_not_to_be():
