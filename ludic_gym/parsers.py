@@ -15,8 +15,17 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError
 
-# Bounds the work on hostile texts, such as 100,000 braces.
-_MAX_JSON_STARTS = 64
+# Bounds the work on hostile texts, such as 100,000 nested objects that are never closed.
+_MOST_FAILURES, _MOST_LONG_FAILURES = 10_000, 64
+_SHORT_FAILURE = 200
+# Most braces, such as those of LaTeX, begin no object, and cost nothing.
+_OBJECT_START = re.compile(r"\{\s{0,100}[\"}]")
+_DECODER = json.JSONDecoder()
+_LAST_NUMBER = re.compile(
+    # A hyphen after a number or a name, as in 10-5, is no sign.
+    r"(?P<sign>(?<![\w.)\]])[-\u2212\u2013])?[$€£]?"
+    r"(?<![\w.])(?P<number>(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:/\d+)?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +170,15 @@ def last_number_parser(*, success_reward: float = 0.0, error_reward: float = -0.
     >>> last_number_parser()("So 1,200 and 34 are 1,234.").action
     '1234'
     """
-    number = r"-?(?<![\w.])\d[\d,]*(?:\.\d+)?(?:/\d+)?"
-    parse = regex_parser(
-        number,
-        feedback="Reply with a number.",
-        success_reward=success_reward,
-        error_reward=error_reward,
-    )
 
-    def without_commas(text: str) -> ParseResult:
-        result = parse(text)
-        if result.action is None:
-            return result
-        return ParseResult(result.action.replace(",", ""), result.reward)
+    def find(text: str) -> str:
+        numbers = list(_LAST_NUMBER.finditer(text))
+        if not numbers:
+            return ""
+        sign = "-" if numbers[-1]["sign"] else ""
+        return sign + numbers[-1]["number"].replace(",", "")
 
-    return without_commas
+    return _parser(find, "Reply with a number.", success_reward, error_reward)
 
 
 def named_parser(spec: str) -> Parser:
@@ -267,18 +270,23 @@ def _balanced(text: str, start: int) -> str:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    position = 0
-    for _ in range(_MAX_JSON_STARTS):
-        position = text.find("{", position)
-        if position < 0:
+    position = failures = long_failures = 0
+    while failures < _MOST_FAILURES and long_failures < _MOST_LONG_FAILURES:
+        start = _OBJECT_START.search(text, position)
+        if start is None:
             return
-        # Every brace may start an object. After an object the search continues behind it, so that
-        # the last one is never a part of another.
+        # After an object the search continues behind it, so that the last one is never a part of
+        # another.
         try:
             # `raw_decode` ends behind the object, so that any text may follow it.
-            value, position = json.JSONDecoder().raw_decode(text, position)
-        except (ValueError, RecursionError):
-            position += 1
+            value, position = _DECODER.raw_decode(text, start.start())
+        except (ValueError, RecursionError) as error:
+            position = start.start() + 1
+            failures += 1
+            is_short = (
+                isinstance(error, json.JSONDecodeError) and error.pos < position + _SHORT_FAILURE
+            )
+            long_failures += not is_short
             continue
         yield value
 

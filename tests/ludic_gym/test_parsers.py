@@ -7,6 +7,7 @@ from ludic_gym.parsers import (
     boxed_parser,
     compose_parsers,
     json_parser,
+    last_number_parser,
     regex_parser,
     think_prefix_parser,
     xml_tag_parser,
@@ -98,6 +99,32 @@ def test_a_think_block_that_the_template_opened_needs_no_opening_tag():
 )
 def test_the_last_box_holds_the_action(text, action):
     assert boxed_parser()(text).action == action
+
+
+@pytest.mark.parametrize(
+    "before",
+    [r"\frac{1}{2} + " * 100, '{"move": "4"} ' * 100, '{"a": {x} ' * 100, "{" * 1_000_000],
+)
+def test_an_object_is_found_behind_any_number_of_braces(before):
+    assert json_parser("move")(before + 'so {"move": "5"}').action == "5"
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("It is −5.", "-5"),
+        ("It costs -$7.50", "-7.50"),
+        ("$-7", "-7"),
+        ("about 3.5e-4", "3.5e-4"),
+        ("p = .25", ".25"),
+        ("pages 10-15", "15"),
+        ("x-5", "5"),
+        ("so 1,200 - 3 = 1,197.", "1197"),
+        ("none", None),
+    ],
+)
+def test_the_last_number_keeps_its_sign_and_exponent(text, action):
+    assert last_number_parser()(text).action == action
 
 
 @pytest.mark.parametrize(
