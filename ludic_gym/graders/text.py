@@ -8,7 +8,8 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, extract
 
 _CHOICE = re.compile(
-    r"(?:(?:option|choice)\s+)?\(?([A-Za-z])\)?(?:[.:)](?P<text>\s.*)?)?", re.DOTALL | re.IGNORECASE
+    r"(?:(?:option|choice)\s+)?\(?([A-Za-z])\)?(?:(?:[.:)]|\s[-\u2013\u2014])(?P<text>\s.*)?)?",
+    re.DOTALL | re.IGNORECASE,
 )
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
 # A second letter after the first, or a denial; "Vitamin C" is the text of an option.
@@ -18,7 +19,10 @@ _SECOND = re.compile(
     r"|\bis\s+(?:wrong|incorrect|false|not)\b"
 )
 # Punctuation inside a number changes its value.
-_IN_NUMBER = re.compile(r"(?<=\d)[./:,-](?=\d)|(?<![\w.])[-\u2212](?=\d)")
+_IN_NUMBER = re.compile(r"(?<=\d)[./:,-](?=\d)|(?<![\w.])-(?=\d)")
+# Around a letter, also in \boxed{[B]} and <answer>"B"</answer>.
+_AROUND = "*_`$.,; \"'[]{}"
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"))
 # Three digits and no fourth: the comma of "1,2345" separates no thousands.
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
@@ -41,7 +45,8 @@ def grade_choice(text: str, truth: str) -> Grade:
         raise DataError(f"the truth must be a letter from A to Z, got {truth!r}")
     answer, rule = extract(text)
     # The whole answer: "B. Paris" is a choice with its text, "Both" is none.
-    match = _CHOICE.fullmatch(_FONT.sub(r"\1", answer).strip("*_`$. ")) if answer else None
+    plain = unicodedata.normalize("NFKC", _FONT.sub(r"\1", answer or "")).strip(_AROUND)
+    match = _CHOICE.fullmatch(plain)
     single = match is not None and not (match["text"] and _SECOND.search(match["text"]))
     return Grade(bool(match and single and match[1].upper() == truth), answer, rule)
 
@@ -125,14 +130,16 @@ def word_f1(answer: str, truth: str) -> float:
 def normalised(text: str) -> str:
     """The words in lower case, without articles and punctuation, one blank between them.
 
-    Punctuation that changes a number stays: 3.5 is not 35.
+    Punctuation that changes a number stays: 3.5 is not 35. Articles stay where there is no other
+    word: blood has the type A.
 
     >>> normalised("The  Who's, café!"), normalised("1,000 to -3.5")
     ('whos café', '1000 to -3.5')
     """
     # NFKC first: full-width letters and ligatures have a case and a category only after it.
     # Commas of thousands go first, because `_IN_NUMBER` keeps those that are left.
-    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).casefold())
+    text = unicodedata.normalize("NFKC", text).translate(_DASHES)
+    text = _THOUSANDS.sub("", text.casefold())
     inside = {match.start() for match in _IN_NUMBER.finditer(text)}
     kept = "".join(
         c
@@ -140,7 +147,7 @@ def normalised(text: str) -> str:
         # The backtick of Markdown is a symbol to Unicode.
         if i in inside or not (c == "`" or unicodedata.category(c).startswith("P"))
     )
-    return " ".join(_ARTICLES.sub(" ", kept).split())
+    return " ".join(_ARTICLES.sub(" ", kept).split() or kept.split())
 
 
 def _accepted(truth: str) -> list[str]:

@@ -23,7 +23,11 @@ def test_the_first_rule_that_finds_an_answer_decides(text, answer, rule):
     assert extract(text) == (answer, rule)
 
 
-@pytest.mark.parametrize("text", ["B", "b", "(B)", "B.", "B: Paris", "B) Paris", "**B**"])
+@pytest.mark.parametrize(
+    "text",
+    ["B", "b", "(B)", "B.", "B: Paris", "B) Paris", "**B**", "[B]", '"B"', "B,", "Ｂ", "B - Paris",
+     "B – Paris"]
+)  # fmt: skip
 def test_a_choice_may_be_written_in_many_ways(text):
     assert grade_choice(text, "B").correct
 
@@ -35,7 +39,7 @@ def test_another_choice_and_no_choice_are_wrong(text):
 
 @pytest.mark.parametrize(
     "text", ["B. C", "B: or C", "(B) (C)", "B) Paris C) Rome", "B. Paris or C", "B. maybe C",
-             "B: is wrong", "B.\nC.", "B. A, C"]
+             "B: is wrong", "B.\nC.", "B. A, C", "B - C", "[A] [B]"]
 )  # fmt: skip
 def test_a_choice_of_several_letters_is_none(text):
     assert not grade_choice(text, "B").correct
@@ -106,4 +110,22 @@ def test_an_answer_that_hedges_is_wrong_unless_the_truth_does_so_too():
 
 def test_an_accepted_answer_needs_a_word():
     with pytest.raises(DataError, match="needs a letter or digit"):
-        grade_exact("x", "the")
+        grade_exact("x", "?!")
+
+
+def test_an_article_alone_is_an_answer():
+    assert grade_exact("The answer is A.", "A\nA positive").correct
+    assert not grade_exact("B", "A").correct
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [
+        ("1990-1995", "1990–1995", "19901995"),
+        ("2017–18", "2017-18", "201718"),
+        ("−5", "-5", "5"),
+    ],
+)
+def test_dashes_between_and_before_numbers_are_one(text, right, wrong):
+    assert grade_exact(text, right).correct
+    assert not grade_exact(text, wrong).correct
