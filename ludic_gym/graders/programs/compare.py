@@ -90,8 +90,13 @@ def _numbers(line: str) -> list[Decimal]:
 def _close_numbers(a: str, b: str, tolerance: float) -> bool:
     """True if both texts are decimal numbers that differ by at most the tolerance."""
     # Not every text that `float` takes: it takes "nan", "infinity" and "1_0" too.
-    numbers = _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)
-    return bool(numbers) and math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance)
+    if not (_NUMBER.fullmatch(a) and _NUMBER.fullmatch(b)):
+        return False
+    x, y = float(a), float(b)
+    # Beyond a float's range all are infinite, and would be equal.
+    if math.isinf(x) or math.isinf(y):
+        return Decimal(a) == Decimal(b)
+    return math.isclose(x, y, rel_tol=tolerance, abs_tol=tolerance)
 
 
 def _same(got: Tree, expected: Tree, atol: float) -> bool:

@@ -136,3 +136,9 @@ def test_outputs_are_compared_as_the_comparator_says(got, comparator, same):
 def test_words_that_are_no_numbers_must_be_the_same():
     assert is_same_text("nan x", "nan x", "numbers", 1e-6)
     assert not is_same_text("inf", "1e999", "numbers", 1e-6)
+
+
+def test_numbers_beyond_the_range_of_floats_are_compared_exactly():
+    large = "7" * 350
+    assert is_same_text(large, f"{large}.0", "numbers", 1e-6)
+    assert not is_same_text("1e999", large, "numbers", 1e-6)
