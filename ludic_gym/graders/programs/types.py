@@ -133,20 +133,19 @@ PRINTED_LIMIT = 2000
 _FENCE = re.compile(
     r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+.-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t\r]*$|\Z)", re.M | re.S
 )
-_THOUGHT = "</think>"
 
 
 def program_in(text: str, languages: tuple[str, ...] = ("python", "py", "python3")) -> str:
     r"""The last fenced block in one of the languages, else the last fenced block, else all of it.
 
-    Text before the end of a thought (`</think>`) is ignored. languages: lower-case names, as they
-    follow the fence's opening. A block without its closing fence ends with the text. The indent of
-    its fence is taken from its lines.
+    Text before the end of a thought (`</think>`) is ignored; a thought that is not closed has no
+    program, "". languages: lower-case names, as they follow the fence's opening. A block without
+    its closing fence ends with the text. The indent of its fence is taken from its lines.
 
     >>> program_in("First:\n```py\nx = 1\n```\nRun it:\n```sh\npython x.py\n```")
     'x = 1'
     """
-    reply = text.rpartition(_THOUGHT)[2]
+    reply = _after_thought(text)
     blocks = [
         (language, re.sub(f"^{indent}", "", code, flags=re.M))
         for indent, _, language, code in _FENCE.findall(reply)
@@ -162,4 +161,10 @@ def is_fenced(text: str) -> bool:
     >>> is_fenced("```python\nx = 1"), is_fenced("x = 1")
     (True, False)
     """
-    return _FENCE.search(text.rpartition(_THOUGHT)[2]) is not None
+    return _FENCE.search(_after_thought(text)) is not None
+
+
+def _after_thought(text: str) -> str:
+    """The reply after its thought; "" for a thought that is not closed, whose drafts are none."""
+    _, closed, reply = text.rpartition("</think>")
+    return reply if closed or "<think>" not in reply else ""

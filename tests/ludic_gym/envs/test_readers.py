@@ -82,6 +82,13 @@ def test_the_last_block_in_the_language_is_the_program():
     assert program_in(PROGRAM) == PROGRAM
 
 
+def test_a_draft_in_a_thought_that_is_not_closed_is_no_program():
+    cut_off = f"<think>Perhaps\n```py\n{PROGRAM}\n```\nor"
+    assert program_in(cut_off) == ""
+    assert not is_fenced(cut_off)
+    assert program_in(f"{cut_off}</think>\n```py\nx = 1\n```") == "x = 1"
+
+
 JSON = st.recursive(st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3))
 CALLS = st.lists(
     st.builds(Call, st.sampled_from(["look", "go"]), st.dictionaries(st.text(max_size=5), JSON)),
