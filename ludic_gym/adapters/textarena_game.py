@@ -8,6 +8,7 @@ from typing import Any
 
 from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.concurrency import Caught
+from ludic_gym.envs.core.base import said
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import optional
 
@@ -48,8 +49,10 @@ class Match:
         return player
 
     def play(self, action: str) -> None:
-        """Play the mover's action; an error of the game ends it as `broken`."""
-        self.broken = self._run(lambda: self._step(action))
+        """Play the mover's action after its thought; an error of the game ends it as `broken`."""
+        # Games take the first move that they find, also that of a thought.
+        move = said(action)
+        self.broken = self._run(lambda: self._step(move))
         self.over = self.over or bool(self.broken)
         self._collect()
 

@@ -369,6 +369,16 @@ def checked_range(name: str, value: int, low: int, high: int) -> int:
     return value
 
 
+def said(text: str) -> str:
+    """The reply after its thought, that is, after the last `</think>`; all of it without one.
+
+    >>> said("<think>B1 or B2?</think> B2"), said(" B2")
+    ('B2', ' B2')
+    """
+    _, closed, reply = text.rpartition("</think>")
+    return reply.strip() if closed else text
+
+
 def undecorated(text: str) -> str:
     """The text without quotes, Markdown and brackets around it, and punctuation at its end.
 

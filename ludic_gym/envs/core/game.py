@@ -10,7 +10,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_choice, pick, undecorated
+from ludic_gym.envs.core.base import checked_choice, pick, said, undecorated
 
 S = TypeVar("S", bound=Hashable)
 
@@ -93,10 +93,11 @@ class Game(Generic[S]):
     def action_in(self, state: S, text: str) -> str:
         """The action in a text of the mover, legal or not.
 
-        Quotes, Markdown and punctuation around a legal action are ignored.
+        A thought before it, and quotes, Markdown and punctuation around a legal action are ignored.
         """
         if text in self.legal_actions(state):
             return text
+        text = said(text)
         action = self._read(state, text)
         if self.is_allowed(state, action):
             return action

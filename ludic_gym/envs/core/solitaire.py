@@ -16,6 +16,7 @@ from ludic_gym.envs.core.base import (
     end,
     proceed,
     refusal,
+    said,
     undecorated,
 )
 from ludic_gym.envs.core.splits import SPLITS, Split, drawn
@@ -33,7 +34,7 @@ class SolitaireEnv(TextEnv):
     - Observation: the position, or where it is a list of hints the newest of them; after an illegal
       action, before it, the legal actions or the form of one.
     - Action: one of `legal_actions()`; an illegal one uses up a turn and changes nothing else.
-      Quotes, Markdown and punctuation around it are ignored.
+      A thought before it, and quotes, Markdown and punctuation around it are ignored.
     - Reward: 1 for a win (component "win"), else 0.
     - Info: "illegal" in every step; "outcome" ("win" or "loss") in the last one.
 
@@ -114,7 +115,7 @@ class SolitaireEnv(TextEnv):
 
     def _moved(self, text: str) -> Outcome:
         """The result of the action in a text of the player."""
-        action = text.strip()
+        action = said(text).strip()
         outcome = self.move(action)
         plain = undecorated(action) if outcome == "illegal" else ""
         # An illegal move changes nothing, so there can be a second one.

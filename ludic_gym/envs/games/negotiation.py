@@ -94,8 +94,8 @@ def legal_actions(state: State) -> tuple[str, ...]:
 def play(state: State, action: str) -> State:
     """The state after a text; an impossible move is part of the message."""
     player = mover(state)
-    # The cut bounds the cost of parsing, whatever a player sends.
-    turn = understood(state, action[:LONGEST_ACTION])
+    # The cut bounds the cost of parsing, whatever a player sends. The move is at the end.
+    turn = understood(state, action[-LONGEST_ACTION:])
     # A new proposal replaces the open one, even the other player's.
     offer = (player, turn.proposal) if turn.proposal else state.offer
     deal = _first_players(state) if turn.move == "accept" else None

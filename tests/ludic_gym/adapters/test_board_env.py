@@ -65,6 +65,7 @@ def test_discs_fall_to_the_lowest_place():
     *_, above, below, columns = env.observe("player_0").splitlines()
     assert (above, below, columns) == (". . . O . . .", ". . . X . . .", "1 2 3 4 5 6 7")
     assert ends(played("connect_four", *"121314")) == [None, None]
+    assert played("connect_four", "<think>3?</think> 4", "4").observe("player_0").count("X") == 1
     assert ends(played("connect_four", *"1213141")) == ["win", "loss"]
 
 

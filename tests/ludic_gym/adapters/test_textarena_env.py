@@ -53,11 +53,11 @@ def test_a_game_shows_only_what_is_new():
 
 def test_brackets_are_added_where_textarena_adds_them():
     replies = []
-    for action in ("7", "[7]"):
+    for action in ("7", "[7]", "<think>[3] or [7]?</think>\n7"):
         env = TextArenaEnv("GuessTheNumber-v0")
         env.reset(seed=0)
         replies.append(env.step(action)[1:4])
-    assert replies[0] == replies[1]
+    assert replies[0] == replies[1] == replies[2]
 
 
 def test_a_guess_wins_and_an_invalid_move_loses():

@@ -41,11 +41,15 @@ def after(env, form):
     return env.step(form.format(bare))[:4]
 
 
+# With moves and an answer that do not count.
+THOUGHT = "<think>Perhaps A1, left or 3.\n\nNo: <answer>7</answer>?</think>\n\n"
+
+
 @pytest.mark.parametrize("env_id", IDS)
 def test_a_decorated_reply_is_read_as_the_bare_one(env_id):
     env = gym.make(env_id).unwrapped
     bare = after(env, "{}")
-    for form in ("{}.", "**{}**", "`{}`", "**{}.**", "\n{}\n"):
+    for form in ("{}.", "**{}**", "`{}`", "**{}.**", "\n{}\n", THOUGHT + "{}", THOUGHT + "**{}**"):
         assert after(env, form) == bare, form
 
 

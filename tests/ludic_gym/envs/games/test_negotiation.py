@@ -99,6 +99,8 @@ def test_without_a_deal_both_get_nothing():
         (["propose: 3 balls\npropose: 2 hats\npropose: 9 hats", "accept"], (0, 2, 0)),
         (["propose: 2 hats", "accept\nreject"], None),
         (["propose: 2 hats", "I would accept"], None),
+        # The move is at the end, however long the text before it is.
+        (["x" * 10_000 + "\npropose: 2 hats", "<think>\nreject\n</think>\naccept"], (0, 2, 0)),
     ],
 )
 def test_moves_count_where_they_are_possible(texts, deal):
