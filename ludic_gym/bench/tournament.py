@@ -11,7 +11,7 @@ from ludic_gym.bench.ratings import PlayedGame
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episodes import MakePlayer, run_matches
 from ludic_gym.sampling import derived_seed
-from ludic_gym.types import Episode, Task
+from ludic_gym.types import Episode, Rollout, Task
 
 
 async def round_robin(
@@ -54,7 +54,8 @@ async def round_robin(
 def game_of(episode: Episode) -> PlayedGame:
     """The players of a finished game and its result: more reward wins, equal rewards are a draw.
 
-    The first player is that of the env's first agent.
+    Rewards are those of the game, without those of the players' parsers. The first player is that
+    of the env's first agent.
     Raises ConfigError for an episode that is no finished game of two.
     """
     if episode.error is not None or len(episode.rollouts) != 2:
@@ -62,8 +63,13 @@ def game_of(episode: Episode) -> PlayedGame:
     # By agent, because rollouts are in the order of the policies, and the first agent moves first.
     first, second = sorted(episode.rollouts, key=lambda rollout: rollout.agent)
     # Wins and not rewards: the scale of rewards differs between games, and ratings are of odds.
-    gap = first.total_reward - second.total_reward
+    gap = round(_game_reward(first) - _game_reward(second), 9)
     return PlayedGame(first.player, second.player, 0.5 if gap == 0 else float(gap > 0))
+
+
+def _game_reward(rollout: Rollout) -> float:
+    # A reward of each turn for its format would let the player with more turns win a draw.
+    return sum(step.reward - step.decision.reward for step in rollout.steps)
 
 
 def _games(task: Task, seed: int, games: int) -> Iterator[Task]:

@@ -2,6 +2,8 @@ import pytest
 
 from ludic_gym.bench.tournament import game_of, round_robin
 from ludic_gym.errors import ConfigError
+from ludic_gym.parsers import regex_parser
+from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
 
@@ -51,6 +53,15 @@ def test_who_has_more_reward_won(mine, yours, result):
 
     both = (rollout("player_1", "you", yours), rollout("player_0", "me", mine))
     assert game_of(Episode(index=0, task=TASK, rollouts=both)) == ("me", "you", result)
+
+
+async def test_rewards_of_parsers_decide_no_game():
+    def parsed(env):
+        # A reward of 0.1 for each action: in a draw of Tic-Tac-Toe, the first player has five.
+        return Parsed(OraclePolicy(env), regex_parser(r"\w+", success_reward=0.1))
+
+    results = [game_of(e).result for e in await games({"a": parsed, "b": parsed})]
+    assert results == [0.5] * 6
 
 
 async def test_a_tournament_needs_players_games_and_seeds():
