@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -56,6 +57,8 @@ SEQUENCES: Mapping[str, type[Data]] = {
 }
 # Fields that hold bytes, written as base64.
 BYTES = {"sampling_mask"}
+# Bytes that are read at a time in search of the last line's end.
+_PIECE = 1 << 16
 _ARRAY_KINDS = "biufU"
 
 
@@ -65,12 +68,15 @@ def open_records(
 ) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, as one line and at once.
 
+    A last line without an end, which a crash or a full disk has cut, is removed first: no reader
+    could pass it.
     to_json: the record of an episode; `episode_to_json` by default.
     It raises DataError for an episode with a value that could not be read back.
     """
     to_json = to_json or episode_to_json
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_cut_line(path)
     # ASCII, because `json.dumps` escapes all else: no line separator of Unicode can split a line.
     with path.open("a", encoding="ascii") as file:
 
@@ -80,6 +86,23 @@ def open_records(
             file.flush()
 
         yield append
+
+
+def _remove_cut_line(path: Path) -> None:
+    # Not of a device or a pipe.
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        # Backwards: files may be larger than the memory, and most end with a whole line.
+        while end > 0:
+            start = max(0, end - _PIECE)
+            file.seek(start)
+            end = start + file.read(end - start).rfind(b"\n") + 1
+            if end > start:
+                break
+        if end < size:
+            file.truncate(end)
 
 
 async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncIterator[Episode]:

@@ -153,6 +153,20 @@ def test_every_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
         assert list(read_episodes(path)) == [EPISODE]
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("cut", [1, 100_000])
+def test_a_line_that_a_crash_cut_is_removed_before_the_next(tmp_path, kept, cut):
+    path = tmp_path / "episodes.jsonl"
+    episode = Episode(index=0, task=Task(env_id="x", kwargs={"text": "y" * 200_000}), error="z")
+    with open_records(path) as append:
+        append(episode)
+    line = path.read_bytes()
+    path.write_bytes(line * kept + line[:-cut])
+    with open_records(path) as append:
+        append(episode)
+    assert list(read_episodes(path)) == [episode] * (kept + 1)
+
+
 async def test_a_stream_of_episodes_can_be_recorded_as_it_passes(tmp_path):
     async def stream():
         yield EPISODE
