@@ -30,6 +30,7 @@ _GAP = re.compile(r"\[[^\[\]\n]*\w[^\[\]\n]*\]")
 _BULLET = re.compile(r"\s*[*-] +\S")
 _SECTION = re.compile(r"Section (\d{1,3})")
 _POSTSCRIPT = re.compile(r"^\s*P\.S\.\s*\w", re.MULTILINE)
+_OF_WORDS = ("keywords", "forbidden", "frequency")
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
 
 
@@ -92,12 +93,18 @@ def paragraphs(text: str) -> int:
 
 
 def occurrences(text: str, term: str) -> int:
-    """Number of times that a term of one part occurs as a whole, in any case.
+    """Number of times that a term occurs as a whole, in any case and punctuation.
 
     >>> occurrences("The cat saw a catalogue. Cat's eyes!", "cat")
     2
+    >>> occurrences("A well-known ice cream, well known!", "well-known")
+    2
     """
-    return _PART.findall(text.casefold()).count(term.casefold())
+    parts, wanted = _PART.findall(text.casefold()), _PART.findall(term.casefold())
+    if len(wanted) == 1:
+        return parts.count(wanted[0])
+    starts = range(len(parts) - len(wanted) + 1) if wanted else ()
+    return sum(parts[i : i + len(wanted)] == wanted for i in starts)
 
 
 def is_json_object(text: str, constraint: Constraint) -> bool:
@@ -193,7 +200,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "letter_at_least": Kind(
         "Use the letter {texts} at least {count} times.",
-        lambda text, c: text.casefold().count(c.texts[0]) >= c.count,
+        lambda text, c: text.casefold().count(c.texts[0].casefold()) >= c.count,
     ),
     "lower_case": Kind("Write everything in lower case letters.", in_case(str.lower)),
     "upper_case": Kind("Write everything in capital letters.", in_case(str.upper)),
@@ -293,6 +300,8 @@ def _constraint(fields: Mapping[str, Any]) -> Constraint:
     # An empty text is in every text, and a reply to it would be correct whatever it says.
     if "{texts}" in KINDS[constraint.kind].wording and not all(texts or [""]):
         raise ValueError(f"{constraint.kind} needs texts, got {texts!r}")
+    if constraint.kind in _OF_WORDS and not all(map(_PART.search, texts)):
+        raise ValueError(f"{constraint.kind} needs words, got {texts!r}")
     return constraint
 
 

@@ -52,6 +52,21 @@ def test_a_kind_tells_texts_apart(kind, count, texts, right, wrong):
     assert kept(" \n", [constraint]) == (False,)
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts", "text", "holds"),
+    [
+        ("keywords", ("ice cream",), "More Ice cream!", True),
+        ("keywords", ("ice cream",), "Ice and cream", False),
+        ("keywords", ("well-known",), "It is well-known.", True),
+        ("forbidden", ("ice cream",), "More ice cream", False),
+        ("frequency", ("it's",), "It's late, and it's dark.", True),
+        ("letter_at_least", ("E",), "eE", True),
+    ],
+)
+def test_a_term_may_have_several_parts_and_capitals(kind, texts, text, holds):
+    assert kept(text, [Constraint(kind, 2, texts)]) == (holds,)
+
+
 def test_counts_by_hand():
     assert word_count("It's well-known: 3 cats, naïve!") == 5
     # "3.5" ends nothing, "..." ends one, and the last piece needs no full stop.
@@ -93,8 +108,9 @@ def test_constraints_survive_being_written():
 
 
 @pytest.mark.parametrize(
-    "truth", ["", "18", "[]", "{}", '[{"kind": "rhyme"}]', '[{"kind": "keywords"}]', '["json"]']
-)
+    "truth", ["", "18", "[]", "{}", '[{"kind": "rhyme"}]', '[{"kind": "keywords"}]', '["json"]',
+              '[{"kind": "forbidden", "texts": ["!"]}]']
+)  # fmt: skip
 def test_a_truth_that_is_no_constraints_is_refused(truth):
     with pytest.raises(DataError, match="the truth must"):
         grade_constraints("x", truth)
