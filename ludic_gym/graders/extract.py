@@ -110,10 +110,10 @@ def boxed(text: str) -> list[str]:
     pieces = text.split("\\boxed")[1:]
     if len(pieces) > _MOST:
         return []
-    return [inside for piece in pieces if (inside := _braced(piece[: LONGEST + 2].lstrip()))]
+    return [inside for piece in pieces if (inside := braced(piece[: LONGEST + 2].lstrip()))]
 
 
-def _braced(text: str) -> str | None:
+def braced(text: str) -> str | None:
     """The content of the brace that opens the text, or None if it is not closed."""
     depth = 0
     for i, character in enumerate(text):

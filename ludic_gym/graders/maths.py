@@ -8,7 +8,7 @@ from functools import lru_cache
 from ludic_gym.errors import DataError
 from ludic_gym.graders import latex
 from ludic_gym.graders.extract import LONGEST as MOST
-from ludic_gym.graders.extract import Grade, after_thought, boxed, found_answers
+from ludic_gym.graders.extract import Grade, after_thought, boxed, braced, found_answers
 from ludic_gym.graders.numeric import changes_number, marked_number
 from ludic_gym.graders.prose import concluded, concluding
 from ludic_gym.graders.symbols import in_latex
@@ -23,6 +23,7 @@ _INTEGER = re.compile(r"-?[1-9]\d{0,14}|0")
 _PLAIN_NUMBER = re.compile(rf"\\boxed\{{({_INTEGER.pattern})\}}|{_INTEGER.pattern}")
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
 # An answer with these may name two values, of which one may be right, or deny it.
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb)\s?(?=\{)")
 _HEDGES = re.compile(
     r"\\boxed|\b(?:or|and|either|neither|nor|not|isn't|maybe|perhaps|possibly|probably|might|could"
     r"|guess|unsure|unknown|between|versus|vs|instead)\b|\?|\\(?:lor|land|vee|wedge|neg|not|nmid)\b",
@@ -198,6 +199,12 @@ def _truth(truth: str) -> str:
 
 
 def _unboxed(answer: str) -> str:
-    """The content of the box, if the answer is one."""
+    """The content of the box, if the answer is one, without bold type around all of it."""
     inside = boxed(answer)
-    return inside[0] if len(inside) == 1 else answer
+    answer = inside[0] if len(inside) == 1 else answer
+    if bold := _BOLD.match(answer):
+        content = braced(answer[bold.end() :])
+        # Not of the sum of two names in bold type.
+        if content and bold.end() + len(content) + 2 == len(answer):
+            return content
+    return answer

@@ -6,6 +6,8 @@ from ludic_gym.graders.latex import plain
 from ludic_gym.graders.numeric import changes_number, marked_number
 
 _SPAN = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$\n]+?)\$", re.DOTALL)
+# Its name is no word of prose.
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[a-z]+\*?\}")
 _WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b")
 _MARKUP = re.compile(r"<\|\w+\|>.*|\*\*|`", re.DOTALL)
 _SENTENCE = re.compile(r"(?<=\.)\s+|(?<=[A-Za-z$][!?])\s+|\n+")
@@ -35,7 +37,7 @@ def concluded(text: str, *, is_marked: bool = False) -> list[str]:
     ([], [])
     """
     text = _MARKUP.sub("", text).strip()
-    outside = _SPAN.sub(" ", text)
+    outside = _ENVIRONMENT.sub(" ", _SPAN.sub(" ", text))
     if not _WORD.search(outside) or marked_number(text) is not None:
         return [text.rstrip(" .")]
     if is_marked and len(sentences := _SENTENCE.split(text)) > 1:
