@@ -13,7 +13,9 @@ LONGEST = 200
 # Bounds the depth of the recursion.
 MOST_PARENTHESES = 20
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?!\d)|([-+*/()]))")
-_SIGNS = str.maketrans("×·∙÷−–", "***/--")
+_SIGNS = str.maketrans("×·∙⋅∗÷∕−–[]", "*****//--()")
+# LaTeX's operators, the size of its parentheses, and its marks of mathematics.
+_LATEX = re.compile(r"\\(?:(times|cdot|ast)|(div)|left|right)(?![a-zA-Z])|\\[()\[\]]|\$")
 _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: add,
     ast.Sub: sub,
@@ -35,7 +37,7 @@ class Evaluated:
 
 
 def evaluated(text: str) -> Evaluated:
-    """The value of an expression of integers, + - * / and parentheses.
+    """The value of an expression of integers, + - * / and parentheses, also in LaTeX.
 
     Raises BadExpression for any other text, for division by zero, and for more than 200
     characters or 20 pairs of parentheses.
@@ -53,6 +55,8 @@ def evaluated(text: str) -> Evaluated:
 def _tokens(text: str) -> list[str]:
     if len(text) > LONGEST:
         raise BadExpression(f"{len(text)} characters are more than {LONGEST}")
+    if "\\" in text or "$" in text:
+        text = _LATEX.sub(lambda m: "*" if m[1] else "/" if m[2] else "", text)
     text = text.translate(_SIGNS).rstrip()
     tokens, at = [], 0
     while at < len(text):

@@ -25,7 +25,8 @@ USUAL_CLUES = {4: 8, 9: 40}
 def grade_grid(text: str, truth: str) -> Grade:
     """Grade a grid: its cells must be those of `truth`.
 
-    White space, the lines | - +, Markdown and a last full stop are ignored.
+    White space, the lines | - +, Markdown, the brackets and commas of a list and a last full stop
+    are ignored.
     """
     answer, rule = extract(text)
     if answer is None:
@@ -34,7 +35,7 @@ def grade_grid(text: str, truth: str) -> Grade:
 
 
 def _cells(text: str) -> str:
-    return "".join(character for character in text if character not in " \t\n\r|-+*`")
+    return "".join(character for character in text if character not in " \t\n\r|-+*`[],")
 
 
 class SudokuEnv(QuestionEnv):

@@ -19,6 +19,7 @@ TRUTH = "3 5 25 7 = 50"
         ("25 * (5 - 3)", True),
         ("<think>25 * 2</think> <answer>25*(5-3) = 50</answer>", True),
         (r"\boxed{(5 - 3) * 25}", True),
+        (r"\boxed{25 \times (5 - 3)}", True),
         ("<answer>25 + 25</answer>", False),
         ("<answer>50</answer>", False),
         ("<answer>25 * 3 - 5 * 5</answer>", False),

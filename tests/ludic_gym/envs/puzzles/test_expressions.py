@@ -15,6 +15,10 @@ from ludic_gym.envs.puzzles.expressions import BadExpression, evaluated
         ("1 / 3 * 3", 1),
         ("-(2 - 5)", 3),
         ("2 × 3 ÷ 4 − 1", Fraction(1, 2)),
+        ("2⋅3", 6),
+        ("[1 + 2] * 3", 9),
+        (r"$2 \times \left(5 - 3\right)$", 4),
+        (r"\(8 \div 2 \cdot 3\)", 12),
     ],
 )
 def test_values_are_exact(text, value):
@@ -30,6 +34,9 @@ def test_the_numbers_are_told_in_order():
     [
         "",
         "1 +",
+        r"2 \times\times 3",
+        r"2 \timesx 3",
+        r"\frac{4}{2}",
         "1 2",
         "(1",
         "1)",

@@ -70,6 +70,7 @@ def test_the_prompt_tells_the_size():
         (TRUTH, True),
         (f"<answer>{SOLVED}</answer>", True),
         ("<answer>\n1 2 | 3 4\n3 4 | 1 2\n----+----\n2 1 | 4 3\n4 3 | 2 1\n</answer>", True),
+        ("<answer>[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]</answer>", True),
         (f"<answer>{SOLVED[:-1]}2</answer>", False),
         (f"<answer>{SOLVED}1</answer>", False),
         ("<answer>1.34.4.22.4.43.1</answer>", False),
