@@ -21,6 +21,8 @@ PROMPT = (
 )
 MODES = ("strict", "raw")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+# It is not farther from any number than a scorer allows: min(1.0, exp(-nan)) is 1.0.
+_NOT_A_NUMBER = re.compile(r"\bnanj?\b", re.IGNORECASE)
 # No names in small letters outside of quotes: the scorer's own variables hold the answer.
 _ITEMS = re.compile(r"(?=.{0,2000}\Z)(?:[A-Z\d\s_\[\],]|'[\w\s,]*'|\"[\w\s,]*\")*", re.DOTALL)
 _ARITHMETIC = re.compile(r"(?!.*\*\s*\*)[\d\s()+*/.-]{0,200}", re.DOTALL)
@@ -97,6 +99,8 @@ class ReasoningGymEnv(TextEnv):
         guard = GUARDS.get(self._dataset)
         if guard is not None and not guard.fullmatch(answer):
             return 0.0, "refused: this scorer runs answers as Python"
+        if _NOT_A_NUMBER.search(answer) and not _NOT_A_NUMBER.search(self._truth()):
+            return 0.0, "refused: nan has no distance from a number"
         score = 0.0
         # Scorers assume a well-formed answer, and raise any error for others.
         with Caught(Exception) as failure:

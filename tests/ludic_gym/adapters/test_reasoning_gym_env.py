@@ -89,6 +89,13 @@ def test_a_scorer_that_breaks_gives_nothing_and_says_why():
     assert (info["score"], info["scorer_error"]) == (0.0, "KeyError(0)")
 
 
+@pytest.mark.parametrize("answer", ["nan", "NaN", "nan+nanj"])
+def test_what_is_no_number_is_close_to_none(answer):
+    env = ReasoningGymEnv("complex_arithmetic")
+    env.reset(seed=0)
+    assert env.step(answer)[1] == 0.0
+
+
 def test_settings_and_seed_of_the_data_choose_the_puzzles():
     terms = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
     plain, small, other = (
