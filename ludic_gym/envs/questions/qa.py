@@ -31,7 +31,8 @@ class QAEnv(DatasetEnv):
     - Observation: the question.
     - Action: a reply in the format that `prompt` asks for.
     - Reward and info: see `QuestionEnv` and `DatasetEnv`. By a `Rubric`, the reward is the sum of
-      its components, and the last info has its keys instead of "answer" and "rule".
+      its components, and the last info has its keys instead of "answer" and "rule". An episode
+      whose judge reaches no verdict is a failed one, as with any grader.
 
     Args:
         rows: dicts; the same by split, {"train": [...], "test": [...]}; or what `load_rows` takes:
@@ -107,6 +108,9 @@ class QAEnv(DatasetEnv):
             grade = run_blocking(self._grader.grade(exchange))
         except GraderError as error:
             return self.ungraded(error)
+        # A judge that is down says nothing about the reply.
+        if unjudged := [n for n, each in grade.grades.items() if each.rule == "judge_error"]:
+            return self.ungraded(GraderError(f"no verdict on {', '.join(unjudged)} by the judge"))
         self.verdict = f"{action}\n\n{'correct' if grade.success else 'wrong'}"
         info = {**self.about, "truth": self.question.truth, **grade.info}
         return "", grade.total, True, False, info

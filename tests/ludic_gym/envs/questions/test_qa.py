@@ -183,6 +183,18 @@ def test_a_rubric_pays_by_its_components():
     assert info["judge_error"] is False
 
 
+def test_an_episode_without_a_verdict_of_its_judge_is_a_failed_one(registered):
+    def down(messages, sampling):
+        raise lg.ClientError("the server is down")
+
+    judge = partial(lg.grade_by_judge, lg.ScriptedClient(down))
+    rubric = lg.Rubric((lg.Component("kind", judge), RUBRIC.components[0]))
+    env_id = registered(qa(grader=rubric))
+    result = lg.evaluate(env_id, lg.OraclePolicy, episodes=1, progress=False)
+    assert (result.episodes, result.successes) == (0, 0)
+    assert "no verdict on kind by the judge" in result.errors[0][1]
+
+
 def test_a_slow_judge_does_not_hold_up_other_episodes(registered):
     here = threading.Barrier(4, timeout=20)
 
