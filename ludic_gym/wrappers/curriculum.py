@@ -92,12 +92,17 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         return observation, {**info, "stage": self._stage}
 
     def step(self, action: str) -> Turn:
-        """Play a turn, and count a success. Raises EnvError for a last info without "success"."""
+        """Play a turn, and count a success, except of an episode that failed.
+
+        Raises EnvError for a last info without "success".
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             if "success" not in info:
                 raise EnvError(f'{self.env} has no info["success"] at the end: {info!r}')
-            self._successes.append(bool(info["success"]))
+            # A sandbox or a judge that is down says nothing about the stage.
+            if not info.get("error"):
+                self._successes.append(bool(info["success"]))
             info = {**info, "stage": self._stage}
         return observation, float(reward), terminated, truncated, info
 

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.core.base import TextEnv
+from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.vector.ragged import RaggedVectorEnv
 from ludic_gym.wrappers.curriculum import Curriculum
@@ -104,6 +104,23 @@ def test_without_success_there_is_nothing_to_go_by():
     env.reset()
     with pytest.raises(EnvError, match=r'has no info\["success"\]'):
         env.step("")
+
+
+class Unjudged(TextEnv):
+    def start(self, options):
+        return "?", ""
+
+    def turn(self, action):
+        return end(success=False, truncated=True, info={"error": "the judge is down"})
+
+
+def test_an_episode_that_failed_does_not_count():
+    gym.register("mute/Unjudged-v0", f"{__name__}:Unjudged")
+    env = Curriculum(gym.make("mute/Unjudged-v0", disable_env_checker=True), [{}], window=2)
+    del gym.registry["mute/Unjudged-v0"]
+    env.reset()
+    env.step("")
+    assert env.state() == {"stage": 0, "successes": []}
 
 
 @pytest.mark.parametrize(
