@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar, cast, get_args
 
@@ -63,8 +63,7 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
     message = needed(choice, "message", dict)
     reason = finish_reason(choice)
     return Completion(
-        # null in a message that has only tool calls.
-        text=message.get("content") or "",
+        text=_text(message),
         finish_reason=reason,
         sampling=sampling,
         tool_calls=tuple(map(_tool_call, message.get("tool_calls") or ())),
@@ -72,10 +71,36 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
     )
 
 
+def _text(message: Mapping[str, Any]) -> str:
+    """The text of a message. Raises ClientError for content that is neither text nor its parts."""
+    # null in a message that has only tool calls.
+    content = message.get("content") or ""
+    # Reasoning models of Mistral send parts, their thoughts among them.
+    if isinstance(content, list):
+        return "".join(_parts(content, "text"))
+    return needed({"content": content}, "content", str)
+
+
+def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
+    """The texts of a content's parts of a type: "text", or "thinking", which may have parts."""
+    for part in content:
+        if not isinstance(part, dict):
+            raise ClientError(f"a part of the content is an object, got {excerpt(repr(part))}")
+        if part.get("type") == kind:
+            nested = part.get(kind)
+            if isinstance(nested, list):
+                yield from _parts(nested, "text")
+            else:
+                yield needed(part, kind, str)
+
+
 def _reasoning(message: Mapping[str, Any]) -> str:
     # vLLM has renamed the field; hosted servers use either name.
     found = message.get("reasoning_content") or message.get("reasoning")
-    return found if isinstance(found, str) else ""
+    if isinstance(found, str):
+        return found
+    content = message.get("content")
+    return "\n\n".join(_parts(content, "thinking")) if isinstance(content, list) else ""
 
 
 def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) -> dict[str, Any]:

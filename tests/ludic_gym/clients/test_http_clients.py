@@ -181,11 +181,21 @@ async def test_an_answer_that_is_no_completion_is_an_error_that_shows_it(http, t
         ({"logprobs": [float("-inf"), -1.0]}, "not finite numbers"),
         ({"message": {"content": "", "tool_calls": [{"id": "x"}]}}, "'function' is None"),
         ({"message": {"content": "", "tool_calls": [3]}}, "got 3"),
+        ({"message": {"content": {"text": "5"}}}, "'content' is {'text': '5'}"),
+        ({"message": {"content": ["5"]}}, "a part of the content is an object, got '5'"),
+        ({"message": {"content": [{"type": "text", "text": 5}]}}, "'text' is 5"),
     ],
 )
 async def test_a_completion_with_a_wrong_part_is_an_error_that_shows_it(http, wrong, complaint):
     with pytest.raises(ClientError, match=complaint):
         await http.asked(http.replying(http.answer(**wrong)))
+
+
+async def test_content_in_parts_is_a_text_and_its_reasoning(http):
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 3"}]}
+    parts = [thought, {"type": "text", "text": "It is "}, {"type": "text", "text": "5"}]
+    completion = await http.asked(http.replying(http.answer(message={"content": parts})))
+    assert (completion.text, completion.reasoning) == ("It is 5", "2 and 3")
 
 
 async def test_any_text_can_be_sent(http):
