@@ -10,7 +10,8 @@ from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_choice, pick, said, undecorated
+from ludic_gym.envs.core.base import checked_choice, pick
+from ludic_gym.envs.core.replies import said, undecorated
 
 S = TypeVar("S", bound=Hashable)
 

@@ -15,9 +15,9 @@ from ludic_gym.envs.core.base import (
     end,
     pick,
     proceed,
-    refusal,
 )
 from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, opponent_named
+from ludic_gym.envs.core.replies import refusal
 from ludic_gym.envs.core.splits import drawn
 
 _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}

@@ -15,10 +15,8 @@ from ludic_gym.envs.core.base import (
     checked_range,
     end,
     proceed,
-    refusal,
-    said,
-    undecorated,
 )
+from ludic_gym.envs.core.replies import refusal, said, undecorated
 from ludic_gym.envs.core.splits import SPLITS, Split, drawn
 
 # Result of a move; "" if the game continues.

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ludic_gym.envs.core.base import one_line, pick
+from ludic_gym.envs.core.base import pick
+from ludic_gym.envs.core.replies import one_line
 from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
 from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.games.answerer import Answer, answer, tokens_of
