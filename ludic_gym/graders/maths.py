@@ -9,7 +9,7 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders import latex
 from ludic_gym.graders.extract import LONGEST as MOST
 from ludic_gym.graders.extract import Grade, after_thought, boxed, braced, found_answers
-from ludic_gym.graders.numeric import changes_number, marked_number
+from ludic_gym.graders.numeric import Number, changes_number, marked_number
 from ludic_gym.graders.prose import concluded, concluding
 from ludic_gym.graders.symbols import in_latex
 from ludic_gym.graders.worker import verdict
@@ -22,8 +22,10 @@ DEEPEST = 10
 _INTEGER = re.compile(r"-?[1-9]\d{0,14}|0")
 _PLAIN_NUMBER = re.compile(rf"\\boxed\{{({_INTEGER.pattern})\}}|{_INTEGER.pattern}")
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
-# An answer with these may name two values, of which one may be right, or deny it.
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb)\s?(?=\{)")
+# Numbers side by side; not a whole part before its fraction, and not a group of thousands.
+_APART = re.compile(r"\d(?:\s|~|\\q?quad(?![a-z])|\\[,;:! ])+(?!\d+\s?/|\d{3}(?!\d))\d")
+# An answer with these may name two values, of which one may be right, or deny it.
 _HEDGES = re.compile(
     r"\\boxed|\b(?:or|and|either|neither|nor|not|isn't|maybe|perhaps|possibly|probably|might|could"
     r"|guess|unsure|unknown|between|versus|vs|instead)\b|\?|\\(?:lor|land|vee|wedge|neg|not|nmid)\b",
@@ -125,7 +127,10 @@ def is_refused(answer: str, truth: str) -> bool:
         return True
     if latex.is_collection(truth):
         return False
-    if _HEDGES.search(answer):
+    if _HEDGES.search(answer) or _contradicts(answer):
+        return True
+    # math-verify takes items of a list without commas for a product, and 1 0 for 0.
+    if _APART.search(answer) and not _APART.search(truth):
         return True
     # math-verify ignores words, which may change the number that they follow.
     return any(changes_number(words) and words not in truth for words in _TEXT.findall(answer))
@@ -166,10 +171,21 @@ def _approximated(answer: str) -> str:
         return answer
     exact, rounded = marked_number(left), marked_number(others[0])
     if exact is not None and rounded is not None:
-        # A Decimal cannot be subtracted from a Fraction, and either side may be either.
-        is_near = abs(Fraction(exact) - Fraction(rounded)) <= abs(Fraction(exact)) / 100
-        return left if is_near else f"{left} or {others[0]}"
+        return left if _is_near(exact, rounded) else f"{left} or {others[0]}"
     return others[0] if left.isalpha() else left
+
+
+def _contradicts(answer: str) -> bool:
+    """True for a chain such as 3 = 4 = 3, of which math-verify takes the last side."""
+    sides = [marked_number(side) for side in latex.without_dollars(answer).split("=")]
+    numbers = [number for number in sides if number is not None]
+    return any(not _is_near(numbers[0], number) for number in numbers[1:])
+
+
+def _is_near(exact: Number, rounded: Number) -> bool:
+    """True for numbers that differ by 1 % at most, as a number and its rounded value do."""
+    # A Decimal cannot be subtracted from a Fraction, and either one may be either.
+    return abs(Fraction(exact) - Fraction(rounded)) <= abs(Fraction(exact)) / 100
 
 
 def _improper(mixed: re.Match[str]) -> str:

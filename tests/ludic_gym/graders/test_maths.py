@@ -245,6 +245,36 @@ def test_threads_share_the_processes_of_a_pool(pool):
     assert len(two._idle) <= 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [
+        ("3=4=3", "3"),
+        ("x=4=3", "3"),
+        (r"1\quad 0", "0"),
+        ("1 0", "0"),
+        (r"1 \, 7", "7"),
+        ("1~7", "7"),
+    ],
+)
+def test_several_numbers_are_no_answer_to_a_question_for_one(answer, truth):
+    assert not grade_maths(rf"\boxed{{{answer}}}", truth).correct
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [
+        (r"\frac12=0.5=\frac{2}{4}", "1/2"),
+        ("x=2+1=3", "3"),
+        ("1 1/2", r"\frac{3}{2}"),
+        (r"10\,000x", "10000x"),
+        (r"3 \quad \text{(units)}", "3"),
+        (r"1 \quad 2", r"1 \quad 2"),
+    ],
+)
+def test_one_number_in_several_forms_is_an_answer(answer, truth):
+    assert grade_maths(rf"\boxed{{{answer}}}", truth).correct
+
+
 def test_a_blank_truth_is_refused():
     with pytest.raises(DataError, match="must not be blank"):
         grade_maths("1", " ")
