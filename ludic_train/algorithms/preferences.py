@@ -10,6 +10,7 @@ LossError for a rollout that was cut.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
@@ -162,8 +163,10 @@ def preference_rows(pairs: Iterable[tuple[Rollout, Rollout]]) -> list[SAWItem]:
     >>> [(row.rollout, float(row.weight[-1])) for row in preference_rows([(chosen, rejected)])]
     [('pair-0', 1.0), ('pair-0', -1.0)]
     """
+    # Rows of several calls may meet in one update, so ids are not positions alone.
+    call = secrets.token_hex(8)
     return [
-        _weighted(row, weight, f"pair-{number}")
+        _weighted(row, weight, f"pair-{call}-{number}")
         for number, pair in enumerate(pairs)
         for rollout, weight in zip(pair, (1.0, -1.0), strict=True)
         for row in _rows(rollout)
@@ -187,8 +190,9 @@ def liked_rows(
     """
     if not liked > 0 or not disliked > 0:
         raise ConfigError(f"liked={liked}, disliked={disliked}; both weights must be positive")
+    call = secrets.token_hex(8)
     return [
-        _weighted(row, liked if good else -disliked, f"rollout-{number}")
+        _weighted(row, liked if good else -disliked, f"rollout-{call}-{number}")
         for number, (rollout, good) in enumerate(rollouts)
         for row in _rows(rollout)
     ]

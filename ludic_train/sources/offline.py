@@ -113,7 +113,12 @@ class OfflineBatchSource:
     def _rollout_at(self, position: int) -> list[SAWItem]:
         """Rows of the rollout at a position of the endless sequence of passes."""
         epoch, offset = divmod(position, len(self._rollouts))
-        return self._rollouts[_permutation(self.seed, epoch, len(self._rollouts))[offset]]
+        rows = self._rollouts[_permutation(self.seed, epoch, len(self._rollouts))[offset]]
+        if not epoch or not rows[0].rollout:
+            return rows
+        # A batch may hold the end of a pass and the same rollout at the beginning of the next: as
+        # one of twice the tokens, ratios and margins of whole rollouts would be wrong.
+        return [replace(row, rollout=f"{row.rollout}\t{epoch}") for row in rows]
 
 
 # A batch needs its own pass and perhaps the next; other sources may share the cache.

@@ -10,7 +10,7 @@ from trajectories import call, rollout
 from two_ranks.learning import relative_error, settings, tiny_model
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.aggregation import ConstantLength
+from ludic_train.algorithms.aggregation import ConstantLength, by_sequence
 from ludic_train.algorithms.preferences import (
     DPOLoss,
     KTOBaseline,
@@ -181,3 +181,9 @@ def test_what_is_missing_is_named():
 def test_settings_that_mean_nothing_are_refused(make):
     with pytest.raises(ConfigError):
         make()
+
+
+def test_rows_of_several_calls_are_different_pairs_and_rollouts():
+    pairs = [*preference_rows(PAIRS[:1]), *preference_rows(PAIRS[1:2])]
+    judged = [*liked_rows([(said(5), True)]), *liked_rows([(said(6), False)])]
+    assert len(by_sequence(pairs)) == len(by_sequence(judged)) == 2

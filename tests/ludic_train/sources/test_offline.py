@@ -6,6 +6,7 @@ import pytest
 from trajectories import call, rollout
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import rloo, sft
 from ludic_train.errors import EmptyBatch
@@ -98,3 +99,13 @@ async def test_rows_of_one_rollout_come_together():
         assert len(names) == 4
         assert names[0] == names[1]
         assert names[2] == names[3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_rollout_that_comes_twice_in_a_batch_over_two_passes_counts_as_two(seed):
+    # As one rollout of twice the tokens, ratios and margins of rollouts would be other numbers.
+    rows = [replace(item, rollout=name) for item, name in zip(items(6), "aabbcc", strict=True)]
+    source = OfflineBatchSource(rows, batch_size=2, seed=seed)
+    for _ in range(3):
+        batch = (await source.next_batch(sft())).items
+        assert [len(members) for members in by_sequence(batch)] == [2, 2]
