@@ -61,7 +61,7 @@ class RunConfig:
         target_entropy: Nats per token below which the coefficient rises from 0 by 0.005 a batch,
             up to `entropy`, and above which it falls and gives no bonus.
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
-        sft_updates: Supervised updates on the demonstrations, 128 turns each; 0 makes one pass.
+        sft_updates: Supervised updates on the demonstrations, 128 rollouts each; 0 makes one pass.
         sft_lr: Peak learning rate of these.
         updates: Updates on the policy's own episodes, rounded up to whole batches of `minibatches`.
         lr: Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and

@@ -20,6 +20,7 @@ from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Rollout, Task
+from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import sharded_modules
@@ -50,8 +51,8 @@ from ludic_train.types import REFERENCE, VALUES, SAWItem
 
 # Far above the seeds that users choose.
 LOOKS_FROM = 2**30
-# Turns of one supervised update.
-SFT_ROWS = 128
+# Demonstrated rollouts of one supervised update.
+SFT_ROLLOUTS = 128
 DEMONSTRATORS: Mapping[str, Any] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
 
@@ -172,7 +173,7 @@ def sft_stage(
     demonstrations: Sequence[Rollout],
     machine: Machine | None = None,
 ) -> Stage:
-    """Supervised updates on the demonstrations, with equal weight for every turn.
+    """Supervised updates on the demonstrations, with equal weight for every token.
 
     demonstrations: rollouts of a policy without tokens, which get those of the recipe's `reply`.
     One pass over the demonstrations where the config names no number of updates. The learning rate
@@ -184,12 +185,12 @@ def sft_stage(
 
     def num_updates() -> int:
         rows.extend(_imitated(recipe, learner, demonstrations))
-        return config.sft_updates or -(-len(rows) // SFT_ROWS)
+        return config.sft_updates or -(-len(by_sequence(rows)) // SFT_ROLLOUTS)
 
     updates = number_of_rank_0(num_updates)
     source: BatchSource = OnRank0()
     if rank() == 0:
-        source = OfflineBatchSource(rows, batch_size=SFT_ROWS, seed=config.seed)
+        source = OfflineBatchSource(rows, batch_size=SFT_ROLLOUTS, seed=config.seed)
     cfg = TrainerConfig(
         device=learner.device,
         adamw=AdamW(bits=config.adamw_bits),
@@ -222,10 +223,11 @@ def _imitated(
         for rollout, prompt in zip(demonstrations, prompts, strict=True)
     ]
     rows = rows_from(written, sft())
-    if len(rows) < SFT_ROWS:
+    # Not by rows, of which a rollout has one per turn where prompts hold the newest turn alone.
+    if (found := len(by_sequence(rows))) < SFT_ROLLOUTS:
         raise ConfigError(
-            f"{len(demonstrations)} demonstrations are {len(rows)} turns, and an update imitates "
-            f"{SFT_ROWS}: play more demonstrations"
+            f"demonstrations={len(demonstrations)} gave {found} rollouts, and an update imitates "
+            f"{SFT_ROLLOUTS}: play more demonstrations"
         )
     return rows
 

@@ -135,8 +135,9 @@ def test_numbers_that_cannot_work_are_refused(name, value, least):
 
 
 async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
-    few = replace(config, demonstrations=3)
-    with pytest.raises(ConfigError, match=r"3 demonstrations are \d+ turns, .* imitates 128"):
+    # Games of several turns each: more than 128 turns, and fewer than 128 games.
+    few = replace(config, demonstrations=60)
+    with pytest.raises(ConfigError, match=r"demonstrations=60 gave 60 rollouts, .* imitates 128"):
         await train_recipe(TIC_TAC_TOE, few)
 
 

@@ -9,7 +9,7 @@ from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_nothing
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.stages import made_learner, rl_stage
+from ludic_train.runs.stages import made_learner, rl_stage, sft_stage
 
 
 @pytest.mark.parametrize(("updates", "minibatches", "made"), [(2, 4, 4), (8, 4, 8), (5, 1, 5)])
@@ -32,3 +32,12 @@ async def test_a_model_from_nothing_is_prompted_as_the_setting_says(tmp_path, gi
 def test_an_agent_program_makes_its_own_prompts(tmp_path):
     with pytest.raises(ConfigError, match="leave out system_prompt, context and think_tokens"):
         replace(TIC_TAC_TOE.defaults, out=tmp_path, agent="module:play", context="full")
+
+
+async def test_one_pass_takes_each_demonstration_once_however_many_turns_it_has(tmp_path):
+    few = {"demonstrations": 200, "sft_updates": 0, "out": tmp_path / "run"}
+    config = replace(TIC_TAC_TOE.defaults, **few)
+    learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
+    assert sum(len(game.steps) for game in games) > 3 * 128
+    # 128 games, and the other 72 with some of the next pass.
+    assert sft_stage(TIC_TAC_TOE, config, learner, games).updates == 2
