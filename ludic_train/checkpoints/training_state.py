@@ -46,7 +46,8 @@ class Snapshot:
     """A run at one update, ready to be written; ranks other than 0 hold no tensors.
 
     params: whole params by name, where those of the model cannot be written as they stand.
-    tensors: state of the optimizer, and trained params of a sharded model. state: as JSON holds it.
+    tensors: state of the optimizer, and trained params of a sharded model or one with adapters.
+    state: as JSON holds it.
     """
 
     step: int
@@ -122,9 +123,11 @@ def whole_snapshot(
         # Every rank has to take part in putting params together; one has to hold them.
         params = {name: p.cpu() for name, p in whole_params(trainer.model) if rank() == 0}
     tensors = optimizer_tensors(trainer.optimizer, trainer.model)
-    if params:
-        # Once more and exactly: the model's folder may hold another type, or no frozen params.
-        tensors |= {PARAM + name: params[name] for name in trained_params(trainer.model)}
+    if params or isinstance(trainer.model, PeftModel):
+        # Once more and exactly: the model's folder may hold another type, or no frozen params, and
+        # that of adapters has no value head.
+        own = trained_params(trainer.model)
+        tensors |= {PARAM + name: params[name] if params else own[name] for name in own}
     return Snapshot(
         step=trainer.version if step is None else step,
         params=params,
@@ -261,6 +264,12 @@ def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     if stored.keys() != own.keys():
         strange = sorted(stored.keys() ^ own.keys())[:3]
         raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")
+    for name, param in own.items():
+        if stored[name].shape != param.shape:
+            raise CheckpointError(
+                f"{checkpoint.path} has {name} as {list(stored[name].shape)}, and the model as "
+                f"{list(param.shape)}: resume with the settings that it was made with"
+            )
     _copy_into(own, stored)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 import forked
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from two_ranks.launch import ENVIRONMENT
 from two_ranks.learning import random_rows, relative_error, settings, tiny_model, tokenizer
@@ -20,8 +21,9 @@ from ludic_train.algorithms.presets import grpo, ppo
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.errors import CheckpointNotFound
+from ludic_train.errors import CheckpointError, CheckpointNotFound
 from ludic_train.models.load import save_model
+from ludic_train.models.logprobs import unwrapped
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS
@@ -155,9 +157,16 @@ async def test_random_numbers_go_on_too(tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
-async def test_a_value_head_goes_on_too(tmp_path):
+def lora_model(seed=0, rank=2):
+    torch.manual_seed(seed)
+    config = LoraConfig(r=rank, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    return get_peft_model(tiny_model(), config)
+
+
+@pytest.mark.parametrize("make_model", [tiny_model, lora_model])
+async def test_a_value_head_goes_on_too(make_model, tmp_path):
     def with_critic(seed):
-        model = tiny_model(seed)
+        model = make_model(seed)
         add_value_head(model)
         rows = [replace(row, attachments={REWARDS: row.weight}) for row in random_rows(8)]
         source = OfflineBatchSource(rows, batch_size=8)
@@ -169,9 +178,21 @@ async def test_a_value_head_goes_on_too(tmp_path):
     resume_training(manager, again)
     await straight.train(2)
     await again.train(2)
-    assert again.model.value_head.weight.abs().sum() > 0
+    assert unwrapped(again.model).value_head.weight.abs().sum() > 0
     for a, b in zip(straight.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+async def test_adapters_of_another_rank_are_refused(tmp_path):
+    def with_rank(rank):
+        source = OfflineBatchSource(random_rows(8), batch_size=8)
+        return Trainer(lora_model(rank=rank), grpo(), source, cfg=settings())
+
+    manager, trainer = CheckpointManager(tmp_path), with_rank(2)
+    await trainer.train(1)
+    save(manager, trainer)
+    with pytest.raises(CheckpointError, match=r"lora_A.* as \[2, 16\], and the model as \[4, 16\]"):
+        resume_training(manager, with_rank(4))
 
 
 def test_auto_starts_anew_where_nothing_was_saved(tmp_path):
