@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.credit import Remembering
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.errors import CheckpointError
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
@@ -50,3 +53,29 @@ def refuse_impossible_lag(
             f"publish_every={cfg.publish_every} make rows up to {cfg.oldest_lag} updates old, but "
             f"the algorithm's max_lag={algo.max_lag}; raise it"
         )
+
+
+def remembering(algo: RLAlgorithm) -> dict[str, Remembering]:
+    """What keeps statistics in the algorithm's credit, by name: "credit", "credit.advantage"."""
+    return _remembering("credit", algo.credit) | _remembering("refine", algo.refine)
+
+
+def restore_statistics(algo: RLAlgorithm, state: Mapping[str, Any]) -> None:
+    """Load what keeps statistics from a trainer's state. Raises CheckpointError without them."""
+    for name, part in remembering(algo).items():
+        if name not in state:
+            raise CheckpointError(
+                f"{algo.name} keeps statistics of its {name}, and the checkpoint has none: resume "
+                "with the algorithm of the run before"
+            )
+        part.load_state_dict(state[name])
+
+
+def _remembering(name: str, part: object) -> dict[str, Remembering]:
+    if isinstance(part, Remembering):
+        return {name: part}
+    found: dict[str, Remembering] = {}
+    # Credit that is given further credit, such as TokenWhitened, has it in a field.
+    for inner in fields(part) if is_dataclass(part) else ():
+        found |= _remembering(f"{name}.{inner.name}", getattr(part, inner.name))
+    return found

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from ludic_train.algorithms.credit import Remembering
 from ludic_train.algorithms.losses import OnDevice, fetched_each, token_stat
 from ludic_train.algorithms.off_policy import check_sampler, mismatch, without_empty_lags
 from ludic_train.algorithms.presets import RLAlgorithm
@@ -47,6 +46,8 @@ from ludic_train.trainer.construction import (
     optimizer_of,
     refuse_impossible_lag,
     refuse_low_precision,
+    remembering,
+    restore_statistics,
 )
 from ludic_train.trainer.forward import (
     forward,
@@ -210,19 +211,19 @@ class Trainer:
         """
         source = self.batch_source.state_dict() if rank() == 0 else {}
         state: dict[str, Any] = {"version": self.version, "source": source}
-        state |= {name: part.state_dict() for name, part in _remembering(self.algo).items()}
+        state |= {name: part.state_dict() for name, part in remembering(self.algo).items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state` was taken.
 
-        state: result of `state_dict` for the same algorithm and kind of source.
+        state: of `state_dict`, for the same kind of source. Raises CheckpointError for that of
+            an algorithm that keeps no such statistics.
         """
         self.version = int(state["version"])
         if rank() == 0:
             self.batch_source.load_state_dict(state["source"])
-        for name, part in _remembering(self.algo).items():
-            part.load_state_dict(state[name])
+        restore_statistics(self.algo, state)
 
     async def _next_batch(self) -> SAWBatch:
         """The source's next batch; rank 0 alone calls it."""
@@ -385,12 +386,6 @@ class Trainer:
             )
         skipped = Total(float(not made))
         return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
-
-
-def _remembering(algo: RLAlgorithm) -> dict[str, Remembering]:
-    """The parts of the algorithm that keep statistics, by name."""
-    parts: dict[str, object] = {"credit": algo.credit, "refine": algo.refine}
-    return {name: part for name, part in parts.items() if isinstance(part, Remembering)}
 
 
 def _over_ranks(metrics: Metrics) -> Metrics:
