@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ LEAST = {
     "final_episodes": 1,
     # One episode alone has nothing to be compared with: it teaches nothing.
     "group_size": 2,
-    **dict.fromkeys(("temperature", "kl", "entropy", "warmup"), 0.0),
+    **dict.fromkeys(("kl", "entropy", "warmup"), 0.0),
     **dict.fromkeys(("max_tokens", "max_turns", "attempts"), 1),
 }
 # Peak learning rates where none is given: adapters bear and need a far larger one.
@@ -169,15 +170,23 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
+        if not self.temperature > 0:
+            raise ConfigError(
+                f"temperature={self.temperature}: episodes that are learned from are sampled, so "
+                "it must be above 0"
+            )
         check_sampling(self.sampling)
+        for name in ("least_entropy", "least_reward"):
+            if not math.isfinite(getattr(self, name) or 0.0):
+                raise ConfigError(f"{name}={getattr(self, name)}; a floor must be finite")
         if self.dtype not in ("auto", "float32", "bf16"):
             raise ConfigError(f"dtype={self.dtype!r}; it is auto, float32 or bf16")
         if self.adamw_bits not in (8, 32):
             raise ConfigError(f"adamw_bits={self.adamw_bits}; moments have 32 bits or 8")
         if not self.warmup <= 1:
             raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
-        if self.lr is not None and not self.lr > 0:
-            raise ConfigError(f"lr={self.lr} must be greater than 0")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ConfigError(f"lr={self.lr} must be greater than 0, and finite")
         if self.final_entropy is not None and not 0 <= self.final_entropy <= self.entropy:
             raise ConfigError(
                 f"final_entropy={self.final_entropy}; the bonus falls from entropy={self.entropy}, "
@@ -225,7 +234,7 @@ class RunConfig:
             "rslora": self.rslora,
             "dora": self.dora,
         }
-        return {name: value for name, value in named.items() if value}
+        return {n: value for n, value in named.items() if value is not None and value is not False}
 
     @property
     def mode(self) -> Literal["nothing", "lora", "full"]:

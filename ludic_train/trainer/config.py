@@ -36,7 +36,7 @@ class AdamW:
     eps: added to the root of the second. weight_decay: share of a param lost per unit of rate.
     bits: of each moment, 32 or 8; with 8 (Dettmers et al. 2022, arXiv:2110.02861) the optimizer has
         2 bytes per param instead of 8, and larger models are a little slower.
-    Raises ConfigError for other bits.
+    Raises ConfigError for other bits, and numbers that no step could be made with.
     """
 
     # 0.95 and not torch's 0.999: a run has few updates, and old gradients are of another policy.
@@ -48,6 +48,13 @@ class AdamW:
     def __post_init__(self) -> None:
         if self.bits not in (8, 32):
             raise ConfigError(f"AdamW.bits is {self.bits}; moments have 32 bits or 8")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"AdamW.betas is {self.betas}; both must be in [0, 1)")
+        if not 0 < self.eps < math.inf or not 0 <= self.weight_decay < math.inf:
+            raise ConfigError(
+                f"AdamW has eps={self.eps}, weight_decay={self.weight_decay}; the first must be "
+                "positive, the second 0 or more, and both finite"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +181,9 @@ class TrainerConfig:
         for name, value in positive.items():
             if not value > 0:
                 raise ConfigError(f"{name}={value}; it must be greater than 0")
+        # A norm without a limit is a setting, a rate without one the end of all params.
+        if self.lr == math.inf:
+            raise ConfigError(f"lr={self.lr}; it must be finite")
         if self.warmup_updates < 0 or (self.decay_updates is not None and self.decay_updates < 1):
             raise ConfigError(
                 f"warmup_updates={self.warmup_updates}, decay_updates={self.decay_updates}; the "

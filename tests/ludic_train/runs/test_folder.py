@@ -1,4 +1,5 @@
 import json
+import math
 import tomllib
 from dataclasses import replace
 
@@ -132,6 +133,27 @@ def test_a_config_of_another_version_is_refused(config):
 def test_numbers_that_cannot_work_are_refused(name, value, least):
     with pytest.raises(ConfigError, match=f"{name} must be at least {least}, got {value}"):
         replace(USUAL, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"temperature": 0.0}, "temperature=0.0: .* above 0"),
+        ({"temperature": math.nan}, "temperature=nan: .* above 0"),
+        ({"lr": math.inf}, "lr=inf must be .* finite"),
+        ({"least_reward": math.nan}, "least_reward=nan; a floor must be finite"),
+        ({"least_entropy": math.inf}, "least_entropy=inf; a floor must be finite"),
+    ],
+)
+def test_numbers_that_no_run_could_end_well_with_are_refused(given, reason):
+    with pytest.raises(ConfigError, match=reason):
+        replace(USUAL, **given)
+
+
+def test_settings_of_adapters_are_passed_on_as_they_are_given():
+    # None of them is taken for one that was left out: LoRA refuses these.
+    given = {"lora_alpha": 0.0, "lora_targets": ""}
+    assert replace(USUAL, model="m", **given).adapter_settings == {"alpha": 0.0, "targets": ""}
 
 
 async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
