@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,19 +25,19 @@ from ludic_train.distributed.ranks import (
     scattered,
     world_size,
 )
-from ludic_train.errors import EmptyBatch, UntrainableRollout
+from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total, merge
+from ludic_train.models.logprobs import unwrapped
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
+from ludic_train.trainer.row_checks import check_finite, check_forms
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWBatch, SAWItem, TopTokens
 
 Streams = Mapping[str, NDArray[Any]]
 # Names of the arrays of `TopTokens` among the streams, which no attachment has.
 TOP_IDS, TOP_LOGPROBS = "teacher/ids", "teacher/logprobs"
-# The highest log-prob, 0, with room for rounding.
-MOST_LOGPROB = 1e-3
 # The micro-batches of one rank.
 Plan = tuple[MicroBatch, ...]
 
@@ -56,9 +55,12 @@ def prepared(
 
     reference: frozen model; None takes the model without its adapter.
     execution: what the model's probes leave of `cfg.execution`.
-    Raises ConfigError where a reference is needed and there is none.
+    Raises ConfigError where a reference is needed and there is none, UntrainableRollout for items
+    that are no rows of the model.
     """
     kept = list(items)
+    vocabulary = unwrapped(model).config.get_text_config().vocab_size
+    on_rank_0(lambda: check_forms(items, vocabulary))
     names = algo.attach & {PROXIMAL, VALUES}
     # In a single update, the params that begin the batch are those that begin the update; but what
     # refines rows comes before its forward pass.
@@ -264,7 +266,7 @@ def planned_rows(
     not finite.
     """
     for item in items:
-        _check_finite(item)
+        check_finite(item)
     # Once more at consumption: rows of a batch grow older with each of its updates.
     usable, left_out = usable_rows(items, cfg, algo, version)
     if not usable:
@@ -332,30 +334,6 @@ def _none_left(rows: int, left_out: Metrics, cfg: TrainerConfig, algo: RLAlgorit
         f"of {rows} rows, {overlong:.0f} exceed max_seq_len={cfg.max_seq_len} and {stale:.0f} lag "
         f"more than max_lag={algo.max_lag} updates; none is left"
     )
-
-
-def _check_finite(item: SAWItem) -> None:
-    """Raise UntrainableRollout for a number of a sampled token that is not finite."""
-    streams = {"weight": item.weight, "behavior_logprobs": item.behavior_logprobs}
-    for name, stream in (streams | dict(item.attachments)).items():
-        if stream is None or np.isfinite(stream[item.action_mask]).all():
-            continue
-        (position, *_) = np.flatnonzero(item.action_mask & ~np.isfinite(stream))
-        raise UntrainableRollout(
-            f"{name} of token {position} is {stream[position]}, in a row of group {item.group!r}, "
-            f"rollout {item.rollout!r}, agent {item.agent!r}: a gradient of it would be of no use; "
-            "find what made this number, such as a reward or a sampler"
-        )
-    if item.teacher is not None and not (item.teacher.logprobs <= MOST_LOGPROB).all():
-        raise UntrainableRollout(
-            f"a teacher gave the log-prob {item.teacher.logprobs.max()}, in a row of group "
-            f"{item.group!r}; log-probs are at most 0"
-        )
-    if not 0 < item.temperature < math.inf:
-        raise UntrainableRollout(
-            f"temperature={item.temperature} of a row of group {item.group!r}: log-probs are of "
-            "logits divided by it, so it is above 0 and finite"
-        )
 
 
 def _lag(item: SAWItem, version: int) -> int:
