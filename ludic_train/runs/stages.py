@@ -30,6 +30,7 @@ from ludic_train.models.attention_kernels import attention_for
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import LoRA
+from ludic_train.models.logprobs import unwrapped
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
@@ -53,6 +54,8 @@ from ludic_train.types import REFERENCE, VALUES, SAWItem
 LOOKS_FROM = 2**30
 # Demonstrated rollouts of one supervised update.
 SFT_ROLLOUTS = 128
+# Tokens of a row, where neither the model nor a setting has a limit.
+LONGEST = 2**31 - 1
 DEMONSTRATORS: Mapping[str, Any] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
 
@@ -198,6 +201,7 @@ def sft_stage(
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
         publish_every=_sft_publish_every(config, learner, updates),
+        max_seq_len=_positions(learner),
         execution=_execution(machine, config, learner),
     )
     trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
@@ -275,6 +279,8 @@ def rl_stage(
         decay=Decay(to=0.0),
         minibatches=config.minibatches,
         publish_every=pushes,
+        # What sampling is limited by: nothing that was sampled is left out for its length.
+        max_seq_len=min(config.max_length or LONGEST, _positions(learner)),
         execution=_execution(machine, config, learner),
         seed=config.seed,
     )
@@ -332,6 +338,13 @@ def _execution(machine: Machine | None, config: RunConfig, learner: Learner) -> 
         if shares_rows
         else attention_for(machine.attention, learner.device, config.dtype),
     )
+
+
+def _positions(learner: Learner) -> int:
+    """Tokens of the longest row that the model can read."""
+    config = unwrapped(learner.model).config.get_text_config()
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    return positions or LONGEST
 
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:

@@ -141,7 +141,8 @@ class TrainerConfig:
         rollouts.
     epochs: passes over each batch.
     micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
-        None for 4,096 on a CPU, where more is slower, and 16,384 on a card, or `max_seq_len`.
+        None for 4,096 on a CPU, where more is slower, and 16,384 on a card, or the longest row of
+        an update.
     max_seq_len: rows with more tokens are dropped and counted.
     publish_every: updates between two publications of the params.
     router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
@@ -190,10 +191,11 @@ class TrainerConfig:
                 "first must be 0 or more, the second 1 or more, or None"
             )
         # Found here and not in the first update, which may come hours later.
-        if self.max_seq_len > self.token_budget:
+        budget = self.micro_token_budget
+        if budget is not None and self.max_seq_len > budget:
             raise ConfigError(
-                f"max_seq_len={self.max_seq_len} exceeds "
-                f"micro_token_budget={self.token_budget}; a row must fit into a micro-batch"
+                f"max_seq_len={self.max_seq_len} exceeds micro_token_budget={budget}; a row must "
+                "fit into a micro-batch"
             )
         if self.router_replay and self.execution.context_parallel > 1:
             raise ConfigError(
@@ -201,13 +203,13 @@ class TrainerConfig:
                 "are replayed for whole rows; take context_parallel=1"
             )
 
-    @property
-    def token_budget(self) -> int:
-        """Tokens of one forward pass: `micro_token_budget`, or what suits the device."""
+    def token_budget(self, longest: int) -> int:
+        """Tokens of one forward pass over rows of at most `longest` tokens."""
         if self.micro_token_budget is not None:
             return self.micro_token_budget
         usual = CPU_TOKENS if self.device.startswith("cpu") else CARD_TOKENS
-        return max(usual, self.max_seq_len)
+        # By the rows that there are: what a row may have at most can be many times of that.
+        return max(usual, longest)
 
     @property
     def updates_per_batch(self) -> int:

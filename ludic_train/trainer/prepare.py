@@ -106,7 +106,8 @@ def scored(
         return items
     extended = [_with_state_after(item) for item in items] if VALUES in names else items
     # No gradient is kept here, so a row that is later dropped as overlong may still be scored.
-    budget = max(cfg.token_budget, *(len(item.input_ids) for item in extended), 0)
+    longest = max((len(item.input_ids) for item in extended), default=0)
+    budget = max(cfg.token_budget(longest), longest)
     plan: list[Plan] = []
 
     def planned() -> Sequence[Plan]:
@@ -273,7 +274,7 @@ def planned_rows(
         raise _none_left(len(items), left_out, cfg, algo)
     plan = plan_update(
         usable,
-        token_budget=cfg.token_budget,
+        token_budget=cfg.token_budget(max(len(item.input_ids) for item in usable)),
         world_size=world_size() // execution.context_parallel,
         aggregation=algo.aggregation,
         packing=execution.packing,

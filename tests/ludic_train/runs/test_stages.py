@@ -41,3 +41,13 @@ async def test_one_pass_takes_each_demonstration_once_however_many_turns_it_has(
     assert sum(len(game.steps) for game in games) > 3 * 128
     # 128 games, and the other 72 with some of the next pass.
     assert sft_stage(TIC_TAC_TOE, config, learner, games).updates == 2
+
+
+@pytest.mark.parametrize(("given", "longest"), [(None, 20_000), (9_000, 9_000), (30_000, 20_000)])
+async def test_no_row_is_left_out_that_the_model_and_max_length_allow(tmp_path, given, longest):
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, demonstrations=200, max_length=given)
+    learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
+    learner.model.config.max_position_embeddings = 20_000
+    assert rl_stage(TIC_TAC_TOE, config, learner).trainer.cfg.max_seq_len == longest
+    # What is imitated was not sampled, and so has no limit but the model's.
+    assert sft_stage(TIC_TAC_TOE, config, learner, games).trainer.cfg.max_seq_len == 20_000
