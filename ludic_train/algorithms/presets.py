@@ -74,8 +74,8 @@ class RLAlgorithm:
         each sampled token; None attaches none.
     full_batches: groups that `filter` drops are replaced by groups of further tasks.
     retire_at: tasks whose pass rate over all their rollouts reaches this are not played again.
-    max_lag: rows sampled by params older than this many updates are dropped and counted; None
-        keeps all.
+    max_lag: rollouts with a token sampled by params older than this many updates are dropped, and
+        their rows counted; None keeps all.
 
     >>> grpo(clip=0.1, max_lag=2).loss
     TokenClippedSurrogateLoss(clip_low=0.1, clip_high=0.1, dual_clip=None)

@@ -262,9 +262,9 @@ def planned_rows(
     """The micro-batches of each rank, and metrics of all of them.
 
     version: of the params that are updated. execution: see `prepared`.
-    Rows of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates, are left out
-    and counted. Raises EmptyBatch where no row is left, UntrainableRollout for numbers that are
-    not finite.
+    Rollouts with a row of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates,
+    are left out, and their rows counted. Raises EmptyBatch where no row is left, UntrainableRollout
+    for numbers that are not finite.
     """
     for item in items:
         check_finite(item)
@@ -298,11 +298,23 @@ def for_ranks(plan: Sequence[Plan], execution: Execution) -> tuple[Plan, ...]:
 def usable_rows(
     items: Sequence[SAWItem], cfg: TrainerConfig, algo: RLAlgorithm, version: int
 ) -> tuple[list[SAWItem], Metrics]:
-    """The rows that an update of `version` may learn from, and counts of the others."""
-    short = [item for item in items if len(item.input_ids) <= cfg.max_seq_len]
-    usable = [i for i in short if algo.max_lag is None or _lag(i, version) <= algo.max_lag]
-    overlong, stale = len(items) - len(short), len(short) - len(usable)
-    return usable, {"rows/overlong": Total(overlong), "rows/stale": Total(stale)}
+    """Rows of the rollouts that an update of `version` may learn from; counts of the others.
+
+    A rollout, or a pair of `preference_rows`, with one row that is too long or too old is left out
+    as a whole: ratios, margins and shares of a part of it would be other ones.
+    """
+    kept: list[int] = []
+    overlong = stale = 0
+    for members in by_sequence(items):
+        rows = [items[i] for i in members]
+        if any(len(row.input_ids) > cfg.max_seq_len for row in rows):
+            overlong += len(rows)
+        elif algo.max_lag is not None and any(_lag(row, version) > algo.max_lag for row in rows):
+            stale += len(rows)
+        else:
+            kept += members
+    left_out: Metrics = {"rows/overlong": Total(overlong), "rows/stale": Total(stale)}
+    return [items[i] for i in sorted(kept)], left_out
 
 
 async def first_usable(

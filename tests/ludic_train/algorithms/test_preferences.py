@@ -22,8 +22,10 @@ from ludic_train.algorithms.preferences import (
 )
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.config import Execution
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.prepare import planned_rows, usable_rows
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import KL_BASELINE, PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
 
@@ -187,3 +189,27 @@ def test_rows_of_several_calls_are_different_pairs_and_rollouts():
     pairs = [*preference_rows(PAIRS[:1]), *preference_rows(PAIRS[1:2])]
     judged = [*liked_rows([(said(5), True)]), *liked_rows([(said(6), False)])]
     assert len(by_sequence(pairs)) == len(by_sequence(judged)) == 2
+
+
+def test_a_pair_of_which_one_is_too_long_is_left_out_as_a_whole():
+    # The chosen rollout alone would be made likelier without a limit.
+    pairs = [PAIRS[0], (said(5), said(*range(6, 40)))]
+    cfg = replace(settings(), max_seq_len=20)
+    ((kept,), metrics) = planned_rows(
+        preference_rows(pairs), cfg, dpo(), version=0, execution=Execution()
+    )
+    assert [part.num_rollouts for part in kept] == [1]
+    assert sum(len(part.weight) for part in kept) == 5
+    assert (metrics["rows"].value, metrics["rows/overlong"].value) == (2, 2)
+
+
+def test_a_rollout_with_an_older_row_is_left_out_as_a_whole():
+    rows = [
+        replace(row, rollout=name, versions=np.where(row.action_mask, version, -1))
+        for row, name, version in zip(
+            preference_rows(PAIRS[:2]), ("a", "a", "b", "b"), (3, 5, 5, 5), strict=True
+        )
+    ]
+    found, left_out = usable_rows(rows, settings(), dpo(max_lag=1), 5)
+    assert [row.rollout for row in found] == ["b", "b"]
+    assert left_out["rows/stale"].value == 2
