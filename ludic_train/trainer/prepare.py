@@ -199,24 +199,31 @@ def reference_model(
 
 
 def minibatches(
-    items: Sequence[SAWItem], cfg: TrainerConfig, version: int
+    items: Sequence[SAWItem], cfg: TrainerConfig, algo: RLAlgorithm, version: int
 ) -> Iterator[list[SAWItem]]:
     """Rows of each update: `cfg.epochs` passes, each cut into `cfg.minibatches` at random.
 
     version: of the params before the first of these updates.
     Rows of one rollout stay in one update; there are fewer updates where there are fewer rollouts.
+    Rows that not every update could learn from are in the first one, beside others.
     """
     if cfg.minibatches == cfg.epochs == 1:
         yield list(items)
         return
-    rollouts = by_sequence(items)
+    # Alone in a part, they would leave nothing to learn from, which ends a run.
+    usable, _ = usable_rows(items, cfg, algo, version + cfg.updates_per_batch - 1)
+    learned = [item for item in usable if item.action_mask.any()] or list(items)
+    kept = set(map(id, learned))
+    further = [item for item in items if id(item) not in kept]
+    rollouts = by_sequence(learned)
     # Seeded by the version, so that a resumed run cuts the batch as the interrupted one did.
     rng = np.random.default_rng((cfg.seed, version))
     for _ in range(cfg.epochs):
         order = rng.permutation(len(rollouts))
         # Of rollouts and not rows: losses, credit and shares are of whole rollouts.
         for part in np.array_split(order, min(cfg.minibatches, len(rollouts)) or 1):
-            yield [items[i] for number in part for i in rollouts[number]]
+            yield [learned[i] for number in part for i in rollouts[number]] + further
+            further = []
 
 
 def _with_state_after(item: SAWItem) -> SAWItem:

@@ -266,7 +266,7 @@ class Trainer:
         rows = prepared(
             items, self.model, self.reference, self.algo, self.cfg, execution=self._execution
         )
-        parts = list(minibatches(rows, self.cfg, self.version))
+        parts = list(minibatches(rows, self.cfg, self.algo, self.version))
         # Only rank 0 holds rows, and all ranks must make as many updates.
         count = number_of_rank_0(lambda: len(parts))
         for number in range(count):
