@@ -147,13 +147,15 @@ class Trainer:
             carried = merge([carried, batch.metrics, {"seconds/next_batch": seconds}])
             for made, left in self._updates(batch.items):
                 skipped = made["updates/skipped"].value > 0
-                made = merge([carried, made])
-                carried = {"updates/skipped": made["updates/skipped"]} if skipped else {}
+                # Of a skipped update the count alone: its loss may be no number.
+                noted = {"updates/skipped": made["updates/skipped"]} if skipped else made
+                carried = merge([carried, noted])
                 # Before the publication, so that one that fails leaves no batch unnoted.
                 if not left:
                     await awaited_on_rank_0(self._note_trained)
                 if skipped:
                     continue
+                made, carried = carried, {}
                 if self.version % self.cfg.publish_every == 0:
                     started = time.perf_counter()
                     await self.publish()

@@ -14,6 +14,7 @@ from ludic_train.errors import (
     SamplerMismatch,
 )
 from ludic_train.inference.client import LocalChatClient
+from ludic_train.metrics import Stat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import InProcessPublisher
@@ -236,13 +237,15 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
 
     class Bad(Fixed):
         async def next_batch(self, algo):
-            return SAWBatch(items=tuple(next(batches)))
+            return SAWBatch(items=tuple(next(batches)), metrics={"reward": Stat(2, 4)})
 
     seen = []
     await Trainer(tiny_model(), sft(), Bad([])).train(1, lambda v, m: seen.append((v, m)))
     ((version, metrics),) = seen
-    assert version == 1
-    assert metrics["updates/skipped"].value == 1
+    assert (version, metrics["updates/skipped"].value) == (1, 1)
+    # The episodes were played, whatever became of the update; its loss was no number.
+    assert metrics["reward"] == Stat(4, 8)
+    assert np.isfinite(metrics["loss"].value)
 
 
 def test_a_sampler_with_other_params_than_it_names_stops_the_run():
