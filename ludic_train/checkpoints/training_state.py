@@ -33,6 +33,7 @@ from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.conversion import model_params
 from ludic_train.models.load import load_params
+from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.sources.base import BatchSource, DurableSource
 from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
@@ -46,7 +47,7 @@ class Snapshot:
     """A run at one update, ready to be written; ranks other than 0 hold no tensors.
 
     params: whole params by name, where those of the model cannot be written as they stand.
-    tensors: state of the optimizer, and trained params of a sharded model or one with adapters.
+    tensors: state of the optimizer, and trained params of a sharded model, or a value head alone.
     state: as JSON holds it.
     """
 
@@ -123,11 +124,12 @@ def whole_snapshot(
         # Every rank has to take part in putting params together; one has to hold them.
         params = {name: p.cpu() for name, p in whole_params(trainer.model) if rank() == 0}
     tensors = optimizer_tensors(trainer.optimizer, trainer.model)
-    if params or isinstance(trainer.model, PeftModel):
-        # Once more and exactly: the model's folder may hold another type, or no frozen params, and
-        # that of adapters has no value head.
-        own = trained_params(trainer.model)
-        tensors |= {PARAM + name: params[name] if params else own[name] for name in own}
+    # Once more and exactly: the model's folder may hold another type, or no frozen params, and has
+    # no value head.
+    exact = params is not None
+    for name, param in trained_params(trainer.model).items():
+        if exact or VALUE_HEAD in name:
+            tensors[PARAM + name] = params[name] if params else param
     return Snapshot(
         step=trainer.version if step is None else step,
         params=params,
@@ -256,11 +258,14 @@ def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
 def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     """Put the params of a whole checkpoint into the model. Raises CheckpointError."""
     stored = {n.removeprefix(PARAM): t for n, t in checkpoint.tensors.items() if PARAM in n}
-    if not stored and not sharded_modules(trainer.model):
-        load_params(trainer.model, checkpoint.model_dir)
-        return
     own = trained_params(trainer.model)
-    stored = stored or _params_of_files(checkpoint.model_dir, trainer.model)
+    # Those of one process are in the model's folder, but for a value head.
+    if all(VALUE_HEAD in name for name in stored):
+        if sharded_modules(trainer.model):
+            stored = _params_of_files(checkpoint.model_dir, trainer.model) | stored
+        else:
+            load_params(trainer.model, checkpoint.model_dir)
+            own = {name: param for name, param in own.items() if VALUE_HEAD in name}
     if stored.keys() != own.keys():
         strange = sorted(stored.keys() ^ own.keys())[:3]
         raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")

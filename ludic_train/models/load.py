@@ -21,6 +21,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
 from ludic_train.models.conversion import model_params
+from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
@@ -145,19 +146,24 @@ def save_model(
 ) -> None:
     """Write model and tokenizer in Hugging Face format; `load_model` reads them back equal.
 
-    A LoRA model writes its adapter and the name of its base, not the base itself.
+    A LoRA model writes its adapter and the name of its base, not the base itself. A value head is
+    left out: no engine that loads the model knows it.
     folder: made if it does not exist; files of the same names are replaced.
     params: written in place of the model's own, by the same names: copies, or shards made whole.
     """
+    own = model.state_dict() if params is None else params
+    plain = {name: tensor for name, tensor in own.items() if VALUE_HEAD not in name}
     with quiet():
-        model.save_pretrained(folder, state_dict=None if params is None else dict(params))
+        # Its own state where nothing is left out, because transformers then knows what is tied.
+        is_own = params is None and len(plain) == len(own)
+        model.save_pretrained(folder, state_dict=None if is_own else plain)
         tokenizer.save_pretrained(folder)
 
 
 def load_params(model: nn.Module, folder: str | Path) -> None:
     """Put the params that `save_model` wrote to `folder` into `model`, in place.
 
-    A LoRA model gets its adapter; its base stays.
+    A LoRA model gets its adapter; its base stays, and so does a value head.
     Raises ModelNotFound where there are none, and ConfigError where names or shapes do not match.
     """
     files = sorted(Path(folder).glob("*.safetensors"))
@@ -174,18 +180,19 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
 
 def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
     """Names that `model` lacked in `params`, and those it does not know."""
-    if isinstance(model, PeftModel):
-        result = set_peft_model_state_dict(model, params)
-        # The frozen base is never in the file of an adapter.
-        return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
     try:
+        if isinstance(model, PeftModel):
+            result = set_peft_model_state_dict(model, params)
+            # The frozen base is never in the file of an adapter.
+            return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
         result = model.load_state_dict(model_params(model, params), strict=False)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"the params are of a model of another shape: {reason}") from error
     # Tied params are written once, under one of their names.
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
-    return set(result.missing_keys) - tied, set(result.unexpected_keys)
+    missing = {name for name in result.missing_keys if VALUE_HEAD not in name}
+    return missing - tied, set(result.unexpected_keys)
 
 
 def _is_path(name: str | Path) -> bool:
