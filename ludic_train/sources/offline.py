@@ -14,7 +14,7 @@ from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Rollout
 from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.errors import EmptyBatch
+from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.rows import rows_from
 from ludic_train.types import SAWBatch, SAWItem, Trajectory
 
@@ -85,7 +85,12 @@ class OfflineBatchSource:
         return {"taken": self.taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after `state["taken"]` rollouts."""
+        """Continue after `state["taken"]` rollouts. Raises CheckpointError for another's state."""
+        if state.keys() != {"taken"}:
+            raise CheckpointError(
+                f"the checkpoint's source kept {sorted(state)}: that run did not learn from rows "
+                "and rollouts that were there; resume it with its own kind of source"
+            )
         self.taken = int(state["taken"])
 
     def _made(self, algo: RLAlgorithm) -> list[list[SAWItem]]:

@@ -9,7 +9,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import rloo, sft
-from ludic_train.errors import EmptyBatch
+from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.rows import trajectory_from
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.types import SAWItem
@@ -109,3 +109,9 @@ async def test_a_rollout_that_comes_twice_in_a_batch_over_two_passes_counts_as_t
     for _ in range(3):
         batch = (await source.next_batch(sft())).items
         assert [len(members) for members in by_sequence(batch)] == [2, 2]
+
+
+@pytest.mark.parametrize("state", [{}, {"cursor": "1-0", "trained": 3}, {"taken": 8, "games": 8}])
+def test_the_state_of_another_kind_of_source_is_refused(state):
+    with pytest.raises(CheckpointError, match="the checkpoint's source kept"):
+        OfflineBatchSource(items(4), batch_size=2).load_state_dict(state)
