@@ -220,11 +220,10 @@ def resume_training(
     # is looked up.
     on_rank_0(manager.claim)
     checkpoint = manager.load("latest" if which == "auto" else which)
-    if (shards := checkpoint.model_dir / SHARDS).is_dir():
-        moments = _restore_shards(trainer, shards)
-    else:
-        _restore_params(trainer, checkpoint)
-        moments = {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
+    try:
+        moments = _restored_moments(trainer, checkpoint)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint {checkpoint.path} is damaged: {error}") from error
     restore_optimizer(trainer.optimizer, trainer.model, moments)
     trainer.load_state_dict(checkpoint.state["trainer"])
     rngs = checkpoint.state["rngs"]
@@ -238,6 +237,14 @@ def claim(source: BatchSource) -> None:
     """Keep every other trainer from the source's data, where it waits elsewhere."""
     if isinstance(source, DurableSource):
         source.claim()
+
+
+def _restored_moments(trainer: Trainer, checkpoint: LoadedCheckpoint) -> Mapping[str, Tensor]:
+    """Put the params in place; the optimizer's state, or this rank's part of it."""
+    if (shards := checkpoint.model_dir / SHARDS).is_dir():
+        return _restore_shards(trainer, shards)
+    _restore_params(trainer, checkpoint)
+    return {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
 
 
 def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:

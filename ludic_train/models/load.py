@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
@@ -205,7 +206,7 @@ def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     try:
         # Safetensors alone: other weight files are pickles, which run code when they are read.
         return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise model_not_found(name, error) from error
 
 
@@ -220,7 +221,10 @@ def base_of(name: str | Path) -> str:
 def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     """The base that a folder's adapter names, with the adapter, trainable."""
     base = _load_base(base_of(folder), dtype)
-    return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
+    try:
+        return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise model_not_found(folder, error) from error
 
 
 def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrainedModel:

@@ -22,7 +22,7 @@ from ludic_train.algorithms.presets import grpo, ppo
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.errors import CheckpointNotFound
+from ludic_train.errors import CheckpointError, CheckpointNotFound
 from ludic_train.models.load import save_model
 from ludic_train.models.logprobs import VALUE_HEAD, unwrapped
 from ludic_train.sources.offline import OfflineBatchSource
@@ -197,6 +197,15 @@ async def test_adapters_of_another_rank_are_refused(tmp_path):
     save(manager, trainer)
     with pytest.raises(ConfigError, match=r"of a model of another shape: .*lora_"):
         resume_training(manager, with_rank(4))
+
+
+async def test_params_that_are_cut_are_named_as_damaged(tmp_path):
+    manager, trainer = CheckpointManager(tmp_path), new_trainer()
+    await trainer.train(1)
+    save(manager, trainer)
+    os.truncate(manager.load().model_dir / "model.safetensors", 900)
+    with pytest.raises(CheckpointError, match=r"step_00000001 is damaged: "):
+        resume_training(manager, new_trainer())
 
 
 def test_auto_starts_anew_where_nothing_was_saved(tmp_path):

@@ -1,3 +1,5 @@
+import os
+
 import huggingface_hub.constants
 import pytest
 import torch
@@ -246,6 +248,20 @@ def test_a_model_that_is_not_there_is_one_clear_error(name, monkeypatch):
 def test_a_folder_without_a_model_is_one_clear_error(tmp_path):
     with pytest.raises(ModelNotFound, match="Hugging Face format"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_a_model_whose_files_are_cut_is_one_clear_error(adapter, tmp_path):
+    base = tmp_path / "base"
+    save_model(make_tiny_model(TOKENIZER, seed=0), TOKENIZER, base)
+    damaged = base
+    if adapter:
+        damaged = tmp_path / "adapter"
+        save_model(*load_model(base, lora_rank=2), damaged)
+    (file,) = damaged.glob("*.safetensors")
+    os.truncate(file, 60)
+    with pytest.raises(ModelNotFound, match=f"cannot load a model from '{damaged}'"):
+        load_model(damaged)
 
 
 def test_a_tokenizer_without_chat_template_is_refused(tmp_path):
