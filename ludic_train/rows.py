@@ -245,7 +245,7 @@ def _require_trainable(completion: Completion, rollout: Rollout) -> None:
 
 
 def require_finite(rollout: Rollout) -> None:
-    """Raise UntrainableRollout for a reward or a log-prob that no gradient could be made of."""
+    """Raise UntrainableRollout for a reward, log-prob or completion without a gradient."""
     where = f"a rollout of agent {rollout.agent!r} in {rollout.task.env_id}"
     where += f", group {rollout.task.group!r},"
     for number, step in enumerate(rollout.steps):
@@ -255,12 +255,12 @@ def require_finite(rollout: Rollout) -> None:
                 f"{LARGEST_REWARD:g} in size"
             )
         for completion in step.decision.completions:
+            if completion.completion_ids == ():
+                raise UntrainableRollout(f"{where} has a completion of no tokens in step {number}")
             # The sum of many is finite only if each is: a tenth of the time of a look at each.
             logprobs = completion.logprobs or ()
-            if math.isfinite(sum(logprobs)):
-                continue
-            bad = [p for p in logprobs if not abs(p) < math.inf]
-            if bad:
+            is_sound = math.isfinite(sum(logprobs))
+            if bad := [] if is_sound else [p for p in logprobs if not abs(p) < math.inf]:
                 raise UntrainableRollout(
                     f"{where} has a log-prob of {bad[0]} in step {number}: its sampler is at fault"
                 )

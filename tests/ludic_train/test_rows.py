@@ -13,7 +13,13 @@ from ludic_train.algorithms.credit import EpisodicReturn
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import sft
 from ludic_train.errors import CreditError, UntrainableRollout
-from ludic_train.rows import rows_from, task_key, trajectories_from, trajectory_from
+from ludic_train.rows import (
+    failed_if_untrainable,
+    rows_from,
+    task_key,
+    trajectories_from,
+    trajectory_from,
+)
 from ludic_train.types import REWARDS
 
 
@@ -105,6 +111,17 @@ def test_demonstrations_have_neither_logprobs_nor_versions():
 def test_what_cannot_be_trained_exactly_is_refused(bad, why):
     with pytest.raises(UntrainableRollout, match=why):
         rows_from([rollout((bad,))], sft())
+
+
+def test_a_completion_of_no_tokens_costs_its_episode_alone():
+    sound, empty = (
+        Episode(index=i, task=TASK, rollouts=(rollout((call([1], ids),)),))
+        for i, ids in enumerate(([2], []))
+    )
+    assert failed_if_untrainable(sound) == sound
+    failed = failed_if_untrainable(empty)
+    assert failed.rollouts == ()
+    assert "a completion of no tokens in step 0" in failed.error
 
 
 def test_credit_that_float32_cannot_hold_is_refused_with_its_group():
