@@ -21,17 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness.shapes import SHAPES, random_model
 from peft import LoraConfig, get_peft_model
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PretrainedConfig,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.commands.plan import BESIDE_PRODUCTS
@@ -48,35 +42,6 @@ from ludic_train.types import SAWItem
 
 HONEST = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 LORA_RANK = 16
-SHAPES: dict[str, PretrainedConfig] = {
-    "small": LlamaConfig(
-        vocab_size=32_000,
-        hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    ),
-    "135M": LlamaConfig(
-        vocab_size=49_152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        tie_word_embeddings=True,
-    ),
-    "0.5B": Qwen2Config(
-        vocab_size=151_936,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    ),
-}
 KINDS = {"full": (0, False), "lora": (LORA_RANK, False), "recompute": (LORA_RANK, True)}
 
 
@@ -94,9 +59,8 @@ def made_rows(vocabulary: int, load: Load) -> list[SAWItem]:
     ]
 
 
-def made_model(config: PretrainedConfig, lora_rank: int, *, recompute: bool) -> nn.Module:
-    model_class = LlamaForCausalLM if isinstance(config, LlamaConfig) else Qwen2ForCausalLM
-    model: nn.Module = model_class(config)
+def made_model(shape: str, lora_rank: int, *, recompute: bool) -> nn.Module:
+    model: nn.Module = random_model(shape)
     if lora_rank:
         adapters = LoraConfig(r=lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model, adapters)
@@ -122,7 +86,7 @@ def measured(shape: str, kind: str, load: Load) -> dict[str, float]:
         execution=Execution(packing=False),
         guards=Guards(max_kl_at_lag_0=None),
     )
-    model = made_model(config, lora_rank, recompute=recompute)
+    model = made_model(shape, lora_rank, recompute=recompute)
     trainer = Trainer(model, grpo(), OfflineBatchSource(rows, batch_size=len(rows)), cfg=cfg)
     trainer.update(rows)
     started = time.process_time()

@@ -19,42 +19,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
+from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.types import Completion, Sampling
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.models.exact import make_exact
 from ludic_train.models.tokenizer import make_tokenizer
 
-# Of SmolLM2-135M, and one of a hundredth of its products.
-SHAPES = {
-    "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4},
-    "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30},
-}
+# The least and the largest that are measured.
+MEASURED = "tiny", "135M"
 PROMPT, SHARED, PROMPTS, GROWTH = 400, 390, 8, 68
 
 Ids = tuple[int, ...]
-
-
-def random_model(shape: str, *, exact: bool) -> PreTrainedModel:
-    """A random model that knows no token that ends a text."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        **SHAPES[shape],
-        vocab_size=49152 if shape == "135M" else 512,
-        num_attention_heads=9 if shape == "135M" else 4,
-        num_key_value_heads=3 if shape == "135M" else 2,
-        tie_word_embeddings=True,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    model = LlamaForCausalLM(config).eval()
-    if exact:
-        make_exact(model)
-    return model
 
 
 def random_ids(rng: random.Random, size: int) -> Ids:
@@ -137,7 +115,7 @@ def table(name: str, labels: Sequence[str], repeats: Sequence[Sequence[Sequence[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=SHAPES)
+    parser.add_argument("--shapes", nargs="*", default=MEASURED, choices=SHAPES)
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import torch
 from harness.rates import Rate, budget, kept_line, rate_of, save
-from prefixes import random_model
+from harness.shapes import random_model
 from rich.console import Console
 from rich.table import Table
 
@@ -79,7 +79,7 @@ def endless(name: str) -> tuple[torch.nn.Module, object]:
     """A random model and its tokenizer, neither of which knows a token that ends a text."""
     tokenizer = make_tokenizer(["1 2 X\n4 O 6\n7 8 9"])
     if name in LARGE:
-        model = random_model("135M", exact=False).to(LARGE[name])
+        model = random_model("135M").to(LARGE[name])
     else:
         model = make_tiny_model(tokenizer, **MODELS[name]).eval()
     tokenizer.eos_token = None

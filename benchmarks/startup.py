@@ -3,7 +3,7 @@
     python benchmarks/startup.py
 
 The last line is `ludic train tic-tac-toe` up to the metrics of its first update: demonstrations,
-tokenizer, model and the evaluation before are in it.
+tokenizer, model and the evaluation before are in it. The line before is what it imports at least.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ PROGRAMS: dict[str, tuple[Sequence[str], float]] = {
 }
 
 
+# What a run of the policy that is trained from nothing cannot do without.
+LIMIT = "import torch, and Llama from transformers"
+PROGRAMS[LIMIT] = ("-c", "import torch; from transformers import LlamaForCausalLM"), 0.0
 TRAINS, TRAINS_GOAL = "ludic train tic-tac-toe, first update", 6.0
 
 

@@ -5,9 +5,10 @@
 The hand-made loop is a good one: rows sorted by length, padded micro-batches of as many tokens as
 ours, logits of sampled tokens alone, log_softmax, gather, backward, clip, AdamW; it reports no
 entropy, no distance to the sampler, and knows neither groups nor turns. TRL's GRPOTrainer runs in
-an environment of its own (pip install trl), on the same model and the same rows, sampling left out.
+an environment of its own (pip install trl), on the same model and the same rows, sampling left out,
+in the number of sorted micro-batches that is fastest for it (benchmarks/peers/trl_grpo.py).
 Every number is the median of `repeats`, ours and the loop's in turns, in CPU seconds where there is
-one thread, so that other programs' load does not count; of TRL it is the best. Compare ratios.
+one thread, so that other programs' load does not count. Compare ratios.
 
 A ten-turn episode is one row here. TRL is shown it as one row as well, which its tool mask makes
 possible, and as a row per turn, which is what single-turn recipes make of it.
@@ -22,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from itertools import count, product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,7 @@ LENGTHS = {
 }
 TURNS, SAID, SAMPLED = 10, 20, 10
 EPISODES = "16 episodes of 10 turns"
+PER_TURN = "a row per turn"
 BUDGET = 4096
 BY_HAND = "loop by hand"
 SMALL, LARGE = "0.1M params", "11M params, vocabulary of 32k"
@@ -100,16 +102,28 @@ def hand_made_update(
     model: PreTrainedModel, optimizer: torch.optim.Optimizer, items: list[SAWItem]
 ) -> None:
     """The same clipped surrogate, in micro-batches of rows of similar length."""
-    optimizer.zero_grad()
-    total = sum(int(item.action_mask.sum()) for item in items)
-    chunk: list[SAWItem] = []
+    update_from(model, optimizer, sorted_chunks(items))
+
+
+def sorted_chunks(items: list[SAWItem]) -> list[list[SAWItem]]:
+    """Rows by length, as many in a chunk as BUDGET allows, padding included."""
+    chunks: list[list[SAWItem]] = [[]]
     # Shortest first, so that the row at hand is the widest of its chunk.
     for item in sorted(items, key=lambda item: len(item.input_ids)):
-        if (len(chunk) + 1) * len(item.input_ids) > BUDGET:
-            surrogate(model, chunk, total).backward()
-            chunk = []
-        chunk.append(item)
-    surrogate(model, chunk, total).backward()
+        if (len(chunks[-1]) + 1) * len(item.input_ids) > BUDGET:
+            chunks.append([])
+        chunks[-1].append(item)
+    return chunks
+
+
+def update_from(
+    model: PreTrainedModel, optimizer: torch.optim.Optimizer, chunks: list[list[SAWItem]]
+) -> None:
+    """An update by hand, each of the chunks a micro-batch."""
+    optimizer.zero_grad()
+    total = sum(int(item.action_mask.sum()) for chunk in chunks for item in chunk)
+    for chunk in chunks:
+        surrogate(model, chunk, total).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 
@@ -174,9 +188,10 @@ def trained_rates(size: str, items: list[SAWItem], repeats: int) -> dict[str, Ra
     return dict(zip(("ours", BY_HAND), rates(works, tokens, repeats), strict=True))
 
 
-def trl_seconds(batches: dict[str, list[SAWItem]], args: argparse.Namespace) -> dict[str, float]:
-    """Seconds per update of TRL on each batch."""
-    tokenizer = make_tokenizer(["a b c"])
+def trl_rates(
+    size: str, batches: dict[str, list[SAWItem]], args: argparse.Namespace
+) -> dict[str, tuple[str, Rate]]:
+    """Name of TRL's best way on each batch, and its rate of updates."""
     plain = {
         name: [
             {
@@ -191,12 +206,19 @@ def trl_seconds(batches: dict[str, list[SAWItem]], args: argparse.Namespace) -> 
     }
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model").mkdir()
-        save_model(make_tiny_model(tokenizer), tokenizer, Path(folder) / "model")
+        save_model(made(size), make_tokenizer(["a b c"]), Path(folder) / "model")
         (Path(folder) / "batches.json").write_text(json.dumps(plain))
         program = Path(__file__).parent / "peers" / "trl_grpo.py"
         arguments = [folder, str(args.repeats + 1), str(args.threads)]
         subprocess.run([args.trl_python, program, *arguments], check=True, stdout=sys.stderr)
-        return json.loads((Path(folder) / "seconds.json").read_text())
+        found = json.loads((Path(folder) / "found.json").read_text())
+    return {
+        name: (
+            f"TRL {found['version']}, {each['micro_batches']} micro-batches",
+            rate_of(1.0, each["seconds"]),
+        )
+        for name, each in found["batches"].items()
+    }
 
 
 def games_rate(repeats: int) -> float:
@@ -218,51 +240,55 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(5, 1))
+    parser.add_argument("--sizes", nargs="+", choices=(SMALL, LARGE), default=(SMALL, LARGE))
     parser.add_argument("--trl-python", help="an interpreter that can import trl")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     batches = {name: rows([sampled_tail(n) for n in ns]) for name, ns in LENGTHS.items()}
     batches[EPISODES] = rows([turns(TURNS)] * 16)
-    per_turn = rows([turns(k)[: k * (SAID + SAMPLED)] for k in range(1, TURNS + 1)] * 16)
-    for item in per_turn:
-        item.action_mask[:-SAMPLED] = False
-    peer = trl_seconds(batches | {"per turn": per_turn}, args) if args.trl_python else {}
     kept: list[object] = []
-    table = Table("useful tokens/s", "Ludic", "by hand", "ratio", "TRL", "ratio")
-    for size, (name, items) in product((SMALL, LARGE), batches.items()):
-        tokens = sum(len(item.input_ids) for item in items)
-        found = trained_rates(size, items, args.repeats)
-        ours, by_hand = found["ours"].median, found[BY_HAND].median
-        goal = 0.97 if size == SMALL else 0.95
-        kept.append(kept_line(f"update, {size}: {name}", found, goal_ratio=goal))
-        if name == next(iter(batches)):
-            table.add_row(size)
-        table.add_row(
-            f"  {name}",
-            f"{ours:,.0f}",
-            f"{by_hand:,.0f}",
-            f"{ours / by_hand:.2f}",
-            *beside(ours, tokens, peer.get(name) if size == SMALL else None),
-        )
-        if name == EPISODES and size == SMALL:
-            table.add_row(
-                "  a row per turn in TRL",
-                f"{ours:,.0f}",
-                "",
-                "",
-                *beside(ours, tokens, peer.get("per turn")),
-            )
+    table = Table("useful tokens/s", "Ludic", "beside it", "its rate", "ratio")
+    for size in args.sizes:
+        peer = trl_rates(size, batches | {PER_TURN: per_turn()}, args) if args.trl_python else {}
+        for name, items in batches.items():
+            kept += compared(table, size, name, items, peer, args.repeats)
     save("updates", kept)
     console = Console()
     console.print(table)
     console.print(f"games of an untrained policy: {games_rate(args.repeats):,.0f}/s")
 
 
-def beside(ours: float, tokens: int, seconds: float | None) -> tuple[str, str]:
-    """A peer's rate on the same useful tokens, and how many times faster we are."""
-    if seconds is None:
-        return "", ""
-    return f"{tokens / seconds:,.0f}", f"{ours * seconds / tokens:.2f}"
+def per_turn() -> list[SAWItem]:
+    """A row for each turn of the episodes, with all that was said before."""
+    made = rows([turns(k)[: k * (SAID + SAMPLED)] for k in range(1, TURNS + 1)] * 16)
+    for item in made:
+        item.action_mask[:-SAMPLED] = False
+    return made
+
+
+def compared(
+    table: Table,
+    size: str,
+    name: str,
+    items: list[SAWItem],
+    peer: dict[str, tuple[str, Rate]],
+    repeats: int,
+) -> Iterator[dict[str, object]]:
+    """Lines of a batch as JSON has them, beside the loop by hand and beside TRL; also shown."""
+    tokens = sum(len(item.input_ids) for item in items)
+    found, goal = trained_rates(size, items, repeats), 0.97 if size == SMALL else 0.95
+    beside = [("", found, goal)]
+    for batch, note in (name, ""), (PER_TURN, f", {PER_TURN} in TRL"):
+        if batch in peer and (not note or name == EPISODES):
+            way, updates = peer[batch]
+            rate = Rate(tokens * updates.median, tokens * updates.best)
+            beside.append((note, {"ours": found["ours"], way: rate}, 0.0))
+    for note, both, goal_ratio in beside:
+        what = f"update, {size}: {name}{note}"
+        (_, ours), (other, theirs) = both.items()
+        ratio = f"{ours.median / theirs.median:.2f}"
+        table.add_row(what, f"{ours.median:,.0f}", other, f"{theirs.median:,.0f}", ratio)
+        yield kept_line(what, both, goal_ratio=goal_ratio)
 
 
 if __name__ == "__main__":

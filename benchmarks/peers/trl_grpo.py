@@ -1,7 +1,10 @@
 """Seconds per update of TRL's GRPOTrainer on a model and batches that benchmarks/trainer.py made.
 
-Started by that program, in an environment that has TRL: `python trl_grpo.py FOLDER UPDATES`.
-Everything but sampling is TRL's own: only the step that would sample is replaced, by the batch.
+Started by that program where TRL is installed: `python trl_grpo.py FOLDER UPDATES THREADS`.
+Everything but sampling is TRL's own: the step that would sample, shuffle and cut the batch gives
+micro-batches of rows of similar length instead, each padded to its own width. That is better than
+what TRL does, which pads all rows of a batch to its longest. Several numbers of micro-batches are
+tried; what comes back is the fastest one.
 """
 
 from __future__ import annotations
@@ -10,12 +13,18 @@ import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
+import trl
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+
+Row = dict[str, list[float]]
+# Micro-batches of an update, of which the fastest number counts.
+COUNTS = (1, 2, 4, 8, 16)
 
 
 def clock() -> float:
@@ -39,10 +48,10 @@ class Clock(TrainerCallback):
 
 
 class WithoutSampling(GRPOTrainer):
-    """Trains on `batch` again and again."""
+    """Trains on `micro_batches` again and again, all of them in each update."""
 
     def _prepare_inputs(self, inputs: object) -> dict[str, torch.Tensor]:
-        return self.batch
+        return self.micro_batches[self._step % len(self.micro_batches)]
 
 
 def padded(rows: list[np.ndarray], left: bool = False) -> torch.Tensor:
@@ -51,8 +60,11 @@ def padded(rows: list[np.ndarray], left: bool = False) -> torch.Tensor:
     return torch.from_numpy(np.stack([np.pad(r, pad) for r, pad in zip(rows, pads, strict=True)]))
 
 
-def batch_of(rows: list[dict[str, list[float]]]) -> dict[str, torch.Tensor]:
-    """TRL's form: prompts padded on the left, everything after them on the right."""
+def batch_of(rows: list[Row], sampled: int) -> dict[str, torch.Tensor]:
+    """TRL's form: prompts padded on the left, everything after them on the right.
+
+    sampled: tokens of the update that were sampled.
+    """
     starts = [row["mask"].index(True) for row in rows]
     ids = [np.array(row["ids"]) for row in rows]
     pairs = list(zip(ids, starts, strict=True))
@@ -65,15 +77,24 @@ def batch_of(rows: list[dict[str, list[float]]]) -> dict[str, torch.Tensor]:
         "tool_mask": padded([np.array(r["mask"][s:], np.int64) for r, s in tails]),
         "old_per_token_logps": padded([np.array(r["old"][s:], np.float32) for r, s in tails]),
         "advantages": torch.tensor([row["advantage"] for row in rows], dtype=torch.float32),
-        "num_items_in_batch": torch.tensor(float(sum(sum(row["mask"]) for row in rows))),
+        "num_items_in_batch": torch.tensor(float(sampled)),
     }
 
 
-def seconds_per_update(folder: Path, rows: list[dict[str, list[float]]], updates: int) -> float:
+def micro_batches_of(rows: list[Row], count: int) -> list[dict[str, torch.Tensor]]:
+    """Equally many rows in each, by length."""
+    by_length = sorted(rows, key=lambda row: len(row["ids"]))
+    sampled, size = sum(sum(row["mask"]) for row in rows), len(rows) // count
+    return [batch_of(by_length[at : at + size], sampled) for at in range(0, len(rows), size)]
+
+
+def seconds_of_updates(folder: Path, rows: list[Row], updates: int, count: int) -> list[float]:
+    """Seconds of each update but the first, from so many micro-batches."""
     clock = Clock()
     config = GRPOConfig(
         output_dir=str(folder / "trl"),
-        per_device_train_batch_size=len(rows),
+        per_device_train_batch_size=len(rows) // count,
+        gradient_accumulation_steps=count,
         num_generations=len(rows),
         max_steps=updates,
         learning_rate=1e-5,
@@ -96,17 +117,26 @@ def seconds_per_update(folder: Path, rows: list[dict[str, list[float]]], updates
         processing_class=AutoTokenizer.from_pretrained(folder / "model"),
         callbacks=[clock],
     )
-    trainer.batch = batch_of(rows)
+    trainer.micro_batches = micro_batches_of(rows, count)
     trainer.train()
-    return min(clock.seconds)
+    return clock.seconds[1:]
+
+
+def best(folder: Path, rows: list[Row], updates: int) -> dict[str, object]:
+    """The number of micro-batches whose median update is fastest, and its seconds."""
+    found = {count: seconds_of_updates(folder, rows, updates, count) for count in COUNTS}
+    for count, seconds in found.items():
+        print(f"{len(rows)} rows, {count} micro-batches: {median(seconds):.3f} s", flush=True)
+    fastest = min(found, key=lambda count: median(found[count]))
+    return {"micro_batches": fastest, "seconds": found[fastest]}
 
 
 def main() -> None:
     folder, updates = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(int(sys.argv[3]))
     batches = json.loads((folder / "batches.json").read_text())
-    found = {name: seconds_per_update(folder, rows, updates) for name, rows in batches.items()}
-    (folder / "seconds.json").write_text(json.dumps(found))
+    found = {name: best(folder, rows, updates) for name, rows in batches.items()}
+    (folder / "found.json").write_text(json.dumps({"version": trl.__version__, "batches": found}))
 
 
 if __name__ == "__main__":

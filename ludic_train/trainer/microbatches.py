@@ -4,7 +4,8 @@ A row of a micro-batch holds one item, or several one after the other (packing),
 prompts may share its tokens. Rows go into one forward pass padded to the widest of them, so a chunk
 of B rows costs B times its largest width.
 Rows of one rollout stay in one chunk where they fit, because losses may compare whole rollouts.
-The layout is a function of lengths alone, so that equal batches make equal micro-batches.
+The layout is a function of lengths, prompts and the model's width alone, so that equal batches make
+equal micro-batches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from safetensors.numpy import load, save
 from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow
 from ludic_train.trainer.optional_streams import grid_of_experts, masks_of, teacher_of, with_experts
-from ludic_train.trainer.packing import Family, chunks_of_rows, families
+from ludic_train.trainer.packing import ATTENTION_TOKENS, Family, chunks_of_rows, families
 from ludic_train.types import SAWItem
 
 Array = NDArray[Any]
@@ -120,12 +121,14 @@ def plan_update(
     packing: bool = True,
     share_prompts: bool = False,
     router_replay: bool = False,
+    attention: int = ATTENTION_TOKENS,
 ) -> tuple[tuple[MicroBatch, ...], ...]:
     """The micro-batches of one update, per rank; every rank gets equally many.
 
     aggregation: gives the scale of each token. packing: True if items may share rows.
     share_prompts: True if items of equal prompts may share its tokens in a row.
     router_replay: the micro-batches hold the experts of their tokens.
+    attention: `attention_tokens` of the model.
     No micro-batch holds more than `token_budget` tokens, padding included. Ranks that would get
     fewer take a micro-batch without action tokens, so that none waits for another in a collective.
     Items without action tokens are left out. The result is a function of the arguments alone.
@@ -149,13 +152,20 @@ def plan_update(
     streams = _token_streams(items, aggregation)
     chunks: list[list[list[Family]]] = []
     for members in _by_streams(kept, streams):
-        found = families(items, members, token_budget=token_budget, share_prompts=share_prompts)
+        found = families(
+            items,
+            members,
+            token_budget=token_budget,
+            share_prompts=share_prompts,
+            attention=attention,
+        )
         rows = chunks_of_rows(
             [family.width(lengths) for family in found],
             by_sequence([items[family.members[0]] for family in found]),
             token_budget=token_budget,
             world_size=world_size,
             packing=packing,
+            attention=attention,
         )
         chunks += [[[found[k] for k in row] for row in chunk] for chunk in rows]
     of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))

@@ -1,8 +1,8 @@
 """Rows and chunks: which items share a prompt or a row, and which rows a forward pass.
 
-The layout is a function of lengths and prompts alone, so that equal batches make equal
-micro-batches. Items with equal prompts are a family, whose prompt is computed once. It stands in a
-row as the prompt, followed by the rest of each member:
+The layout is a function of lengths, prompts and the model's width alone, so that equal batches make
+equal micro-batches. Items with equal prompts are a family, whose prompt is computed once. It stands
+in a row as the prompt, followed by the rest of each member:
 
     p0 p1 p2 | p2 a0 a1 | p2 b0 | p2 c0 c1 c2
 
@@ -34,9 +34,10 @@ PACKED_WIDTHS = (256, 128)
 # Rows of one item each are kept where at least this share of their cells holds tokens: what is
 # left to win does not pay for the attention mask that packed rows need.
 FULL_ENOUGH = 0.8
-# Tokens of a row from which masked attention costs more than all else, in a small model (2 layers
-# of width 256 on a CPU). In larger ones it costs less, and more items could share a prompt.
-ATTENTION_TOKENS = 1000
+# Tokens of a row from which masked attention costs more than all else, in models up to a width of
+# 256 (measured with 2 layers on a CPU). In wider ones they grow with the width, because products
+# grow with its square, and attention with the width itself.
+ATTENTION_TOKENS, ATTENTION_WIDTH = 1000, 256
 # An item joins a family where that costs at most this share of a row of its own: masks and uneven
 # rows cost something too.
 WORTH_JOINING = 0.8
@@ -59,11 +60,25 @@ class Family:
         return self.shared + sum(rests)
 
 
+def attention_tokens(width: int) -> int:
+    """Tokens of a row from which masked attention costs more than all else in a model.
+
+    width: of its hidden states.
+    """
+    return ATTENTION_TOKENS * max(width, ATTENTION_WIDTH) // ATTENTION_WIDTH
+
+
 def families(
-    items: Sequence[SAWItem], kept: Sequence[int], *, token_budget: int, share_prompts: bool
+    items: Sequence[SAWItem],
+    kept: Sequence[int],
+    *,
+    token_budget: int,
+    share_prompts: bool,
+    attention: int = ATTENTION_TOKENS,
 ) -> list[Family]:
     """A partition of the kept items, each family at most `token_budget` tokens wide.
 
+    attention: see `attention_tokens`.
     Members are the only rows of their rollouts: rows of one rollout have prompts of their own, and
     have to stay in one chunk. Items whose experts are known stay alone.
     """
@@ -79,12 +94,12 @@ def families(
     return [
         family
         for members in of_prompt.values()
-        for family in _split(members, starts[members[0]], lengths, token_budget)
+        for family in _split(members, starts[members[0]], lengths, token_budget, attention)
     ]
 
 
 def _split(
-    members: Sequence[int], shared: int, lengths: Sequence[int], token_budget: int
+    members: Sequence[int], shared: int, lengths: Sequence[int], token_budget: int, attention: int
 ) -> Iterable[Family]:
     """Families of the members, each taken in where that costs less than a row of its own."""
     family, width = Family((members[0],)), lengths[members[0]]
@@ -92,8 +107,9 @@ def _split(
         joined = Family((*family.members, i), shared)
         wider = joined.width(lengths)
         # Causal attention without a mask leaves out half of the pairs.
-        alone = lengths[i] * (1 + lengths[i] / (2 * ATTENTION_TOKENS))
-        if wider <= token_budget and _cost(wider) - _cost(width) <= WORTH_JOINING * alone:
+        alone = lengths[i] * (1 + lengths[i] / (2 * attention))
+        more = _cost(wider, attention) - _cost(width, attention)
+        if wider <= token_budget and more <= WORTH_JOINING * alone:
             family, width = joined, wider
         else:
             yield family
@@ -101,9 +117,9 @@ def _split(
     yield family
 
 
-def _cost(width: int) -> float:
+def _cost(width: int, attention: int) -> float:
     """Time of a row with masked attention, in that of a token without attention."""
-    return width * (1 + width / ATTENTION_TOKENS)
+    return width * (1 + width / attention)
 
 
 def mask_of_positions(position_ids: Tensor) -> Tensor:
@@ -142,9 +158,11 @@ def chunks_of_rows(
     token_budget: int,
     world_size: int = 1,
     packing: bool = True,
+    attention: int = ATTENTION_TOKENS,
 ) -> list[list[Row]]:
     """Chunks of rows that hold each item once, no chunk larger than `token_budget` cells.
 
+    attention: see `attention_tokens`.
     lengths: tokens of each item, none above the budget. Where `packing` is allowed and padding
     would waste much, several items share a row, first fit decreasing, in rows of the width that
     costs least; longer items keep rows of their own, which need no mask. The number of chunks is
@@ -163,7 +181,7 @@ def chunks_of_rows(
         _chunks(_packed(together, lengths, width), lengths, token_budget, world_size)
         for width in sorted({min(width, token_budget) for width in widths}, reverse=True)
     ]
-    return min([*layouts, alone], key=lambda chunks: _cost_of(chunks, lengths))
+    return min([*layouts, alone], key=lambda chunks: _cost_of(chunks, lengths, attention))
 
 
 def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
@@ -197,14 +215,14 @@ def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
     return sum(len(chunk) * widest(chunk, lengths) for chunk in chunks)
 
 
-def _cost_of(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> float:
+def _cost_of(chunks: Sequence[Sequence[Row]], lengths: Sequence[int], attention: int) -> float:
     """Time of the forward passes, in that of a token without attention."""
     found = 0.0
     for chunk in chunks:
         wide = widest(chunk, lengths)
         # Causal attention without a mask leaves out half of the pairs.
-        masked = any(len(row) > 1 for row in chunk)
-        found += len(chunk) * (_cost(wide) if masked else (wide + _cost(wide)) / 2)
+        masked, cost = any(len(row) > 1 for row in chunk), _cost(wide, attention)
+        found += len(chunk) * (cost if masked else (wide + cost) / 2)
     return found
 
 

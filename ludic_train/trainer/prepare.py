@@ -32,6 +32,7 @@ from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
+from ludic_train.trainer.packing import attention_tokens
 from ludic_train.trainer.row_checks import check_finite, check_forms
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWBatch, SAWItem, TopTokens
 
@@ -120,6 +121,7 @@ def scored(
                 share_prompts=execution.share_prompts,
                 # The reference is another policy, with routers of its own.
                 router_replay=cfg.router_replay and not names <= {REFERENCE},
+                attention=_attention_of(model),
             )
         )
         return for_ranks(plan, execution)
@@ -260,6 +262,7 @@ def _with_streams(item: SAWItem, streams: Streams) -> SAWItem:
 
 def planned_rows(
     items: Sequence[SAWItem],
+    model: nn.Module,
     cfg: TrainerConfig,
     algo: RLAlgorithm,
     *,
@@ -287,6 +290,7 @@ def planned_rows(
         packing=execution.packing,
         share_prompts=execution.share_prompts,
         router_replay=cfg.router_replay,
+        attention=_attention_of(model),
     )
     computed = sum(m.input_ids.size for own in plan for m in own)
     tokens = sum(len(item.input_ids) for item in usable)
@@ -295,6 +299,12 @@ def planned_rows(
         "tokens/trained": Total(tokens),
         "tokens/fill": Stat(tokens, computed),
     }
+
+
+def _attention_of(model: nn.Module) -> int:
+    """Tokens of a row from which masked attention costs more than all else in the model."""
+    # Not of the config, which has other names for it in some architectures.
+    return attention_tokens(unwrapped(model).get_input_embeddings().weight.shape[-1])
 
 
 def for_ranks(plan: Sequence[Plan], execution: Execution) -> tuple[Plan, ...]:

@@ -294,9 +294,8 @@ class Trainer:
 
         def planned() -> tuple[Plan, ...]:
             # Metrics of the whole plan stay on rank 0, so that no row is counted twice.
-            plan, metrics = planned_rows(
-                items, self.cfg, self.algo, version=self.version, execution=self._execution
-            )
+            given = items, self.model, self.cfg, self.algo
+            plan, metrics = planned_rows(*given, version=self.version, execution=self._execution)
             known.append(metrics)
             return plan
 

@@ -1,0 +1,72 @@
+"""Shapes of chat models, and models of random params in them."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen2Config,
+)
+
+from ludic_train.models.exact import make_exact
+
+SHAPES: dict[str, PretrainedConfig] = {
+    # Of a hundredth of the products of 135M.
+    "tiny": LlamaConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    ),
+    "small": LlamaConfig(
+        vocab_size=32_000,
+        hidden_size=256,
+        intermediate_size=768,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    ),
+    # Of SmolLM2-135M.
+    "135M": LlamaConfig(
+        vocab_size=49_152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        tie_word_embeddings=True,
+    ),
+    # Of Qwen2.5-0.5B.
+    "0.5B": Qwen2Config(
+        vocab_size=151_936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    ),
+}
+
+
+def random_model(shape: str, *, exact: bool = False) -> PreTrainedModel:
+    """A random model of SHAPES, the same for each call, that knows no token that ends a text.
+
+    exact: True for the attention of `--exact`.
+    """
+    torch.manual_seed(0)
+    config = copy.deepcopy(SHAPES[shape])
+    config.bos_token_id = config.eos_token_id = None
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
+    if exact:
+        make_exact(model)
+    return model
