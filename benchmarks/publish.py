@@ -1,11 +1,13 @@
-"""Speed of publishing: seconds and MB/s per publisher, beside copies in memory.
+"""Speed of publishing: seconds and MB/s per publisher, beside copies and plain transfers.
 
     python benchmarks/publish.py [--python PATH] [--models 10M 100M] [--repeats 5]
 
-Without --python, the wires alone: params are packed, sent, received and unpacked by another thread.
-With it, the vLLM of that Python is started on the CPU, and every publisher pushes to it, the
-swap included. Every number is the best of `repeats`; the last column says how many times as long as
-one copy of the bytes in memory it took. Compare ratios, not absolutes.
+Limits: a copy in memory, a plain TCP connection, a plain write of a file. The wires alone: params
+are packed, sent, received and unpacked by another thread. A folder. Then the local engine in a
+process of its own, and with --python the vLLM of that Python on the CPU: every publisher pushes to
+them, the swap included. Seconds are medians of `repeats`, of the wall and of the CPU, the latter of
+this process and the server together; the last column divides CPU seconds by those of the copy.
+Compare ratios, not absolutes.
 """
 
 from __future__ import annotations
@@ -17,27 +19,30 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
+import torch
+from harness.servers import cpu_seconds, local_server, vllm_server
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from ludic_train.doctor.pushes import copy_seconds
+from ludic_train.disk import write_all
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import PolicyPublisher
+from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import started_server
+from ludic_train.serving.process import ServerProcess
 from ludic_vllm.receiver import Receiver, Trainer
 from ludic_vllm.relay import Arriving, Key
 from ludic_vllm.wire import checksum, mapped, packed
@@ -49,18 +54,47 @@ MODELS = {
 CHUNK_BYTES, LORA_RANK = 64 * 2**20, 16
 
 
-def timed(work: Callable[[], object], repeats: int) -> float:
-    """The shortest of several times, in seconds."""
-    times = []
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of the wall and of the CPU, medians, for a number of bytes."""
+
+    wall: float
+    cpu: float
+    num_bytes: int
+
+
+def timed(work: Callable[[], object], repeats: int, num_bytes: int) -> Spent:
+    """Seconds of the work, after one round that does not count."""
+    work()
+    walls, cpus = list[float](), list[float]()
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = time.perf_counter(), time.process_time()
         work()
-        times.append(time.perf_counter() - started)
-    return min(times)
+        walls.append(time.perf_counter() - started[0])
+        cpus.append(time.process_time() - started[1])
+    return Spent(median(walls), median(cpus), num_bytes)
 
 
-def loopback_seconds(size: int, repeats: int) -> float:
-    """Seconds that a plain TCP connection takes for that many bytes on this machine."""
+def copied(size: int, repeats: int) -> Spent:
+    """A copy of that many bytes in memory."""
+    source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+    return timed(lambda: target.copy_(source), repeats, size)
+
+
+def written(size: int, repeats: int, folder: Path) -> Spent:
+    """That many bytes written to a new file."""
+    data = torch.ones(size, dtype=torch.uint8).numpy().data
+
+    def write() -> None:
+        with (folder / "plain").open("wb", buffering=0) as file:
+            write_all(file, data)
+        (folder / "plain").unlink()
+
+    return timed(write, repeats, size)
+
+
+def sent(size: int, repeats: int) -> Spent:
+    """That many bytes by a plain TCP connection on this machine."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver, _ = listener.accept()
@@ -78,10 +112,10 @@ def loopback_seconds(size: int, repeats: int) -> float:
             thread.join()
 
         with sender, receiver:
-            return timed(transfer, repeats)
+            return timed(transfer, repeats, size)
 
 
-def tcp_seconds(model: nn.Module, repeats: int) -> float:
+def by_tcp(model: nn.Module, repeats: int) -> Spent:
     """Packing, sending, receiving and checking, by two threads."""
     secret, host = b"of the benchmark", "127.0.0.1"
     trainer = Trainer(secret)
@@ -105,13 +139,13 @@ def tcp_seconds(model: nn.Module, repeats: int) -> float:
             trainer.drop()
             receiver.drop()
 
-    seconds = timed(send, repeats)
+    spent = timed(send, repeats, size_of(model))
     receiver.close()
     trainer.close()
-    return seconds
+    return spent
 
 
-def file_seconds(model: nn.Module, repeats: int) -> float:
+def by_file(model: nn.Module, repeats: int) -> Spent:
     """Packing into a file in shared memory, and reading it."""
     wire = FileWire()
 
@@ -122,45 +156,53 @@ def file_seconds(model: nn.Module, repeats: int) -> float:
             checksum(mapped(announced["path"], len(chunk.buffer)))
             wire.release(swapped=False)
 
-    return timed(transfer, repeats)
+    return timed(transfer, repeats, size_of(model))
 
 
-async def published_seconds(publisher: PolicyPublisher, model: nn.Module, repeats: int) -> float:
-    """The shortest of several publications, the first of which, with its meeting, is left out."""
-    times = []
+def size_of(model: nn.Module) -> int:
+    """Bytes of the params that are trained."""
+    return sum(p.nbytes for p in model.parameters() if p.requires_grad)
+
+
+async def published(
+    publisher: PolicyPublisher, model: nn.Module, repeats: int, server: ServerProcess | None = None
+) -> Spent:
+    """Several publications, the first of which, with its meeting, is left out."""
+    walls, cpus = list[float](), list[float]()
+
+    def cpu() -> float:
+        return time.process_time() + (cpu_seconds(server) if server else 0.0)
+
     for version in range(repeats + 1):
-        started = time.perf_counter()
+        started = time.perf_counter(), cpu()
         await publisher.publish(model.named_parameters(), version)
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
+        walls.append(time.perf_counter() - started[0])
+        cpus.append(cpu() - started[1])
+    return Spent(median(walls[1:]), median(cpus[1:]), size_of(model))
 
 
-def served(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, python: str, repeats: int
-) -> dict[str, tuple[float, int]]:
-    """Seconds and bytes of a publication to a vLLM server, by publisher."""
-    whole = sum(p.nbytes for p in model.parameters())
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        save_model(model, tokenizer, folder / "model")
-        options = ServeOptions(port=0, lora=LORA_RANK)
-        limits = ["--max-model-len", "512"]
-        vllm = find_vllm(python)
-        with started_server(str(folder / "model"), options, vllm, limits) as server:
-            full: dict[str, PolicyPublisher] = {
-                "vLLM, TCP": VLLMPublisher(server.url, TcpWire()),
-                "vLLM, shared memory": VLLMPublisher(server.url, FileWire()),
-                "vLLM, checkpoint folder": ReloadPublisher(server.url, folder / "versions"),
-            }
-            found = {
-                n: (asyncio.run(published_seconds(p, model, repeats)), whole)
-                for n, p in full.items()
-            }
-            adapted, _ = load_model(folder / "model", lora_rank=LORA_RANK)
-            lora = LoRAPublisher(server.url, folder / "lora", adapted.peft_config["default"])
-            seconds = asyncio.run(published_seconds(lora, adapted, repeats))
-            trained = [p for p in adapted.parameters() if p.requires_grad]
-            found["vLLM, LoRA adapter"] = (seconds, sum(p.nbytes for p in trained))
+def served_here(model: PreTrainedModel, folder: Path, repeats: int) -> dict[str, Spent]:
+    """Publications to the local engine in another process, by wire."""
+    found = {}
+    with local_server(folder) as server:
+        for name, wire in (("TCP", TcpWire()), ("shared memory", FileWire())):
+            publisher = VLLMPublisher(server.url, wire)
+            found[f"local, {name}"] = asyncio.run(published(publisher, model, repeats, server))
+    return found
+
+
+def served(model: PreTrainedModel, folder: Path, python: str, repeats: int) -> dict[str, Spent]:
+    """Publications to a vLLM server, by publisher."""
+    with vllm_server(folder, python, lora=LORA_RANK) as server:
+        full: dict[str, PolicyPublisher] = {
+            "vLLM, TCP": VLLMPublisher(server.url, TcpWire()),
+            "vLLM, shared memory": VLLMPublisher(server.url, FileWire()),
+            "vLLM, checkpoint folder": ReloadPublisher(server.url, folder / "versions"),
+        }
+        found = {n: asyncio.run(published(p, model, repeats, server)) for n, p in full.items()}
+        adapted, _ = load_model(folder, lora_rank=LORA_RANK)
+        lora = LoRAPublisher(server.url, folder / "lora", adapted.peft_config["default"])
+        found["vLLM, LoRA adapter"] = asyncio.run(published(lora, adapted, repeats, server))
     return found
 
 
@@ -168,26 +210,31 @@ def measured(name: str, python: str | None, repeats: int) -> Table:
     """The table of one model."""
     tokenizer = make_tokenizer(["a b c"], vocab_size=4096)
     model = make_tiny_model(tokenizer, **MODELS[name])
-    size = sum(p.nbytes for p in model.parameters())
-    copying = copy_seconds(size)
-    rows = {"a copy in memory": (copying, size)}
-    rows["a TCP connection on this machine"] = (loopback_seconds(size, repeats), size)
-    rows["wire alone: TCP"] = (tcp_seconds(model, repeats), size)
-    rows["wire alone: shared memory"] = (file_seconds(model, repeats), size)
-    if python is not None:
-        rows |= served(model, tokenizer, python, repeats)
-    params = sum(p.numel() for p in model.parameters())
-    table = Table("what", "ms", "MB", "MB/s", "copies", title=f"{name}: {params / 1e6:.1f}M params")
-    for what, (seconds, num_bytes) in rows.items():
-        per_copy = seconds / (copying * num_bytes / size)
-        speed = num_bytes / 1e6 / seconds
-        table.add_row(
-            what,
-            f"{seconds * 1e3:.0f}",
-            f"{num_bytes / 1e6:.1f}",
-            f"{speed:.0f}",
-            f"{per_copy:.1f}",
-        )
+    size = size_of(model)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        rows = {
+            "a copy in memory": copied(size, repeats),
+            "a TCP connection on this machine": sent(size, repeats),
+            "a write of a file": written(size, repeats, folder),
+            "wire alone: TCP": by_tcp(model, repeats),
+            "wire alone: shared memory": by_file(model, repeats),
+        }
+        publisher = FolderPublisher(folder / "published")
+        rows["folder"] = asyncio.run(published(publisher, model, repeats))
+        save_model(model, tokenizer, folder / "model")
+        rows |= served_here(model, folder / "model", repeats)
+        if python is not None:
+            rows |= served(model, folder / "model", python, repeats)
+    columns = ("what", "ms", "CPU ms", "MB", "MB/s", "MB/CPU-s", "copies")
+    table = Table(*columns, title=f"{name}: {size / 4e6:.1f}M params")
+    copy = rows["a copy in memory"]
+    for what, spent in rows.items():
+        seconds, megabytes = (spent.wall, spent.cpu), spent.num_bytes / 1e6
+        cells = [f"{each * 1e3:.0f}" for each in seconds] + [f"{megabytes:.1f}"]
+        # The CPU time of servers is known in hundredths of a second.
+        cells += [f"{megabytes / max(each, 0.01):.0f}" for each in seconds]
+        table.add_row(what, *cells, f"{spent.cpu / (copy.cpu * megabytes * 1e6 / size):.1f}")
     return table
 
 

@@ -20,17 +20,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import os
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import aiohttp
+from harness.servers import local_server, vllm_server
 from publish import MODELS
 from rich.console import Console
 from rich.table import Table
@@ -46,11 +45,7 @@ from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import FileWire, Wire
 from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import ServerProcess, responds, spawn, started_server
 from ludic_train.serving.server_status import totals
-from ludic_train.serving.startup import free_port, guarded
 
 SAMPLED = "vllm:generation_tokens_total"
 PROMPT, REPLY_TOKENS = 16, 64
@@ -82,30 +77,6 @@ class TimedPublisher(VLLMPublisher):
             await run(phase, *args, **kwargs)  # type: ignore[arg-type]
 
         self.fleet.run = noted  # type: ignore[method-assign,assignment]
-
-
-@contextmanager
-def local_server(folder: Path) -> Iterator[str]:
-    """Address of a local engine in a process of its own."""
-    port = free_port()
-    words = [sys.executable, "-m", "ludic_gym", "serve", str(folder), "--engine", "local"]
-    log = folder / "serve.log"
-    process = spawn(guarded([*words, "--port", str(port), "--threads", "1"]), log, os.environ)
-    server = ServerProcess(f"http://127.0.0.1:{port}", log, process)
-    try:
-        while not responds(server.url):
-            time.sleep(0.2)
-        yield server.url
-    finally:
-        server.stop()
-
-
-@contextmanager
-def vllm_server(folder: Path, python: str) -> Iterator[str]:
-    """Address of a vLLM on the CPU."""
-    flags = ["--max-model-len", "512", "--max-num-seqs", "16"]
-    with started_server(str(folder), ServeOptions(port=0), find_vllm(python), flags) as server:
-        yield server.url
 
 
 @asynccontextmanager
@@ -209,8 +180,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             if args.python is not None:
                 servers["vLLM"] = vllm_server(Path(folder), args.python)
             for kind, server in servers.items():
-                with server as url:
-                    for row in asyncio.run(measured(url, model, args.pushes, args.requests)):
+                with server as started:
+                    for row in asyncio.run(
+                        measured(started.url, model, args.pushes, args.requests)
+                    ):
                         table.add_row(kind, *row)
         Console(width=110).print(table)
 

@@ -142,7 +142,8 @@ def clock() -> float:
 def compared(name: str, repeats: int, kept: list[object]) -> Table:
     """A row per load; the rates are added to `kept`."""
     model, tokenizer = endless(name)
-    client = LocalChatClient(model, tokenizer)
+    # Each round has the same prompts, the longer ones of which would be read once.
+    client = LocalChatClient(model, tokenizer, prefix_cache_bytes=0)
     table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio")
     is_large = name in LARGE
     for label, load in make_loads(PART if is_large else 1).items():

@@ -25,6 +25,7 @@ TABLES = {
     "rows": "Rows",
     "updates": "Updates",
     "engine": "Local engine",
+    "engine_vllm": "Local engine beside vLLM for CPUs",
     "queue": "Queue",
 }
 WIDTH, HEIGHT, MARGIN = 640, 320, 60

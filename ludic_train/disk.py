@@ -78,7 +78,7 @@ def append_line(path: Path, line: str) -> None:
             raise
 
 
-def write_all(file: FileIO, data: bytes) -> None:
+def write_all(file: FileIO, data: bytes | memoryview) -> None:
     """Write all bytes to a file without a buffer. Raises OSError."""
     # A disk that gets full takes a part first, and raises no error for it.
     while data:

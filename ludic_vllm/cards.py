@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store, TCPStore
 
 from ludic_vllm.peers import Peer
-from ludic_vllm.wire import broadcast
+from ludic_vllm.wire import broadcast, host_memory
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 # Fields of CUDA's handle of a buffer, in the order of torch's `_share_cuda_`, without its first,
@@ -103,7 +103,7 @@ def _blocking_wait() -> Iterator[None]:
 def received(group: dist.ProcessGroup, num_bytes: int, device: torch.device) -> Tensor:
     """The buffer that rank 0 of the group broadcasts, uint8 [num_bytes], in the host's memory."""
     if device.type != "cuda":
-        buffer = torch.empty(num_bytes, dtype=torch.uint8)
+        buffer = host_memory(num_bytes)
         broadcast(group, buffer)
         return buffer
     torch.cuda.set_device(device)

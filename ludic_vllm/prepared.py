@@ -23,6 +23,8 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
+from ludic_vllm.wire import host_memory
+
 # Methods that leave params as they were loaded, but for packing on a CPU.
 PLAIN = (type(None), UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
 # Takes some params, and True for the last of them.
@@ -178,9 +180,14 @@ def _formats(layer: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | No
 
 def _empty(like: Any, twin: nn.Module, pin: bool) -> Tensor:  # noqa: ANN401 - classes of vLLM
     """Memory of the host in the format of a param, with its loader bound to the twin."""
-    tensor = torch.empty_strided(
-        like.size(), like.stride(), dtype=like.dtype, device="cpu", pin_memory=pin
-    )
+    size, stride, dtype = like.size(), like.stride(), like.dtype
+    if pin:
+        tensor = torch.empty_strided(size, stride, dtype=dtype, pin_memory=True)
+    else:
+        # The elements that strides reach, in the memory of a chunk.
+        span = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        memory = host_memory(span * dtype.itemsize if size.numel() else 0)
+        tensor = memory.view(dtype).as_strided(size, stride)
     if tensor.is_floating_point():
         tensor.fill_(torch.nan)
     # As vLLM makes params from formats: the class and the attributes choose what is loaded.

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from ludic_vllm.wire import host_memory
 
 Address = tuple[str, int]
 # Session and number of a chunk.
@@ -128,7 +129,7 @@ class Relay:
         timeout_s: longest time without a byte from the last source; the others get STALL_S.
         Raises RuntimeError with the reason of each source.
         """
-        arriving = Arriving(torch.empty(num_bytes, dtype=torch.uint8))
+        arriving = Arriving(host_memory(num_bytes))
         self.offer(key, arriving)
         reasons = []
         try:

@@ -55,8 +55,8 @@ class CommandOptions:
             or with --device cpu a process. Several machines: torchrun -m
             ludic_train.commands.train. With --servers, the cards of ranks and servers together.
         servers: Inference servers of --engine (vllm or local) to start on cards of their own, the
-            last ones of --gpus; with one card, a server shares it with the rank. What does not fit,
-            by the estimate of `ludic plan`, is refused before anything starts.
+            last ones of --gpus; with one card, a server and the rank split its memory. What does
+            not fit, by the estimate of `ludic plan`, is refused before anything starts.
         tensor_parallel: Cards of each of these servers; without it, as many as one needs.
     """
 

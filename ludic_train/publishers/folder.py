@@ -53,10 +53,11 @@ class FolderPublisher:
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once the version is written; actors load it before their next group.
 
+        params: must stay as they are until then, as `BackgroundPublisher` has them do.
         Raises PublishError where it cannot be written; the version before stays.
         """
-        # Cloned, because training continues while the thread writes.
-        tensors = {name: tensor.detach().cpu().clone() for name, tensor in params}
+        # No copies: the file is written from the memory of the params.
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in params}
         adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
         await asyncio.to_thread(self._write, adapters or tensors, version)
 

@@ -21,7 +21,7 @@ from ludic_train.publishers.transports import Send, announcement, met
 from ludic_train.publishers.tree import FAN_OUT, Place, tree_sources
 from ludic_vllm.receiver import Trainer, own_address
 from ludic_vllm.relay import Address, Arriving, Key
-from ludic_vllm.wire import Chunk, checksum
+from ludic_vllm.wire import Chunk, checksum, host_memory
 
 SECRET_BYTES = 32
 
@@ -111,7 +111,7 @@ class TcpWire:
 
     def allocated(self, size: int, device: torch.device) -> Tensor:
         """Memory of the CPU, from which alone sockets send."""
-        return torch.empty(size, dtype=torch.uint8)
+        return host_memory(size)
 
     def common(self, chunk: Chunk) -> dict[str, Any]:
         """Names, dtypes, shapes, checksum, and the name of the chunk, which is the next one."""

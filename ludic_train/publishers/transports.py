@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import os
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from multiprocessing.pool import ThreadPool
@@ -15,9 +14,10 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from ludic_train.disk import write_all
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import ControlClient
-from ludic_vllm.wire import Chunk, checksum
+from ludic_vllm.wire import Chunk, checksum, host_memory
 
 T = TypeVar("T")
 # Sends the buffer of a chunk to one server, and returns when it has arrived.
@@ -81,7 +81,15 @@ class FileWire:
         return lambda buffer: None
 
     def allocated(self, size: int, device: torch.device) -> Tensor:
-        """The content of a new file, without a copy in between.
+        """Memory of the host.
+
+        Not that of the file: the kernel clears new pages of a mapped file before they are filled,
+        and `announced` writes them once.
+        """
+        return host_memory(size)
+
+    def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Names, dtypes, shapes, checksum, and the path of a new file with the chunk.
 
         Raises PublishError where the file system has no room for it.
         """
@@ -89,22 +97,14 @@ class FileWire:
         path = Path(mkdtemp(prefix="ludic-params-", dir=self._folder)) / "chunk.bin"
         self._files.append(path)
         try:
-            with path.open("xb") as file:
-                if not size:
-                    return torch.empty(0, dtype=torch.uint8)
-                # Reserved now: a write to mapped memory that is missing would end the process.
-                os.posix_fallocate(file.fileno(), 0, size)
-            return torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
+            with path.open("xb", buffering=0) as file:
+                write_all(file, chunk.buffer.numpy().data)
         except OSError as error:
             raise PublishError(
-                f"no room for {size} bytes of params in {self._folder} ({error.strerror}): take "
-                "TcpWire(), or a FileWire(folder) on a larger file system"
+                f"no room for {len(chunk.buffer)} bytes of params in {self._folder} "
+                f"({error.strerror}): take TcpWire(), or a FileWire(folder) on a larger file system"
             ) from error
-
-    def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Names, dtypes, shapes, checksum, and the path of the file."""
-        path = str(self._files[-1])
-        info = {**announcement(chunk), "checksum": checksum(chunk.buffer), "path": path}
+        info = {**announcement(chunk), "checksum": checksum(chunk.buffer), "path": str(path)}
         return dict.fromkeys(urls, info)
 
     def release(self, *, swapped: bool) -> None:

@@ -1,12 +1,17 @@
 """Params in packed buffers."""
 
+import gc
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_vllm.wire import (
+    HUGE,
     ParamInfo,
     buffer_bytes,
+    host_memory,
     info_of,
     packed,
     unpacked,
@@ -58,3 +63,11 @@ def test_what_is_said_of_a_param():
     info = info_of("w", torch.zeros(2, 3, dtype=torch.bfloat16))
     assert info == ParamInfo(name="w", dtype="bfloat16", shape=(2, 3))
     assert info.num_bytes == 12
+
+
+@pytest.mark.parametrize("size", [0, 104, HUGE, HUGE + 8])
+def test_memory_of_any_size_keeps_what_views_of_it_hold(size):
+    last = host_memory(size).fill_(7).view(torch.float64)[-1:]
+    gc.collect()
+    assert last.view(torch.uint8).tolist() == [7] * 8 * len(last)
+    assert host_memory(size).numel() == size

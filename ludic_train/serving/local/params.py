@@ -25,6 +25,7 @@ from ludic_vllm.wire import (
     buffer_bytes,
     checksum,
     few,
+    host_memory,
     info_of,
     mapped,
     unpacked,
@@ -158,7 +159,7 @@ class ParamsReceiver:
         size = buffer_bytes(infos)
         if update.path:
             # Copied before the pause: the model must not depend on memory of the trainer.
-            buffer = await in_thread(lambda: mapped(update.path, size).clone())
+            buffer = await in_thread(lambda: host_memory(size).copy_(mapped(update.path, size)))
         elif receiver is None:
             raise PublishError("no trainer is connected: call /init_weight_transfer_engine first")
         else:

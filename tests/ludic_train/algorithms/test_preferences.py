@@ -196,7 +196,7 @@ def test_a_pair_of_which_one_is_too_long_is_left_out_as_a_whole():
     pairs = [PAIRS[0], (said(5), said(*range(6, 40)))]
     cfg = replace(settings(), max_seq_len=20)
     ((kept,), metrics) = planned_rows(
-        preference_rows(pairs), cfg, dpo(), version=0, execution=Execution()
+        preference_rows(pairs), tiny_model(), cfg, dpo(), version=0, execution=Execution()
     )
     assert [part.num_rollouts for part in kept] == [1]
     assert sum(len(part.weight) for part in kept) == 5

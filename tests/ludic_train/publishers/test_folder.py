@@ -4,13 +4,15 @@ import asyncio
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch.profiler import ProfilerActivity, profile
 
 from ludic_gym.types import Sampling
 from ludic_train.errors import PublishError
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import newest
+from ludic_train.publishers.base import PARAMS, newest
 from ludic_train.publishers.folder import FolderPublisher, FollowingClient
 
 TOKENIZER = make_tokenizer(["a b c"])
@@ -64,6 +66,22 @@ async def test_params_change_only_between_completions(tmp_path):
     assert await client.refresh() == 1
     assert all(each.done() for each in before)
     assert {(await each).policy_version for each in before} == {0}
+
+
+async def test_params_of_a_cpu_are_written_without_a_copy(tmp_path):
+    trainer = tiny_model(1)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        await FolderPublisher(tmp_path).publish(trainer.named_parameters(), 1)
+    allocated = sum(each.self_cpu_memory_usage for each in seen.key_averages())
+    assert allocated < sum(param.nbytes for param in trainer.parameters()) / 10
+    written = load_file(newest(tmp_path).path / PARAMS)
+    assert all(torch.equal(written[name], param) for name, param in trainer.named_parameters())
+
+
+async def test_params_that_lie_apart_in_memory_are_written(tmp_path):
+    turned = torch.arange(6.0).view(2, 3).T
+    await FolderPublisher(tmp_path).publish([("turned", turned)], 1)
+    assert torch.equal(load_file(newest(tmp_path).path / PARAMS)["turned"], turned)
 
 
 async def test_only_the_newest_versions_are_kept(tmp_path):

@@ -1,5 +1,6 @@
 """Files of params, and work in threads beside the event loop."""
 
+import resource
 import subprocess
 import sys
 import time
@@ -60,8 +61,13 @@ def test_files_of_a_shared_folder_have_names_until_the_swap(tmp_path, monkeypatc
 
 def test_a_file_system_without_room_is_an_error_and_no_crash(tmp_path):
     wire = FileWire(tmp_path)
-    with pytest.raises(PublishError, match=r"no room for \d+ bytes of params in .*TcpWire"):
-        # More than any disk.
-        wire.allocated(2**60, torch.device("cpu"))
+    (chunk,) = packed([("a", torch.ones(1000))], chunk_bytes=4000, allocate=wire.allocated)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(PublishError, match=r"no room for 4032 bytes of params in .*TcpWire"):
+            wire.announced(chunk, ["here"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     wire.release(swapped=True)
     assert list(tmp_path.iterdir()) == []

@@ -54,9 +54,10 @@ def test_short_rows_are_cut_as_usual_where_long_ones_are_allowed():
         action_mask=np.arange(5_000) > 0,
         weight=np.ones(5_000, np.float32),
     )
+    model = make_tiny_model(make_tokenizer(["a"]), num_layers=1)
     cfg, given = TrainerConfig(max_seq_len=32_768), {"version": 0, "execution": Execution()}
-    ((short,), _) = planned_rows([whole] * 20, cfg, sft(), **given)
-    ((mixed,), metrics) = planned_rows([whole, long], cfg, sft(), **given)
+    ((short,), _) = planned_rows([whole] * 20, model, cfg, sft(), **given)
+    ((mixed,), metrics) = planned_rows([whole, long], model, cfg, sft(), **given)
     assert max(part.input_ids.size for part in short) <= 4_096
     assert metrics["rows/overlong"].value == 0
     assert max(part.input_ids.shape[1] for part in mixed) == 5_000
