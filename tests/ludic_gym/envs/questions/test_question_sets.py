@@ -99,7 +99,7 @@ def test_any_accepted_answer_is_right():
     assert env.step("<answer>Nile or Amazon</answer>")[1] == 0.0
 
 
-@pytest.mark.parametrize("answers", [[], "Nile", ["the"], None])
+@pytest.mark.parametrize("answers", [[], "Nile", ["?!"], None])
 def test_a_question_without_an_answer_is_refused(tmp_path, answers):
     with pytest.raises(DataError, match=r"rows.jsonl line 1: "):
         ShortAnswerEnv(file_of(tmp_path, {"question": "Which river?", "answers": answers}))
