@@ -160,8 +160,9 @@ def preference_rows(pairs: Iterable[tuple[Rollout, Rollout]]) -> list[SAWItem]:
     ...     dialog_rollout([question, {"role": "assistant", "content": reply}], tokenizer)
     ...     for reply in ("5", "6")
     ... )
-    >>> [(row.rollout, float(row.weight[-1])) for row in preference_rows([(chosen, rejected)])]
-    [('pair-0', 1.0), ('pair-0', -1.0)]
+    >>> rows = preference_rows([(chosen, rejected)])
+    >>> [float(row.weight[-1]) for row in rows], rows[0].rollout == rows[1].rollout
+    ([1.0, -1.0], True)
     """
     # Rows of several calls may meet in one update, so ids are not positions alone.
     call = secrets.token_hex(8)

@@ -149,7 +149,7 @@ class TrainerConfig:
         arXiv:2510.11370), which the engine must report; without, through those of the own router.
 
     >>> cfg = TrainerConfig(minibatches=4, epochs=2, publish_every=8)
-    >>> cfg.updates_per_batch, cfg.oldest_lag, cfg.token_budget
+    >>> cfg.updates_per_batch, cfg.oldest_lag, cfg.token_budget(longest=900)
     (8, 14, 4096)
     """
 

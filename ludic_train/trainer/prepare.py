@@ -31,9 +31,15 @@ from ludic_train.models.logprobs import unwrapped
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
-from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes, plan_update
+from ludic_train.trainer.microbatches import (
+    MicroBatch,
+    check_finite,
+    check_forms,
+    plan_from_bytes,
+    plan_to_bytes,
+    plan_update,
+)
 from ludic_train.trainer.packing import attention_tokens
-from ludic_train.trainer.row_checks import check_finite, check_forms
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWBatch, SAWItem, TopTokens
 
 Streams = Mapping[str, NDArray[Any]]
