@@ -27,11 +27,11 @@ ARGS ?=
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(2 * os.cpu_count(), 6))")
 # Their tests start programs, servers or sandboxes, or compute for a while.
 LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py test_tutorials.py \
-	$(addprefix exactness/,test_moe.py test_precision.py test_router_replay.py) \
+	$(addprefix exactness/,test_model_exactness.py test_moe.py test_precision.py test_router_replay.py) \
 	$(addprefix ludic_gym/,adapters audit clients commands envs/code envs/test_all_envs.py graders/programs rollout/test_async_envs.py sandbox testing tools \
 	vector view test_concurrency.py test_lightness.py test_play.py) \
-	$(addprefix ludic_train/,checkpoints commands distributed doctor gateway models/test_attention_kernels.py pipeline publishers runs serving top \
-	trainer/test_memory_estimate.py test_accept_gpu.py test_gpu.py test_lightness.py test_path_length.py)
+	$(addprefix ludic_train/,algorithms/test_top_k_distillation.py checkpoints commands distributed doctor gateway models/test_attention_kernels.py \
+	pipeline publishers runs serving top trainer/test_memory_estimate.py test_accept_gpu.py test_docstrings.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
 # Agents of further packages play before vLLM too, if `make test-agents` has installed them.
