@@ -259,7 +259,7 @@ def main() -> None:
 
 
 def per_turn() -> list[SAWItem]:
-    """A row for each turn of the episodes, with all that was said before."""
+    """A row for each turn of the episodes: the turns before it are the prompt."""
     made = rows([turns(k)[: k * (SAID + SAMPLED)] for k in range(1, TURNS + 1)] * 16)
     for item in made:
         item.action_mask[:-SAMPLED] = False

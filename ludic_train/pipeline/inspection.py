@@ -111,7 +111,7 @@ class _InARow:
         if not bad:
             self._counts.pop(actor, None)
             return
-        # A key that names no actor is of nobody in particular.
+        # Keys without an actor's name may come from several writers, so nobody is counted for them.
         if actor:
             self._counts[actor] = self.of(actor) + 1
             self._counts.move_to_end(actor)

@@ -56,12 +56,12 @@ def refuse_impossible_lag(
 
 
 def remembering(algo: RLAlgorithm) -> dict[str, Remembering]:
-    """What keeps statistics in the algorithm's credit, by name: "credit", "credit.advantage"."""
+    """The parts of the algorithm's credit that keep statistics, as {"credit.advantage": part}."""
     return _remembering("credit", algo.credit) | _remembering("refine", algo.refine)
 
 
 def restore_statistics(algo: RLAlgorithm, state: Mapping[str, Any]) -> None:
-    """Load what keeps statistics from a trainer's state. Raises CheckpointError without them."""
+    """Load the statistics of a trainer's state. Raises CheckpointError where it has none."""
     for name, part in remembering(algo).items():
         if name not in state:
             raise CheckpointError(
