@@ -53,13 +53,21 @@ class FolderPublisher:
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once the version is written; actors load it before their next group.
 
-        params: must stay as they are until then, as `BackgroundPublisher` has them do.
+        params: must stay as they are until then, as `BackgroundPublisher` has them do. A cancelled
+            call ends once the version is written, too.
         Raises PublishError where it cannot be written; the version before stays.
         """
         # No copies: the file is written from the memory of the params.
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in params}
         adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
-        await asyncio.to_thread(self._write, adapters or tensors, version)
+        wanted = adapters or tensors
+        written = asyncio.ensure_future(asyncio.to_thread(self._write, wanted, version))
+        try:
+            await asyncio.shield(written)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped, and training may change the params as soon as this ends.
+            await asyncio.wait({written})
+            raise
 
     def _write(self, tensors: dict[str, Tensor], version: int) -> None:
         """Write the tensors into a new folder, point to it, and remove old folders."""

@@ -111,3 +111,20 @@ def test_a_pointer_to_nothing_is_refused(tmp_path, text):
 def test_a_pointer_cannot_lead_out_of_its_folder(tmp_path):
     (tmp_path / "newest.json").write_text('{"version": 1, "folder": "../../etc"}')
     assert newest(tmp_path).path == tmp_path / "etc"
+
+
+async def test_params_that_change_after_a_cancelled_publication_are_not_in_its_file(tmp_path):
+    param = torch.zeros(2**25)
+    publishing = asyncio.ensure_future(
+        FolderPublisher(tmp_path).publish([("weight", param)], version=1)
+    )
+    # The thread has begun to write, and not ended.
+    while not list(tmp_path.glob("v*")):
+        await asyncio.sleep(0)
+    publishing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await publishing
+    param.fill_(1)
+    found = newest(tmp_path)
+    assert found.version == 1
+    assert not load_file(found.path / PARAMS)["weight"].any()
