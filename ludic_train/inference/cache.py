@@ -137,6 +137,12 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None)
     keys, values: [rows, kv_heads, slots, head_size]; mask as `length_mask` makes it, or None if all
     rows fill all slots.
     """
+    if query.device.type == "cpu" and query.dtype != torch.float32:
+        # As products, keys of 16 bits would be copied into another layout for each token.
+        attended = F.scaled_dot_product_attention(
+            query[:, :, None], keys, values, attn_mask=mask, scale=1.0, enable_gqa=True
+        )
+        return attended[:, :, 0]
     # Heads that share keys are queries of one attention: [rows, kv_heads, shared, head_size], so
     # that keys and values are not repeated for each of them.
     grouped = query.reshape(query.shape[0], keys.shape[1], -1, query.shape[-1])

@@ -37,6 +37,8 @@ Draws = NDArray[np.void]
 Scores = Mapping[int, float]
 # Logits of more rows at a time would take gigabytes with a large vocabulary.
 ROWS = 64
+# Logits that a CPU draws from at a time: their cumulative sums are to stay in its cache.
+PART = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,20 @@ def choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
     drawn token is where the cumulative distribution passes `uniform`: rounding of logits (about
     1e-7, it varies with the batch) can change it only if it moves that very point.
     """
+    count = len(logits) if logits.device.type != "cpu" else max(1, PART // logits.shape[1])
+    parts = [
+        _choose(logits[rows], draws[rows], uniform[rows])
+        for rows in (slice(i, i + count) for i in range(0, len(logits), count))
+    ]
+    return Drawn(
+        torch.cat([part.ids for part in parts]),
+        torch.cat([part.logprobs for part in parts]),
+        [mask for part in parts for mask in part.masks],
+    )
+
+
+def _choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
+    """As `choose`, of all rows at once."""
     logprobs = log_distribution(logits, draws)
     greedy = draws["temperature"] == 0
     ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))

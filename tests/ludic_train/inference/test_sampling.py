@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ludic_gym.types import Sampling
+from ludic_train.inference import sampling as module
 from ludic_train.inference.sampling import choose, draws_of, noise_keys, uniforms
 
 # Probabilities 0.1, 0.2, 0.3, 0.4.
@@ -98,6 +99,20 @@ def test_rows_do_not_know_each_other():
     torch.testing.assert_close(drawn.logprobs, expected, atol=1e-6, rtol=0)
     assert drawn.masks[:3] == [None, None, None]
     assert sorted(drawn.masks[3]) == [2, 3]
+
+
+@pytest.mark.parametrize("part", [1, 1000, 2100])
+def test_rows_are_drawn_in_parts_as_they_are_together(part, monkeypatch):
+    logits = torch.randn(7, 1000, generator=torch.Generator().manual_seed(0))
+    rows = draws({}, {"top_k": 5}, {}, {"temperature": 0.0}, {"top_p": 0.5}, {}, {"min_p": 0.1})
+    noise = uniforms(noise_keys(range(7)), np.zeros(7, np.int64))
+    together = choose(logits, rows, noise)
+    monkeypatch.setattr(module, "PART", part)
+    apart = choose(logits, rows, noise)
+    assert torch.equal(apart.ids, together.ids)
+    assert torch.equal(apart.logprobs, together.logprobs)
+    for one, other in zip(apart.masks, together.masks, strict=True):
+        np.testing.assert_equal(one, other)
 
 
 @pytest.mark.parametrize(
