@@ -231,7 +231,9 @@ def norm_of(module: LlamaRMSNorm) -> Map:
     eps = torch.tensor([module.variance_epsilon], device=weight.device)
 
     def apply(x: Tensor) -> Tensor:
-        return weight * (x * inverse_rms(x, eps)).to(x.dtype)
+        # Once, because products of two types convert one of them as they go, which is slower.
+        wide = x.float()
+        return weight * (wide * inverse_rms(wide, eps)).to(x.dtype)
 
     return apply
 
