@@ -29,8 +29,9 @@ from ludic_train.types import TokenLogprobs
 
 # So many probabilities, 0.5 GB, are kept for the backward pass; more are computed again by it.
 KEPT_PROBABILITIES = 2**27
-# Logits that stay in the cache of a CPU while a row is worked on, 1 MB.
-CACHED_LOGITS = 2**18
+# Logits that each pass over them works on: on a CPU, 1 MB, which stay in its cache; on a card, as
+# many as keep it busy, because the pass needs as much memory again.
+CPU_PART, CARD_PART = 2**18, 2**23
 VALUE_HEAD = "value_head"
 # Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
 # bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
@@ -337,8 +338,7 @@ def _softmax_less_target_(
     logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
 ) -> tuple[Tensor, Tensor]:
     """Log-probs [N] of the targets and entropies, [N] or [0]; logits become p - onehot(target)."""
-    # A CPU makes each pass over some rows while its cache holds them.
-    rows = max(CACHED_LOGITS // logits.shape[1], 1) if logits.is_cpu else max(len(logits), 1)
+    rows = max((CPU_PART if logits.is_cpu else CARD_PART) // logits.shape[1], 1)
     chosen, entropies = [], []
     for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
         logprobs = z.log_softmax(-1)

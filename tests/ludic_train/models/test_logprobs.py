@@ -315,7 +315,7 @@ def plain_head(weight, hidden, targets, temperature, masks, *, entropy=True, is_
 @pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
 def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkeypatch):
     monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
-    monkeypatch.setattr(logprobs, "CACHED_LOGITS", 24)
+    monkeypatch.setattr(logprobs, "CPU_PART", 24)
     torch.manual_seed(0)
     head = torch.nn.Linear(4, 12, bias=False)
     hidden = torch.randn(8, 4, requires_grad=True)
