@@ -1,6 +1,6 @@
 """Speed of publishing: seconds and MB/s per publisher, beside copies and plain transfers.
 
-    python benchmarks/publish.py [--python PATH] [--models 10M 100M] [--repeats 5]
+    python benchmarks/publish.py [--python PATH] [--shapes 135M] [--repeats 5]
 
 Limits: a copy in memory, a plain TCP connection, a plain write of a file. The wires alone: params
 are packed, sent, received and unpacked by another thread. A folder. Then the local engine in a
@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from harness.servers import cpu_seconds, local_server, vllm_server
+from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -33,24 +34,20 @@ from transformers import PreTrainedModel
 
 from ludic_train.disk import write_all
 from ludic_train.models.load import load_model, save_model
-from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
+from ludic_train.publishers.shared_memory import SharedBuffers
 from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import FileWire
+from ludic_train.publishers.transports import SHARED_MEMORY, FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.process import ServerProcess
 from ludic_vllm.receiver import Receiver, Trainer
 from ludic_vllm.relay import Arriving, Key
-from ludic_vllm.wire import checksum, mapped, packed
+from ludic_vllm.wire import checksum, copy_bytes, mapped, packed
 
-MODELS = {
-    "10M": {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "num_kv_heads": 2},
-    "100M": {"hidden_size": 1024, "num_layers": 9, "num_heads": 16, "num_kv_heads": 8},
-}
 CHUNK_BYTES, LORA_RANK = 64 * 2**20, 16
 
 
@@ -78,7 +75,22 @@ def timed(work: Callable[[], object], repeats: int, num_bytes: int) -> Spent:
 def copied(size: int, repeats: int) -> Spent:
     """A copy of that many bytes in memory."""
     source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
-    return timed(lambda: target.copy_(source), repeats, size)
+    return timed(lambda: copy_bytes(target, source), repeats, size)
+
+
+def least(size: int, repeats: int) -> Spent:
+    """A copy into shared memory and one out of it, and a checksum of each."""
+    source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+    buffers = SharedBuffers(SHARED_MEMORY)
+    shared = buffers.buffer(size)
+
+    def send_and_receive() -> None:
+        copy_bytes(shared, source)
+        checksum(shared)
+        copy_bytes(target, shared)
+        checksum(target)
+
+    return timed(send_and_receive, repeats, size)
 
 
 def written(size: int, repeats: int, folder: Path) -> Spent:
@@ -124,13 +136,16 @@ def by_tcp(model: nn.Module, repeats: int) -> Spent:
     trainer.members([0], 60)
     named = [(name, param.detach()) for name, param in model.named_parameters()]
     keys = (("benchmark", i) for i in itertools.count())
+    # As the wire and the servers do, that of the last chunk is used again.
+    own, memory = (torch.ones(2 * CHUNK_BYTES, dtype=torch.uint8) for _ in range(2))
 
     def receive(key: Key, size: int) -> None:
-        checksum(receiver.fetch(key, size, [address]))
+        checksum(receiver.fetch(key, memory[:size], [address]))
         receiver.report(key)
 
     def send() -> None:
-        for key, chunk in zip(keys, packed(named, chunk_bytes=CHUNK_BYTES), strict=False):
+        chunks = packed(named, chunk_bytes=CHUNK_BYTES, allocate=lambda size, _: own[:size])
+        for key, chunk in zip(keys, chunks, strict=False):
             size = len(chunk.buffer)
             trainer.offer(key, Arriving(chunk.buffer, size))
             checksum(chunk.buffer)
@@ -154,7 +169,7 @@ def by_file(model: nn.Module, repeats: int) -> Spent:
         for chunk in packed(params, chunk_bytes=CHUNK_BYTES, allocate=wire.allocated):
             announced = wire.announced(chunk, ["here"])["here"]
             checksum(mapped(announced["path"], len(chunk.buffer)))
-            wire.release(swapped=False)
+        wire.release(swapped=True)
 
     return timed(transfer, repeats, size_of(model))
 
@@ -209,13 +224,14 @@ def served(model: PreTrainedModel, folder: Path, python: str, repeats: int) -> d
 def measured(name: str, python: str | None, repeats: int) -> Table:
     """The table of one model."""
     tokenizer = make_tokenizer(["a b c"], vocab_size=4096)
-    model = make_tiny_model(tokenizer, **MODELS[name])
+    model = random_model(name)
     size = size_of(model)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         rows = {
             "a copy in memory": copied(size, repeats),
             "a TCP connection on this machine": sent(size, repeats),
+            "two copies by shared memory, two checksums": least(size, repeats),
             "a write of a file": written(size, repeats, folder),
             "wire alone: TCP": by_tcp(model, repeats),
             "wire alone: shared memory": by_file(model, repeats),
@@ -242,10 +258,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", help="a Python with vLLM for CPUs")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["135M"])
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args(argv)
-    for name in args.models:
+    for name in args.shapes:
         Console(width=100).print(measured(name, args.python, args.repeats))
 
 
