@@ -17,6 +17,7 @@ from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import FileWire
+from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_vllm.receiver import Trainer
 from ludic_vllm.relay import Arriving
 
@@ -38,6 +39,15 @@ async def test_each_push_brings_the_trainers_params(server, wire):
             assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
             assert completion.versions == (version,) * len(completion.completion_ids)
         assert target.fleet.replicas[0].describe().endswith("version 2: ready")
+
+
+async def test_params_come_by_shared_memory_from_a_trainer_on_the_same_machine(server, caplog):
+    target = VLLMPublisher(server.url, model=server.model)
+    server.change(1)
+    with caplog.at_level("INFO"):
+        await target.publish(server.model.named_parameters(), 1)
+    assert "params go to the servers by shared memory" in caplog.text
+    assert_has(server, kept(server.model), "1")
 
 
 async def test_all_servers_of_a_fleet_get_the_same(servers):
