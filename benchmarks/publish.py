@@ -2,12 +2,14 @@
 
     python benchmarks/publish.py [--python PATH] [--shapes 135M] [--repeats 5]
 
-Limits: a copy in memory, a plain TCP connection, a plain write of a file. The wires alone: params
-are packed, sent, received and unpacked by another thread. A folder. Then the local engine in a
-process of its own, and with --python the vLLM of that Python on the CPU: every publisher pushes to
-them, the swap included. Seconds are medians of `repeats`, of the wall and of the CPU, the latter of
-this process and the server together; the last column divides CPU seconds by those of the copy.
-Compare ratios, not absolutes.
+Limits: a copy in memory, a plain TCP connection, the least that a push by shared memory takes, a
+plain write of a file, and vLLM's own reload of params in its memory. The wires alone: params are
+packed, sent, received and unpacked by another thread. A folder. Then the local engine in a process
+of its own, and with --python the vLLM of that Python on the CPU: every publisher pushes to them,
+the swap included. Seconds are medians of `repeats`, of the wall and of the CPU, the latter of this
+process and the server together. "of it loop" is the main thread of vLLM's worker, which looks for
+requests without a pause for a second after each. The last column divides CPU seconds by those of
+the copy. Compare ratios, not absolutes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +29,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
-from harness.servers import cpu_seconds, local_server, vllm_server
+from harness.servers import cpu_seconds, local_server, loop_seconds, vllm_server
 from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
@@ -49,15 +53,22 @@ from ludic_vllm.relay import Arriving, Key
 from ludic_vllm.wire import checksum, copy_bytes, mapped, packed
 
 CHUNK_BYTES, LORA_RANK = 64 * 2**20, 16
+# Publications that do not count.
+WARM_UP = 2
+VLLM_LOAD = Path(__file__).parent / "peers" / "vllm_load.py"
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of the wall and of the CPU, medians, for a number of bytes."""
+    """Seconds of the wall and of the CPU, medians, for a number of bytes.
+
+    loop: of the CPU, those of the main thread of vLLM's worker.
+    """
 
     wall: float
     cpu: float
     num_bytes: int
+    loop: float = 0.0
 
 
 def timed(work: Callable[[], object], repeats: int, num_bytes: int) -> Spent:
@@ -182,18 +193,19 @@ def size_of(model: nn.Module) -> int:
 async def published(
     publisher: PolicyPublisher, model: nn.Module, repeats: int, server: ServerProcess | None = None
 ) -> Spent:
-    """Several publications, the first of which, with its meeting, is left out."""
-    walls, cpus = list[float](), list[float]()
+    """Several publications, without the first, which meet and take memory that is used again."""
+    spent = list[list[float]]()
 
-    def cpu() -> float:
-        return time.process_time() + (cpu_seconds(server) if server else 0.0)
+    def clocks() -> list[float]:
+        cpu = time.process_time() + (cpu_seconds(server) if server else 0.0)
+        return [time.perf_counter(), cpu, loop_seconds(server) if server else 0.0]
 
-    for version in range(repeats + 1):
-        started = time.perf_counter(), cpu()
+    for version in range(repeats + WARM_UP):
+        started = clocks()
         await publisher.publish(model.named_parameters(), version)
-        walls.append(time.perf_counter() - started[0])
-        cpus.append(cpu() - started[1])
-    return Spent(median(walls[1:]), median(cpus[1:]), size_of(model))
+        spent.append([end - start for start, end in zip(started, clocks(), strict=True)])
+    wall, cpu, loop = (median(each) for each in zip(*spent[WARM_UP:], strict=True))
+    return Spent(wall, cpu, size_of(model), loop)
 
 
 def served_here(model: PreTrainedModel, folder: Path, repeats: int) -> dict[str, Spent]:
@@ -221,6 +233,14 @@ def served(model: PreTrainedModel, folder: Path, python: str, repeats: int) -> d
     return found
 
 
+def loaded_by_vllm(folder: Path, python: str, size: int, repeats: int) -> Spent:
+    """A reload by vLLM alone of params that its process has in memory."""
+    words = [python, str(VLLM_LOAD), str(folder), str(repeats)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    seconds = median(json.loads(done.stdout))
+    return Spent(seconds, seconds, size)
+
+
 def measured(name: str, python: str | None, repeats: int) -> Table:
     """The table of one model."""
     tokenizer = make_tokenizer(["a b c"], vocab_size=4096)
@@ -241,13 +261,15 @@ def measured(name: str, python: str | None, repeats: int) -> Table:
         save_model(model, tokenizer, folder / "model")
         rows |= served_here(model, folder / "model", repeats)
         if python is not None:
+            found = loaded_by_vllm(folder / "model", python, size, repeats)
+            rows["vLLM's own reload, in its process"] = found
             rows |= served(model, folder / "model", python, repeats)
-    columns = ("what", "ms", "CPU ms", "MB", "MB/s", "MB/CPU-s", "copies")
+    columns = ("what", "ms", "CPU ms", "of it loop", "MB", "MB/s", "MB/CPU-s", "copies")
     table = Table(*columns, title=f"{name}: {size / 4e6:.1f}M params")
     copy = rows["a copy in memory"]
     for what, spent in rows.items():
         seconds, megabytes = (spent.wall, spent.cpu), spent.num_bytes / 1e6
-        cells = [f"{each * 1e3:.0f}" for each in seconds] + [f"{megabytes:.1f}"]
+        cells = [f"{each * 1e3:.0f}" for each in (*seconds, spent.loop)] + [f"{megabytes:.1f}"]
         # The CPU time of servers is known in hundredths of a second.
         cells += [f"{megabytes / max(each, 0.01):.0f}" for each in seconds]
         table.add_row(what, *cells, f"{spent.cpu / (copy.cpu * megabytes * 1e6 / size):.1f}")

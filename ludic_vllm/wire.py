@@ -181,6 +181,13 @@ def host_memory(size: int) -> Tensor:
     return torch.frombuffer(area, dtype=torch.uint8)[:size]
 
 
+def captures(function: object, tensor: Tensor) -> bool:
+    """True if a closure holds a tensor in the same memory."""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    memory = tensor.untyped_storage().data_ptr()
+    return any(isinstance(c, Tensor) and c.untyped_storage().data_ptr() == memory for c in cells)
+
+
 def _on_device(size: int, device: torch.device) -> Tensor:
     """New memory of a size in bytes."""
     if device.type == "cpu":
