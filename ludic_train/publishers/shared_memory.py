@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ludic_train.errors import PublishError
 
-PREFIX = "ludic-params-"
+PREFIX = "ludic-buffers-"
 # Bytes that stay allocated between publications.
 KEPT_BYTES = 2**31
 # Seconds until a folder without a lock is that of a process which was killed.
@@ -26,19 +26,18 @@ ORPHAN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SharedBuffer:
-    """A buffer, uint8 [bytes], and its file. is_kept: True if later publications use it again."""
+    """A buffer, uint8 [bytes], and its file."""
 
     memory: Tensor
     path: Path
-    is_kept: bool
 
 
 class SharedBuffers:
     """The buffers of one publication after the other, in files of `folder`.
 
-    The kernel clears new memory, and takes longer for it than for a copy. So up to KEPT_BYTES are
-    used again; they are freed with this object, and those of a process that was killed by the next
-    process of the user. Larger publications get new files, removed after each chunk.
+    They are used again, because the kernel clears new memory, which takes longer than a copy. They
+    are freed with this object, and those of a process that was killed by the next process of the
+    user.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,45 +48,38 @@ class SharedBuffers:
         self._free: list[SharedBuffer] = []
         self._used: list[SharedBuffer] = []
 
-    def buffer(self, size: int) -> Tensor:
+    def buffer(self, size: int) -> Tensor | None:
         """Memory of that many bytes, which no other chunk of the publication has.
 
+        None if all buffers together would have more than KEPT_BYTES.
         Raises PublishError where the file system has no room for it.
         """
         fitting = (each for each in self._free if len(each.memory) == size)
         if found := next(fitting, None):
             self._free.remove(found)
+        elif size + sum(len(each.memory) for each in (*self._free, *self._used)) > KEPT_BYTES:
+            return None
         else:
             found = self._made(size)
         self._used.append(found)
         return found.memory
 
-    def path(self, memory: Tensor) -> Path:
-        """The file of a buffer of this publication."""
-        return next(each.path for each in self._used if each.memory is memory)
-
-    def release_large(self) -> None:
-        """Remove the names of buffers that are not kept; those who mapped them have the memory."""
-        for each in self._used:
-            if not each.is_kept:
-                each.path.unlink()
-        self._used = [each for each in self._used if each.is_kept]
+    def path(self, memory: Tensor) -> Path | None:
+        """The file of a buffer of this publication; None for other memory."""
+        return next((each.path for each in self._used if each.memory is memory), None)
 
     def end(self) -> None:
         """End a publication: its buffers are free for the next one, all others are removed."""
-        self.release_large()
         for each in self._free:
-            each.path.unlink()
+            each.path.unlink(missing_ok=True)
         self._free, self._used = self._used, []
 
     def _made(self, size: int) -> SharedBuffer:
-        kept = sum(len(each.memory) for each in (*self._free, *self._used) if each.is_kept)
         try:
             path = self._own_folder() / f"{next(self._numbers)}.bin"
-            memory = _mapped(path, size)
+            return SharedBuffer(_mapped(path, size), path)
         except OSError as error:
             raise no_room(size, self._parent, error) from error
-        return SharedBuffer(memory, path, is_kept=kept + size <= KEPT_BYTES)
 
     def _own_folder(self) -> Path:
         if self._folder is None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ludic_train.disk import write_all
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import ControlClient
-from ludic_train.publishers.shared_memory import PREFIX, SharedBuffers, no_room
+from ludic_train.publishers.shared_memory import SharedBuffers, no_room
 from ludic_vllm.wire import Chunk, checksum, host_memory
 
 T = TypeVar("T")
@@ -63,17 +63,19 @@ class FileWire:
     For servers on the same machine, or a file system that machines share. The files are private to
     the user, and servers map them: until the swap, they are one copy of all params for all servers
     of the machine and their workers. Those in `folder` are removed after the swap. Those in shared
-    memory, up to 2 GiB, stay for the next publication, and end with this object.
+    memory stay for the next publication, up to 2 GiB, and end with this object; further ones have
+    no name from the moment that the servers have them, and end with their mappings.
     """
 
     alignment = 64
     stages, reports = True, False
 
     def __init__(self, folder: Path | str | None = None) -> None:
-        self._folder = None if folder is None else Path(folder)
-        self._shared: SharedBuffers | None = None
-        if folder is None and SHARED_MEMORY.is_dir():
-            self._shared = SharedBuffers(SHARED_MEMORY)
+        usual = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        self._folder = usual if folder is None else Path(folder)
+        # Elsewhere, a file without a name may be gone for another machine.
+        self._needs_names = folder is not None
+        self._shared = SharedBuffers(usual) if usual and folder is None else None
         self._files: list[Path] = []
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
@@ -86,29 +88,25 @@ class FileWire:
 
         Raises PublishError where shared memory has no room for it.
         """
-        return host_memory(size) if self._shared is None else self._shared.buffer(size)
+        shared = None if self._shared is None else self._shared.buffer(size)
+        # Not new memory of a file, which costs more than to write it in `announced`.
+        return host_memory(size) if shared is None else shared
 
     def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Names, dtypes, shapes, checksum, and the path of the file with the chunk.
 
         Raises PublishError where the file system has no room for it.
         """
-        if self._shared is None:
-            path = self._written(chunk.buffer)
-        else:
-            path = self._shared.path(chunk.buffer)
+        path = None if self._shared is None else self._shared.path(chunk.buffer)
+        path = path or self._written(chunk.buffer)
         info = {**announcement(chunk), "checksum": checksum(chunk.buffer), "path": str(path)}
         return dict.fromkeys(urls, info)
 
     def release(self, *, swapped: bool) -> None:
         """Remove the files, those of a shared folder after the swap."""
-        if self._shared is not None:
-            if swapped:
-                self._shared.end()
-            else:
-                self._shared.release_large()
-        # Before, a file without a name may be gone for another machine.
-        elif swapped:
+        if swapped and self._shared is not None:
+            self._shared.end()
+        if swapped or not self._needs_names:
             for path in self._files:
                 shutil.rmtree(path.parent)
             self._files = []
@@ -116,7 +114,7 @@ class FileWire:
     def _written(self, buffer: Tensor) -> Path:
         """A new file with these bytes."""
         # mkdtemp makes a folder of unguessable name that no other user can read.
-        path = Path(mkdtemp(prefix=PREFIX, dir=self._folder)) / "chunk.bin"
+        path = Path(mkdtemp(prefix="ludic-params-", dir=self._folder)) / "chunk.bin"
         self._files.append(path)
         try:
             with path.open("xb", buffering=0) as file:

@@ -106,10 +106,11 @@ def test_shared_memory_that_a_publication_does_not_use_is_freed(shared):
 def test_shared_memory_beyond_the_limit_has_no_name_once_servers_have_it(shared, monkeypatch):
     monkeypatch.setattr("ludic_train.publishers.shared_memory.KEPT_BYTES", 100)
     wire = FileWire()
-    for publication in range(2):
-        names = [path.name for path in sent(wire, PARAMS)]
-        assert names == (["0.bin", "1.bin", "2.bin"] if publication == 0 else names)
-        assert [path.name for path in shared.glob("*/*")] == ["0.bin", "1.bin"]
+    for _ in range(2):
+        found = sent(wire, PARAMS)
+        assert [path.name for path in found] == ["0.bin", "1.bin", "chunk.bin"]
+        assert struct.unpack_from("2f", list(found.values())[2]) == (1, 1)
+        assert sorted(path.name for path in shared.glob("*/*")) == ["0.bin", "1.bin"]
         wire.release(swapped=True)
 
 
