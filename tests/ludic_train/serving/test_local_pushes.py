@@ -50,6 +50,33 @@ async def test_params_come_by_shared_memory_from_a_trainer_on_the_same_machine(s
     assert_has(server, kept(server.model), "1")
 
 
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
+async def test_params_come_into_the_memory_of_the_version_before_the_last(server, wire):
+    target, param = publisher(server, wire=wire()), server.served.model.model.norm.weight
+    places = []
+    for version in range(4):
+        await target.publish(server.model.named_parameters(), version)
+        places.append(param.data_ptr())
+    assert places[0] != places[1]
+    assert places[2:] == places[:2]
+
+
+async def test_memory_of_a_session_that_failed_is_not_used_again(server):
+    target, receiver = publisher(server), server.served.receiver
+    for version in range(2):
+        await target.publish(server.model.named_parameters(), version)
+    left = [buffer.data_ptr() for buffer in receiver._spare]
+    assert left
+    some = dict(server.model.named_parameters())
+    del some["model.norm.weight"]
+    with pytest.raises(PublishError, match="lacks"):
+        await target.publish(some.items(), 2)
+    # A thread of it may still be writing there.
+    assert len(receiver._spare) < len(left)
+    await target.publish(server.model.named_parameters(), 3)
+    assert_has(server, kept(server.model), "3")
+
+
 async def test_all_servers_of_a_fleet_get_the_same(servers):
     target = publisher(*servers, wire=TcpWire())
     servers[0].change(1)
