@@ -1,13 +1,15 @@
 """Speed of publishing: seconds and MB/s per publisher, beside copies and plain transfers.
 
-    python benchmarks/publish.py [--python PATH] [--models 10M 100M] [--repeats 5]
+    python benchmarks/publish.py [--python PATH] [--shapes 135M] [--repeats 5]
 
-Limits: a copy in memory, a plain TCP connection, a plain write of a file. The wires alone: params
-are packed, sent, received and unpacked by another thread. A folder. Then the local engine in a
-process of its own, and with --python the vLLM of that Python on the CPU: every publisher pushes to
-them, the swap included. Seconds are medians of `repeats`, of the wall and of the CPU, the latter of
-this process and the server together; the last column divides CPU seconds by those of the copy.
-Compare ratios, not absolutes.
+Limits: a copy in memory, a plain TCP connection, the least that a push by shared memory takes, a
+plain write of a file, and vLLM's own reload of params in its memory. The wires alone: params are
+packed, sent, received and unpacked by another thread. A folder. Then the local engine in a process
+of its own, and with --python the vLLM of that Python on the CPU: every publisher pushes to them,
+the swap included. Seconds are medians of `repeats`, of the wall and of the CPU, the latter of this
+process and the server together. "of it loop" is the main thread of vLLM's worker, which looks for
+requests without a pause for a second after each. The last column divides CPU seconds by those of
+the copy. Compare ratios, not absolutes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +29,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
-from harness.servers import cpu_seconds, local_server, vllm_server
+from harness.servers import cpu_seconds, local_server, loop_seconds, vllm_server
+from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -33,34 +38,37 @@ from transformers import PreTrainedModel
 
 from ludic_train.disk import write_all
 from ludic_train.models.load import load_model, save_model
-from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.folder import FolderPublisher
 from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
+from ludic_train.publishers.shared_memory import SharedBuffers
 from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import FileWire
+from ludic_train.publishers.transports import SHARED_MEMORY, FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.serving.process import ServerProcess
 from ludic_vllm.receiver import Receiver, Trainer
 from ludic_vllm.relay import Arriving, Key
-from ludic_vllm.wire import checksum, mapped, packed
+from ludic_vllm.wire import checksum, copy_bytes, mapped, packed
 
-MODELS = {
-    "10M": {"hidden_size": 384, "num_layers": 6, "num_heads": 6, "num_kv_heads": 2},
-    "100M": {"hidden_size": 1024, "num_layers": 9, "num_heads": 16, "num_kv_heads": 8},
-}
 CHUNK_BYTES, LORA_RANK = 64 * 2**20, 16
+# Publications that do not count.
+WARM_UP = 2
+VLLM_LOAD = Path(__file__).parent / "peers" / "vllm_load.py"
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of the wall and of the CPU, medians, for a number of bytes."""
+    """Seconds of the wall and of the CPU, medians, for a number of bytes.
+
+    loop: of the CPU, those of the main thread of vLLM's worker.
+    """
 
     wall: float
     cpu: float
     num_bytes: int
+    loop: float = 0.0
 
 
 def timed(work: Callable[[], object], repeats: int, num_bytes: int) -> Spent:
@@ -78,7 +86,22 @@ def timed(work: Callable[[], object], repeats: int, num_bytes: int) -> Spent:
 def copied(size: int, repeats: int) -> Spent:
     """A copy of that many bytes in memory."""
     source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
-    return timed(lambda: target.copy_(source), repeats, size)
+    return timed(lambda: copy_bytes(target, source), repeats, size)
+
+
+def least(size: int, repeats: int) -> Spent:
+    """A copy into shared memory and one out of it, and a checksum of each."""
+    source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+    buffers = SharedBuffers(SHARED_MEMORY)
+    shared = buffers.buffer(size)
+
+    def send_and_receive() -> None:
+        copy_bytes(shared, source)
+        checksum(shared)
+        copy_bytes(target, shared)
+        checksum(target)
+
+    return timed(send_and_receive, repeats, size)
 
 
 def written(size: int, repeats: int, folder: Path) -> Spent:
@@ -124,13 +147,16 @@ def by_tcp(model: nn.Module, repeats: int) -> Spent:
     trainer.members([0], 60)
     named = [(name, param.detach()) for name, param in model.named_parameters()]
     keys = (("benchmark", i) for i in itertools.count())
+    # As the wire and the servers do, that of the last chunk is used again.
+    own, memory = (torch.ones(2 * CHUNK_BYTES, dtype=torch.uint8) for _ in range(2))
 
     def receive(key: Key, size: int) -> None:
-        checksum(receiver.fetch(key, size, [address]))
+        checksum(receiver.fetch(key, memory[:size], [address]))
         receiver.report(key)
 
     def send() -> None:
-        for key, chunk in zip(keys, packed(named, chunk_bytes=CHUNK_BYTES), strict=False):
+        chunks = packed(named, chunk_bytes=CHUNK_BYTES, allocate=lambda size, _: own[:size])
+        for key, chunk in zip(keys, chunks, strict=False):
             size = len(chunk.buffer)
             trainer.offer(key, Arriving(chunk.buffer, size))
             checksum(chunk.buffer)
@@ -154,7 +180,7 @@ def by_file(model: nn.Module, repeats: int) -> Spent:
         for chunk in packed(params, chunk_bytes=CHUNK_BYTES, allocate=wire.allocated):
             announced = wire.announced(chunk, ["here"])["here"]
             checksum(mapped(announced["path"], len(chunk.buffer)))
-            wire.release(swapped=False)
+        wire.release(swapped=True)
 
     return timed(transfer, repeats, size_of(model))
 
@@ -167,18 +193,19 @@ def size_of(model: nn.Module) -> int:
 async def published(
     publisher: PolicyPublisher, model: nn.Module, repeats: int, server: ServerProcess | None = None
 ) -> Spent:
-    """Several publications, the first of which, with its meeting, is left out."""
-    walls, cpus = list[float](), list[float]()
+    """Several publications, without the first, which meet and take memory that is used again."""
+    spent = list[list[float]]()
 
-    def cpu() -> float:
-        return time.process_time() + (cpu_seconds(server) if server else 0.0)
+    def clocks() -> list[float]:
+        cpu = time.process_time() + (cpu_seconds(server) if server else 0.0)
+        return [time.perf_counter(), cpu, loop_seconds(server) if server else 0.0]
 
-    for version in range(repeats + 1):
-        started = time.perf_counter(), cpu()
+    for version in range(repeats + WARM_UP):
+        started = clocks()
         await publisher.publish(model.named_parameters(), version)
-        walls.append(time.perf_counter() - started[0])
-        cpus.append(cpu() - started[1])
-    return Spent(median(walls[1:]), median(cpus[1:]), size_of(model))
+        spent.append([end - start for start, end in zip(started, clocks(), strict=True)])
+    wall, cpu, loop = (median(each) for each in zip(*spent[WARM_UP:], strict=True))
+    return Spent(wall, cpu, size_of(model), loop)
 
 
 def served_here(model: PreTrainedModel, folder: Path, repeats: int) -> dict[str, Spent]:
@@ -206,16 +233,25 @@ def served(model: PreTrainedModel, folder: Path, python: str, repeats: int) -> d
     return found
 
 
+def loaded_by_vllm(folder: Path, python: str, size: int, repeats: int) -> Spent:
+    """A reload by vLLM alone of params that its process has in memory."""
+    words = [python, str(VLLM_LOAD), str(folder), str(repeats)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    seconds = median(json.loads(done.stdout))
+    return Spent(seconds, seconds, size)
+
+
 def measured(name: str, python: str | None, repeats: int) -> Table:
     """The table of one model."""
     tokenizer = make_tokenizer(["a b c"], vocab_size=4096)
-    model = make_tiny_model(tokenizer, **MODELS[name])
+    model = random_model(name)
     size = size_of(model)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         rows = {
             "a copy in memory": copied(size, repeats),
             "a TCP connection on this machine": sent(size, repeats),
+            "two copies by shared memory, two checksums": least(size, repeats),
             "a write of a file": written(size, repeats, folder),
             "wire alone: TCP": by_tcp(model, repeats),
             "wire alone: shared memory": by_file(model, repeats),
@@ -225,13 +261,15 @@ def measured(name: str, python: str | None, repeats: int) -> Table:
         save_model(model, tokenizer, folder / "model")
         rows |= served_here(model, folder / "model", repeats)
         if python is not None:
+            found = loaded_by_vllm(folder / "model", python, size, repeats)
+            rows["vLLM's own reload, in its process"] = found
             rows |= served(model, folder / "model", python, repeats)
-    columns = ("what", "ms", "CPU ms", "MB", "MB/s", "MB/CPU-s", "copies")
+    columns = ("what", "ms", "CPU ms", "of it loop", "MB", "MB/s", "MB/CPU-s", "copies")
     table = Table(*columns, title=f"{name}: {size / 4e6:.1f}M params")
     copy = rows["a copy in memory"]
     for what, spent in rows.items():
         seconds, megabytes = (spent.wall, spent.cpu), spent.num_bytes / 1e6
-        cells = [f"{each * 1e3:.0f}" for each in seconds] + [f"{megabytes:.1f}"]
+        cells = [f"{each * 1e3:.0f}" for each in (*seconds, spent.loop)] + [f"{megabytes:.1f}"]
         # The CPU time of servers is known in hundredths of a second.
         cells += [f"{megabytes / max(each, 0.01):.0f}" for each in seconds]
         table.add_row(what, *cells, f"{spent.cpu / (copy.cpu * megabytes * 1e6 / size):.1f}")
@@ -242,10 +280,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", help="a Python with vLLM for CPUs")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["135M"])
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args(argv)
-    for name in args.models:
+    for name in args.shapes:
         Console(width=100).print(measured(name, args.python, args.repeats))
 
 

@@ -1,6 +1,6 @@
 """Pause of a server during a push, beside the seconds that the transfer takes.
 
-    python benchmarks/push_pause.py [--python PATH] [--models 10M 100M] [--pushes 5] [--requests 4]
+    python benchmarks/push_pause.py [--python PATH] [--shapes 135M] [--pushes 5] [--requests 4]
 
 The local server in a process of its own, and with --python the vLLM of that Python on the CPU. The
 server samples `requests` completions at a time meanwhile. A row gives the medians over the pushes:
@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 
 import aiohttp
 from harness.servers import local_server, vllm_server
-from publish import MODELS
+from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -39,7 +39,6 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.concurrency import cancelled
 from ludic_gym.types import Sampling
 from ludic_train.models.load import save_model
-from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.tcp import TcpWire
@@ -164,13 +163,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", help="a Python with vLLM for CPUs")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["135M"])
     parser.add_argument("--pushes", type=int, default=5)
     parser.add_argument("--requests", type=int, default=4)
     args = parser.parse_args(argv)
-    for name in args.models:
+    for name in args.shapes:
         tokenizer = make_tokenizer(["a b c"], vocab_size=4096)
-        model = make_tiny_model(tokenizer, **MODELS[name])
+        model = random_model(name)
         params = sum(p.numel() for p in model.parameters())
         columns = ("server", "wire", "transfer s", "MB/s", "pause s", "drain s", "swap/transfer")
         table = Table(*columns, "tok/s", title=f"{name}: {params / 1e6:.1f}M params")

@@ -24,7 +24,7 @@ from rich.table import Table
 from ludic_train.publishers.tree import Place, tree_sources
 from ludic_vllm.receiver import Receiver, Trainer
 from ludic_vllm.relay import Arriving
-from ludic_vllm.wire import checksum
+from ludic_vllm.wire import checksum, host_memory
 
 SECRET = b"of the benchmark"
 TRAINER = "10.9.0.1"
@@ -38,7 +38,7 @@ def serve(number: int, port: int) -> None:
     for line in sys.stdin:
         session, size, sources = line.split()
         addresses = [(host, int(port)) for host, port in (s.split(":") for s in sources.split(","))]
-        buffer = receiver.fetch((session, 0), int(size), addresses)
+        buffer = receiver.fetch((session, 0), host_memory(int(size)), addresses)
         receiver.report((session, 0), "" if checksum(buffer) else "no bytes")
         del buffer
 

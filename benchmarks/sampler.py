@@ -51,28 +51,26 @@ class Load:
     sizes: Sequence[int]
 
 
-def make_loads(part: int = 1) -> dict[str, Load]:
-    """Prompts of 32 tokens and completions of 64; and ragged ones, 5 to 100 and 8 to 64.
+def make_load(name: str, part: int = 1, seed: int = 0) -> Load:
+    """Prompts of 32 tokens and completions of 64; or ragged ones, 5 to 100 and 8 to 64.
 
-    part: divides the tokens of the completions.
+    name: of GOALS. part: divides the tokens of the completions. seed: of texts and ragged lengths.
     """
-    rng = random.Random(0)
+    rng, (kind, number) = random.Random(seed), name.split()
+    texts, sizes = [24] * int(number), [64] * int(number)
+    if kind == "ragged":
+        # The chat template adds 8 tokens, so 5 to 100 stands for 0 to 92 characters.
+        texts, sizes = [rng.randint(0, 92) for _ in texts], [rng.randint(8, 64) for _ in sizes]
+    dialogs = [
+        [Message(role="user", content="".join(rng.choices("0123456789XO", k=size)))]
+        for size in texts
+    ]
+    return Load(dialogs, [size // part for size in sizes])
 
-    def dialog(size: int) -> list[Message]:
-        text = "".join(rng.choice("0123456789XO") for _ in range(size))
-        return [Message(role="user", content=text)]
 
-    loads = {
-        f"batch {size}": Load([dialog(24) for _ in range(size)], [64] * size)
-        for size in (1, 16, 64)
-    }
-    # The chat template adds 8 tokens, so 5 to 100 stands for 0 to 92 characters and the template.
-    sizes = [rng.randint(8, 64) for _ in range(64)]
-    loads["ragged 64"] = Load([dialog(rng.randint(0, 92)) for _ in sizes], sizes)
-    return {
-        name: Load(load.dialogs, [size // part for size in load.sizes])
-        for name, load in loads.items()
-    }
+def make_loads(part: int = 1) -> dict[str, Load]:
+    """All loads by name. part: divides the tokens of the completions."""
+    return {name: make_load(name, part) for name in GOALS}
 
 
 def endless(name: str) -> tuple[torch.nn.Module, object]:

@@ -22,6 +22,7 @@ from ludic_vllm.peers import Peer
 from ludic_vllm.wire import broadcast, host_memory
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
+SHARED_MEMORY = Path("/dev/shm")
 # Fields of CUDA's handle of a buffer, in the order of torch's `_share_cuda_`, without its first,
 # which is the number of the card in the process that made it.
 FIELDS = (
@@ -43,8 +44,12 @@ KINDS: Mapping[str, Callable[[Any], object]] = {
 
 def own_peer(device: torch.device) -> Peer:
     """This process, where it computes on the device."""
-    # Containers of a machine have its boot id, and names of their own.
-    host = f"{socket.gethostname()} {BOOT.read_text().strip() if BOOT.exists() else ''}"
+    # Containers of a machine have its boot id. Most have names of their own; those with the name of
+    # the machine may have shared memory of their own, which is another device.
+    parts = [socket.gethostname()]
+    parts += [BOOT.read_text().strip()] if BOOT.exists() else []
+    parts += [str(SHARED_MEMORY.stat().st_dev)] if SHARED_MEMORY.exists() else []
+    host = " ".join(parts)
     if device.type != "cuda":
         return Peer(host=host)
     card = str(torch.cuda.get_device_properties(device).uuid)

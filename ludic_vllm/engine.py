@@ -34,7 +34,7 @@ from ludic_vllm.cards import group_of, joined_store, opened, received
 from ludic_vllm.merging import Merging, adapter_shapes, different_bases
 from ludic_vllm.receiver import Receiver
 from ludic_vllm.staging import Load, Receive, Staging
-from ludic_vllm.wire import ParamInfo, buffer_bytes, few, mapped
+from ludic_vllm.wire import ParamInfo, buffer_bytes, few, host_memory, mapped
 from ludic_vllm.worker import repair_packed
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
             receive = partial(received, self._group, num_bytes, self.device)
         else:
             sources = [(host, port) for host, port in update_info.sources[self._worker]]
-            receive = partial(receiver.fetch, key, num_bytes, sources)
+            receive = partial(receiver.fetch, key, host_memory(num_bytes), sources)
         return receive, partial(receiver.report, key)
 
     @cached_property

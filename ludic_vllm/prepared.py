@@ -3,7 +3,8 @@
 A twin of the model has the same layers, and params of its own: the worker's shard alone, in the
 layout in which vLLM loads a checkpoint. The model's own loaders fill it, and on a CPU the matrices
 are packed as vLLM packs them. A swap then copies each param to the card in place, or on a CPU
-exchanges memory: no loader runs during the pause, and no worker holds params of other shards.
+exchanges memory: no loader runs during the pause, and no worker holds params of other shards. The
+twin keeps its memory, since pinning takes long, and the kernel clears what is new.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
-from ludic_vllm.wire import host_memory
+from ludic_vllm.wire import captures, host_memory
 
 # Methods that leave params as they were loaded, but for packing on a CPU.
 PLAIN = (type(None), UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
@@ -59,6 +60,10 @@ class PreparedParams:
         self._model, self._dtype = model, dtype
         self._on_cpu = bool(current_platform.is_cpu())
         self._twins: dict[nn.Module, nn.Module] = {}
+        # True once the loaders have filled the twin: they do the same in each session.
+        self._is_whole = False
+        # The matrix of a layer of the twin, in whose place packing leaves an empty one.
+        self._unpacked: dict[nn.Module, nn.Parameter] = {}
         self._session = 0
         # Held while a chunk is loaded: an earlier session may still have a thread at work.
         self._lock = threading.Lock()
@@ -67,9 +72,8 @@ class PreparedParams:
         """A function that loads params into the twin; that of an earlier session then fails."""
         with self._lock:
             self._session += 1
-            if self._on_cpu:
-                # Packing has replaced params. On a card pinned memory is used again: it takes long.
-                self._twins = {}
+            for twin, weight in self._unpacked.items():
+                twin._parameters["weight"] = weight
             return partial(self._load, self._session)
 
     def swap(self) -> None:
@@ -87,15 +91,12 @@ class PreparedParams:
         for layer in self._model.modules():
             if is_deferred_attention_layer(layer):
                 layer.process_weights_after_loading(self._dtype)  # type: ignore[operator]
-        if self._on_cpu:
-            # Its memory is that of the old params now.
-            self._twins = {}
-        else:
+        if not self._on_cpu:
             torch.accelerator.synchronize()
 
     def _put(self, own: Tensor, param: Tensor) -> None:
         if self._on_cpu:
-            own.data = param.data
+            own.data, param.data = param.data, own.data
         else:
             # In place, because CUDA graphs hold the address.
             own.data.copy_(param.data, non_blocking=True)
@@ -110,7 +111,9 @@ class PreparedParams:
                 self._twins = _twins(self._model, pin=not self._on_cpu)
             self._twins[self._model].load_weights(iter(params.items()))  # type: ignore[operator]
             if is_last:
-                self._require_all()
+                if not self._is_whole:
+                    self._require_all()
+                    self._is_whole = True
                 if self._on_cpu:
                     self._pack()
 
@@ -128,7 +131,13 @@ class PreparedParams:
         for twin in self._twins.values():
             method = getattr(twin, "quant_method", None)
             if isinstance(method, PLAIN[1:]) and "weight" in twin._parameters:
+                weight = twin._parameters["weight"]
                 method.process_weights_after_loading(twin)
+                if weight is not None and twin._parameters["weight"] is not weight:
+                    if captures(twin.__dict__.get("cpu_linear"), weight):
+                        # On some processors vLLM computes from the matrix itself.
+                        weight.data = torch.empty_like(weight.data)
+                    self._unpacked[twin] = weight
 
 
 def _twins(model: nn.Module, *, pin: bool) -> dict[nn.Module, nn.Module]:

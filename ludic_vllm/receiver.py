@@ -53,9 +53,12 @@ class Receiver:
             # Kept until this object is closed, or collected.
             self.close = weakref.finalize(self, stack.pop_all().close)
 
-    def fetch(self, key: Key, num_bytes: int, sources: Collection[Address]) -> Tensor:
-        """A chunk, uint8 [num_bytes]. Raises RuntimeError if no source has it."""
-        return self._relay.fetch(key, num_bytes, list(sources), self._timeout_s)
+    def fetch(self, key: Key, buffer: Tensor, sources: Collection[Address]) -> Tensor:
+        """The buffer, uint8 [bytes], with a chunk in it.
+
+        Raises RuntimeError if no source has it.
+        """
+        return self._relay.fetch(key, buffer, list(sources), self._timeout_s)
 
     def report(self, key: Key, error: str = "") -> None:
         """Tell the trainer that a chunk has arrived whole, or why not. Raises OSError."""

@@ -22,8 +22,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ludic_vllm.wire import host_memory
-
 Address = tuple[str, int]
 # Session and number of a chunk.
 Key = tuple[str, int]
@@ -122,14 +120,15 @@ class Relay:
             arriving.fail()
 
     def fetch(
-        self, key: Key, num_bytes: int, sources: Sequence[Address], timeout_s: float
+        self, key: Key, buffer: Tensor, sources: Sequence[Address], timeout_s: float
     ) -> Tensor:
-        """A chunk from the first of the sources that has it, offered to others meanwhile.
+        """The buffer, uint8 [bytes], filled with a chunk from the first source that has it.
 
+        It is offered to others meanwhile, and until `drop`.
         timeout_s: longest time without a byte from the last source; the others get STALL_S.
         Raises RuntimeError with the reason of each source.
         """
-        arriving = Arriving(host_memory(num_bytes))
+        arriving = Arriving(buffer)
         self.offer(key, arriving)
         reasons = []
         try:
@@ -152,7 +151,7 @@ class Relay:
             arriving.fail()
         if not arriving.is_whole:
             raise RuntimeError(f"a chunk of params cannot be fetched from {', '.join(reasons)}")
-        return arriving.buffer
+        return buffer
 
     def _read(self, source: Address, key: Key, arriving: Arriving, patience_s: float) -> None:
         """Read the rest of a chunk from a source. Raises OSError."""

@@ -131,6 +131,15 @@ def mapped(path: str, num_bytes: int) -> Tensor:
     return torch.from_file(path, shared=False, size=num_bytes, dtype=torch.uint8)
 
 
+def copy_bytes(target: Tensor, source: Tensor) -> None:
+    """Copy a buffer to another one of its size, uint8 [bytes], each on any device."""
+    if target.device.type == source.device.type == "cpu":
+        # By memcpy, which needs two thirds of the time of torch's own copy.
+        target.numpy().data[:] = source.numpy().data
+    else:
+        target.copy_(source)
+
+
 def few(names: Iterable[str]) -> str:
     """The first names of a list for an error message, and the number of the others."""
     known = list(names)
@@ -172,6 +181,13 @@ def host_memory(size: int) -> Tensor:
     return torch.frombuffer(area, dtype=torch.uint8)[:size]
 
 
+def captures(function: object, tensor: Tensor) -> bool:
+    """True if a closure holds a tensor in the same memory."""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    memory = tensor.untyped_storage().data_ptr()
+    return any(isinstance(c, Tensor) and c.untyped_storage().data_ptr() == memory for c in cells)
+
+
 def _on_device(size: int, device: torch.device) -> Tensor:
     """New memory of a size in bytes."""
     if device.type == "cpu":
@@ -187,7 +203,7 @@ def _packed(held: Sequence[tuple[str, Tensor]], buffer: Tensor, alignment: int) 
         # several dtypes.
         flat = tensor.detach().reshape(-1).view(torch.uint8)
         end = start + len(flat)
-        buffer[start:end].copy_(flat)
+        copy_bytes(buffer[start:end], flat)
         start += _aligned(len(flat), alignment)
         # Memory that was never written is part of the checksum, and of a file that others read.
         buffer[end:start].zero_()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sampler import endless, make_loads, sample_ours, sample_theirs
+from itertools import count
+
+from sampler import endless, make_load, sample_ours, sample_theirs
 
 from harness.rates import Work
 from ludic_train.inference.client import LocalChatClient
@@ -13,16 +15,16 @@ PART = 16
 
 
 def tokens(model: str, load: str) -> Work:
-    """Tokens sampled by the local engine."""
-    client, requests = LocalChatClient(*endless(model)), make_loads(PART)[load]
-    while True:
-        yield sample_ours(client, requests)
+    """Tokens sampled by the local engine, of new prompts each time: it caches those it has had."""
+    client = LocalChatClient(*endless(model))
+    for round_ in count():
+        yield sample_ours(client, make_load(load, PART, round_))
 
 
 def tokens_of_generate(model: str, load: str) -> Work:
     """Tokens sampled by transformers."""
     causal, tokenizer = endless(model)
-    requests = make_loads(PART)[load]
-    prompts = [render_chat(tokenizer, dialog) for dialog in requests.dialogs]
-    while True:
+    for round_ in count():
+        requests = make_load(load, PART, round_)
+        prompts = [render_chat(tokenizer, dialog) for dialog in requests.dialogs]
         yield sample_theirs(causal, prompts, requests)

@@ -44,12 +44,34 @@ def vllm_server(folder: Path, python: str, *, lora: int = 0) -> Iterator[ServerP
 
 def cpu_seconds(server: ServerProcess) -> float:
     """CPU time of all processes of a server so far, in hundredths of a second."""
-    total = 0
+    return sum(_seconds(path) for path in _processes(server))
+
+
+def loop_seconds(server: ServerProcess) -> float:
+    """CPU time so far of the main threads of vLLM's workers, which take requests in a loop."""
+    workers = [path for path in _processes(server) if "VLLM::Worker" in path.read_text()]
+    return sum(_seconds(path.parent / "task" / path.parent.name / "stat") for path in workers)
+
+
+def _processes(server: ServerProcess) -> list[Path]:
+    """The files of the processes of a server."""
+    found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         # A process may end meanwhile.
         with suppress(OSError):
-            # From the state on: the name before it may hold spaces.
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == server.process.pid:
-                total += int(fields[11]) + int(fields[12])
-    return total / TICKS
+            if int(_fields(path)[3]) == server.process.pid:
+                found.append(path)
+    return found
+
+
+def _seconds(path: Path) -> float:
+    """CPU time of a process or thread so far; 0 once it has ended."""
+    with suppress(OSError):
+        fields = _fields(path)
+        return (int(fields[11]) + int(fields[12])) / TICKS
+    return 0.0
+
+
+def _fields(path: Path) -> list[str]:
+    """The fields from the state on: the name before it may hold spaces."""
+    return path.read_text().rpartition(")")[2].split()

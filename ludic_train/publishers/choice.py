@@ -52,7 +52,7 @@ def chosen(
     known = list(chain.from_iterable(peers or () for peers in workers.values()))
     silent = [url for url, peers in workers.items() if not peers]
     if silent or not known:
-        # Another engine than vLLM, such as the local one, computes from params of a host.
+        # Another engine, or an older one, takes params into memory of its host.
         return Choice("tcp")
     host: Transport = "files" if has_room and all(p.host == own.host for p in known) else "tcp"
     if not own.card:

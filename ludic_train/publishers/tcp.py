@@ -42,6 +42,7 @@ class TcpWire:
         fetch from this process.
     Chunks are passed on while they arrive. A server that is lost costs time alone: those that
     fetched from it continue with its own source, at last with this process.
+    A chunk is overwritten by the next one when all servers have it.
     Raises ConfigError for a fan_out below 1.
     """
 
@@ -59,6 +60,7 @@ class TcpWire:
         self._servers: dict[str, _Server] = {}
         self._numbers = count()
         self._key: Key = (secrets.token_hex(8), -1)
+        self._memory: Tensor | None = None
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
         """Connect to the server's workers, which learn the secret of this process.
@@ -110,8 +112,10 @@ class TcpWire:
         """Send a chunk to a server's workers, where they do not fetch it."""
 
     def allocated(self, size: int, device: torch.device) -> Tensor:
-        """Memory of the CPU, from which alone sockets send."""
-        return host_memory(size)
+        """Memory of the host, the same for all chunks: the kernel clears new memory."""
+        if self._memory is None or len(self._memory) < size:
+            self._memory = host_memory(size)
+        return self._memory[:size]
 
     def common(self, chunk: Chunk) -> dict[str, Any]:
         """Names, dtypes, shapes, checksum, and the name of the chunk, which is the next one."""

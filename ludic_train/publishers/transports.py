@@ -17,6 +17,7 @@ from torch import Tensor
 from ludic_train.disk import write_all
 from ludic_train.errors import PublishError
 from ludic_train.publishers.control import ControlClient
+from ludic_train.publishers.shared_memory import SharedBuffers, no_room
 from ludic_vllm.wire import Chunk, checksum, host_memory
 
 T = TypeVar("T")
@@ -61,8 +62,9 @@ class FileWire:
 
     For servers on the same machine, or a file system that machines share. The files are private to
     the user, and servers map them: until the swap, they are one copy of all params for all servers
-    of the machine and their workers. Those in `folder` are removed after the swap; those in shared
-    memory have no name from the moment that the servers have them, and end with their mappings.
+    of the machine and their workers. Those in `folder` are removed after the swap. Those in shared
+    memory stay for the next publication, up to 2 GiB, and end with this object; further ones have
+    no name from the moment that the servers have them, and end with their mappings.
     """
 
     alignment = 64
@@ -73,6 +75,7 @@ class FileWire:
         self._folder = usual if folder is None else Path(folder)
         # Elsewhere, a file without a name may be gone for another machine.
         self._needs_names = folder is not None
+        self._shared = SharedBuffers(usual) if usual and folder is None else None
         self._files: list[Path] = []
 
     async def connect(self, server: ControlClient, *, limit_s: float) -> Send:
@@ -81,38 +84,44 @@ class FileWire:
         return lambda buffer: None
 
     def allocated(self, size: int, device: torch.device) -> Tensor:
-        """Memory of the host.
+        """Shared memory, or memory of the host that `announced` writes to a file.
 
-        Not that of the file: the kernel clears new pages of a mapped file before they are filled,
-        and `announced` writes them once.
+        Raises PublishError where shared memory has no room for it.
         """
-        return host_memory(size)
+        shared = None if self._shared is None else self._shared.buffer(size)
+        # Not new memory of a file, which costs more than to write it in `announced`.
+        return host_memory(size) if shared is None else shared
 
     def announced(self, chunk: Chunk, urls: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Names, dtypes, shapes, checksum, and the path of a new file with the chunk.
+        """Names, dtypes, shapes, checksum, and the path of the file with the chunk.
 
         Raises PublishError where the file system has no room for it.
         """
-        # mkdtemp makes a folder of unguessable name that no other user can read.
-        path = Path(mkdtemp(prefix="ludic-params-", dir=self._folder)) / "chunk.bin"
-        self._files.append(path)
-        try:
-            with path.open("xb", buffering=0) as file:
-                write_all(file, chunk.buffer.numpy().data)
-        except OSError as error:
-            raise PublishError(
-                f"no room for {len(chunk.buffer)} bytes of params in {self._folder} "
-                f"({error.strerror}): take TcpWire(), or a FileWire(folder) on a larger file system"
-            ) from error
+        path = None if self._shared is None else self._shared.path(chunk.buffer)
+        path = path or self._written(chunk.buffer)
         info = {**announcement(chunk), "checksum": checksum(chunk.buffer), "path": str(path)}
         return dict.fromkeys(urls, info)
 
     def release(self, *, swapped: bool) -> None:
         """Remove the files, those of a shared folder after the swap."""
+        if swapped and self._shared is not None:
+            self._shared.end()
         if swapped or not self._needs_names:
             for path in self._files:
                 shutil.rmtree(path.parent)
             self._files = []
+
+    def _written(self, buffer: Tensor) -> Path:
+        """A new file with these bytes."""
+        # mkdtemp makes a folder of unguessable name that no other user can read.
+        path = Path(mkdtemp(prefix="ludic-params-", dir=self._folder)) / "chunk.bin"
+        self._files.append(path)
+        try:
+            with path.open("xb", buffering=0) as file:
+                write_all(file, buffer.numpy().data)
+        except OSError as error:
+            raise no_room(len(buffer), self._folder, error) from error
+        return path
 
 
 def announcement(chunk: Chunk) -> dict[str, Any]:

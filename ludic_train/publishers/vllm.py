@@ -237,7 +237,9 @@ class VLLMPublisher:
         found = await asyncio.gather(*(replica.server.peers() for replica in joining))
         self._peers |= {replica.url: peers for replica, peers in zip(joining, found, strict=True)}
         workers = {replica.url: self._peers.get(replica.url) for replica in self.fleet.replicas}
-        room = has_room(self._model, 2 * self._chunk_bytes)
+        # Once it is chosen, its memory is held.
+        holds = self._choice is not None and self._choice.transport == "files"
+        room = holds or has_room(self._model, 2 * self._chunk_bytes)
         choice = chosen(own_peer(self._device), workers, has_room=room, refused=self._no_cards)
         if choice == self._choice:
             return joining

@@ -19,7 +19,13 @@ Transfer = Literal["ludic", "nccl"]
 # Limits of the rank of adapters that vLLM has memory layouts for.
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # Small models gain nothing from more threads, and other processes on the machine lose much.
-CPU_DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+CPU_DEFAULTS = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    # The matrices of each push are packed into memory that packing has freed before, in huge pages:
+    # new memory, which the kernel clears in pages of 4 KiB, takes as long as the packing.
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from ludic_train.models.conversion import check_conversion, hub_params, model_pa
 from ludic_train.models.load import load_model, load_params, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.publishers.lora import LoRAPublisher
-from ludic_train.serving.local.params import ParamsReceiver
+from ludic_train.serving.local.params import ParamsReceiver, Staged
 from ludic_train.trainer.trainer import Trainer
 
 # Those of which transformers renames, fuses or transposes params, and three that stay as they are.
@@ -137,7 +137,7 @@ async def test_a_push_reaches_the_local_server_in_the_names_of_the_hub():
     receiver = ParamsReceiver(served)
     pushed = dict(checkpoint_params(named(trained).items(), trained))
     assert pushed.keys() == receiver._expected.keys()
-    receiver.put_in(pushed)
+    receiver.put_in(Staged(pushed))
     assert_equal(named(served), named(trained))
 
 

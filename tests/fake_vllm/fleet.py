@@ -9,6 +9,7 @@ import hashlib
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import torch
 from aiohttp import web
 from safetensors.torch import load_file
 
@@ -173,9 +174,8 @@ class FakeVLLM:
             buffer = mapped(info["path"], buffer_bytes(infos))
         else:
             key, sources = (info["session"], info["index"]), map(tuple, info["sources"][0])
-            buffer = await asyncio.to_thread(
-                self._receiver.fetch, key, buffer_bytes(infos), list(sources)
-            )
+            memory = torch.empty(buffer_bytes(infos), dtype=torch.uint8)
+            buffer = await asyncio.to_thread(self._receiver.fetch, key, memory, list(sources))
             self._receiver.report(key)
         if checksum(buffer) != info["checksum"]:
             raise ValueError("wrong checksum")

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,6 +39,13 @@ def test_a_peer_comes_back_from_json():
     assert (here.card, here.nccl) == ("", ())
     assert here == own_peer(CPU)
     assert here.host
+
+
+def test_containers_with_shared_memory_of_their_own_are_different_hosts(monkeypatch):
+    here = own_peer(CPU)
+    # Another device.
+    monkeypatch.setattr("ludic_vllm.cards.SHARED_MEMORY", Path("/proc"))
+    assert own_peer(CPU).host != here.host
 
 
 def test_workers_receive_what_rank_0_broadcasts():

@@ -11,6 +11,8 @@ from ludic_vllm.wire import (
     HUGE,
     ParamInfo,
     buffer_bytes,
+    captures,
+    copy_bytes,
     host_memory,
     info_of,
     packed,
@@ -71,3 +73,17 @@ def test_memory_of_any_size_keeps_what_views_of_it_hold(size):
     gc.collect()
     assert last.view(torch.uint8).tolist() == [7] * 8 * len(last)
     assert host_memory(size).numel() == size
+
+
+def test_bytes_are_copied_between_buffers_and_no_further():
+    target, source = torch.zeros(10, dtype=torch.uint8), torch.arange(4, dtype=torch.uint8)
+    copy_bytes(target[3:7], source)
+    assert target.tolist() == [0, 0, 0, 0, 1, 2, 3, 0, 0, 0]
+
+
+def test_a_function_that_computes_from_the_memory_of_a_tensor_captures_it():
+    matrix, other = torch.ones(2, 2), torch.ones(2, 2)
+    view = matrix.t()
+    assert captures(lambda x: x @ view, matrix)
+    assert not captures(lambda x: x @ other, matrix)
+    assert not captures(torch.nn.functional.linear, matrix)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from aiohttp import web
 
 from ludic_gym.errors import ConfigError
 from ludic_train.serving.local.responses import SERVED, reply
 from ludic_train.serving.local.schemas import Call, Finish, Init, NewVersion, Update, read
+from ludic_vllm.cards import own_peer
+from ludic_vllm.peers import peer_fields
 
 MODES = ("keep", "wait", "abort")
 
@@ -100,10 +103,10 @@ async def weight_info(request: web.Request) -> web.Response:
 
 
 async def call(request: web.Request) -> web.Response:
-    """POST /collective_rpc: the methods of ReloadPublisher, and checksums of the params.
+    """POST /collective_rpc: the methods of publishers, and checksums of the params.
 
-    A tied head needs no repair here, and params are taken as they arrive. ludic_checksums gives
-    type and CRC-32 of each param.
+    A tied head needs no repair here, and params are taken as they arrive, into memory of the host.
+    ludic_checksums gives type and CRC-32 of each param.
 
     reload_weights takes `weights_path`, a folder with *.safetensors on this machine.
     Raises ConfigError for any other method.
@@ -111,6 +114,8 @@ async def call(request: web.Request) -> web.Response:
     served, body = request.app[SERVED], read(await request.read(), Call)
     if body.method == "ludic_repair_packed":
         return reply({"results": [False]})
+    if body.method == "ludic_peer":
+        return reply({"results": [peer_fields(own_peer(torch.device("cpu")))]})
     if body.method == "ludic_settled":
         return reply({"results": [{"settled": True}]})
     if body.method == "ludic_checksums":

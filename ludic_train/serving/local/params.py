@@ -7,6 +7,7 @@ trainer leaves the server with its old version.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ludic_vllm.wire import (
     ParamInfo,
     buffer_bytes,
     checksum,
+    copy_bytes,
     few,
     host_memory,
     info_of,
@@ -32,12 +34,21 @@ from ludic_vllm.wire import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Params beside the model, by name, and the buffers that hold them, uint8 [bytes] each."""
+
+    params: dict[str, Tensor] = field(default_factory=dict)
+    buffers: list[Tensor] = field(default_factory=list)
+
+
 class ParamsReceiver:
     """Receives params for `model` over TCP or from files; every error is a PublishError.
 
     A session goes `start`, `receive` per chunk, `complete`, `put_in`. Any error in a session closes
     it, and so does an update with `abort`. One session is open at a time.
-    Memory: staged params take as much as the model, on the CPU, until `put_in`.
+    Memory: staged params take as much as the model, on the CPU. It is kept for the next session,
+    since the kernel clears new memory, which takes longer than to copy params into it.
     host: address that other servers fetch them from, while and after they arrive; None takes the
         one from which this process reaches the trainer.
     """
@@ -51,7 +62,10 @@ class ParamsReceiver:
         self._expected = {name: info_of(name, p) for name, p in hub_params(model, meta)}
         # None while no session is open.
         # The params of the open session that have arrived.
-        self._session: dict[str, Tensor] | None = None
+        self._session: Staged | None = None
+        # Buffers that the model's params are in now, and those that were left by a swap.
+        self._live: list[Tensor] = []
+        self._spare: list[Tensor] = []
         self._receiver: Receiver | None = None
 
     async def meet(self, info: InitInfo) -> None:
@@ -82,7 +96,7 @@ class ParamsReceiver:
         """Open a session. Raises PublishError if one is open already."""
         if self._session is not None:
             raise PublishError(f"a weight update is {SESSION_OPEN}: finish it, or abort it first")
-        self._session = {}
+        self._session = Staged()
 
     async def receive(self, update: UpdateInfo) -> None:
         """Stage some params; returns when they have arrived and match the model.
@@ -100,8 +114,8 @@ class ParamsReceiver:
             self._close(session)
             raise
 
-    def complete(self) -> dict[str, Tensor]:
-        """All params of the session by name, for `put_in`; the session is closed.
+    def complete(self) -> Staged:
+        """All params of the session, for `put_in`; the session is closed.
 
         Raises PublishError if no session is open, or some params are missing.
         """
@@ -110,14 +124,14 @@ class ParamsReceiver:
         self._require_all(session)
         return session
 
-    def put_in(self, staged: dict[str, Tensor]) -> None:
+    def put_in(self, staged: Staged) -> None:
         """Put the params into the model, which must not be sampled from meanwhile.
 
         staged: result of `complete` or `loaded`, used here alone; tensors are moved to the model's
         device.
         """
         with torch.no_grad():
-            for name, tensor in model_params(self._model, staged).items():
+            for name, tensor in model_params(self._model, staged.params).items():
                 param = self._params[name]
                 if (tensor.device, tensor.dtype) == (param.device, param.dtype):
                     # No copy, so that the pause does not grow with the model. Tied params are one
@@ -125,21 +139,25 @@ class ParamsReceiver:
                     param.data = tensor
                 else:
                     param.copy_(tensor)
+        used = {param.untyped_storage().data_ptr() for param in self._params.values()}
+        known = self._live + staged.buffers
+        self._live = [each for each in known if each.untyped_storage().data_ptr() in used]
+        self._spare = [each for each in known if each.untyped_storage().data_ptr() not in used]
 
-    async def loaded(self, folder: Path) -> dict[str, Tensor]:
-        """All params of a checkpoint by name, for `put_in`.
+    async def loaded(self, folder: Path) -> Staged:
+        """All params of a checkpoint, for `put_in`.
 
         folder: holds *.safetensors.
         Raises PublishError for files that cannot be read, or hold params of another model.
         """
-        staged: dict[str, Tensor] = {}
+        staged = Staged()
         for path in sorted(folder.glob("*.safetensors")):
-            staged |= await in_thread(partial(load_file, path))
-        self._check(info_of(name, tensor) for name, tensor in staged.items())
+            staged.params.update(await in_thread(partial(load_file, path)))
+        self._check(info_of(name, tensor) for name, tensor in staged.params.items())
         self._require_all(staged)
         return staged
 
-    async def _stage(self, update: UpdateInfo, session: dict[str, Tensor]) -> None:
+    async def _stage(self, update: UpdateInfo, session: Staged) -> None:
         """Receive and check the params of an update, and add them to the session."""
         if update.abort:
             raise PublishError("the update was aborted on request")
@@ -147,25 +165,27 @@ class ParamsReceiver:
             return
         # Before anything is received: the announcement decides how much memory that takes.
         self._check(update.infos())
-        received = await self._received(update)
+        buffer = await self._received(update)
         # A chunk takes seconds to arrive, and other requests run meanwhile.
         if self._session is not session:
             raise PublishError("the update was aborted meanwhile")
-        session.update(received)
+        session.params.update(unpacked(update.infos(), buffer))
+        session.buffers.append(buffer)
 
-    async def _received(self, update: UpdateInfo) -> dict[str, Tensor]:
-        """The params of an update by name, from its file or from its sources."""
-        infos, receiver, key = update.infos(), self._receiver, (update.session, update.index)
-        size = buffer_bytes(infos)
+    async def _received(self, update: UpdateInfo) -> Tensor:
+        """The buffer of an update, from its file or from its sources."""
+        receiver, key = self._receiver, (update.session, update.index)
+        size = buffer_bytes(update.infos())
+        buffer = self._memory(size)
         if update.path:
             # Copied before the pause: the model must not depend on memory of the trainer.
-            buffer = await in_thread(lambda: host_memory(size).copy_(mapped(update.path, size)))
+            await in_thread(lambda: copy_bytes(buffer, mapped(update.path, size)))
         elif receiver is None:
             raise PublishError("no trainer is connected: call /init_weight_transfer_engine first")
         else:
             # The only worker of its server.
             (sources,) = update.sources
-            buffer = await in_thread(partial(receiver.fetch, key, size, sources))
+            await in_thread(partial(receiver.fetch, key, buffer, sources))
         if update.checksum is not None:
             found = await in_thread(partial(checksum, buffer))
             if found != update.checksum:
@@ -175,15 +195,24 @@ class ParamsReceiver:
                 )
         if receiver is not None and not update.path:
             await in_thread(partial(receiver.report, key))
-        return dict(unpacked(infos, buffer))
+        return buffer
 
-    def _opened(self) -> dict[str, Tensor]:
+    def _memory(self, size: int) -> Tensor:
+        """A buffer of that many bytes that nothing else uses, uint8 [bytes]."""
+        for each in self._spare:
+            if len(each) == size:
+                # Not given back after an error: a thread may still be writing to it.
+                self._spare = [other for other in self._spare if other is not each]
+                return each
+        return host_memory(size)
+
+    def _opened(self) -> Staged:
         """The open session. Raises PublishError if there is none."""
         if self._session is None:
             raise PublishError("no weight update is open: call /start_weight_update first")
         return self._session
 
-    def _close(self, session: dict[str, Tensor]) -> None:
+    def _close(self, session: Staged) -> None:
         """Close this session, if it is still the open one."""
         # By identity: another session may be open by now.
         if self._session is session:
@@ -202,9 +231,9 @@ class ParamsReceiver:
                 f"model another one? {here}"
             )
 
-    def _require_all(self, staged: dict[str, Tensor]) -> None:
+    def _require_all(self, staged: Staged) -> None:
         """Raises PublishError if a param of the model is missing."""
-        if missing := sorted(self._expected.keys() - staged.keys()):
+        if missing := sorted(self._expected.keys() - staged.params.keys()):
             raise PublishError(f"the update lacks {few(missing)}")
 
 

@@ -11,15 +11,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
-from torch import Tensor
-
 from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.errors import ModelNotFound
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.request_gate import Aborted, Gate
 from ludic_train.inference.sampling import Ranking, Scores
 from ludic_train.models.exact import param_checksums
-from ludic_train.serving.local.params import ParamsReceiver
+from ludic_train.serving.local.params import ParamsReceiver, Staged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -133,7 +131,7 @@ class Served:
         except Aborted:
             return [self._aborted(prompt_ids, sampling) for sampling in samplings]
 
-    async def put_in(self, params: dict[str, Tensor], version: str) -> None:
+    async def put_in(self, params: Staged, version: str) -> None:
         """Replace the params, and their version, between two tokens of what is in flight.
 
         params: result of `receiver.complete` or `receiver.loaded`.

@@ -17,6 +17,7 @@ from ludic_train.publishers.lora import LoRAPublisher
 from ludic_train.publishers.reload import ReloadPublisher
 from ludic_train.publishers.tcp import TcpWire
 from ludic_train.publishers.transports import FileWire
+from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_vllm.receiver import Trainer
 from ludic_vllm.relay import Arriving
 
@@ -38,6 +39,42 @@ async def test_each_push_brings_the_trainers_params(server, wire):
             assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
             assert completion.versions == (version,) * len(completion.completion_ids)
         assert target.fleet.replicas[0].describe().endswith("version 2: ready")
+
+
+async def test_params_come_by_shared_memory_from_a_trainer_on_the_same_machine(server, caplog):
+    target = VLLMPublisher(server.url, model=server.model)
+    server.change(1)
+    with caplog.at_level("INFO"):
+        await target.publish(server.model.named_parameters(), 1)
+    assert "params go to the servers by shared memory" in caplog.text
+    assert_has(server, kept(server.model), "1")
+
+
+@pytest.mark.parametrize("wire", [TcpWire, FileWire])
+async def test_params_come_into_the_memory_of_the_version_before_the_last(server, wire):
+    target, param = publisher(server, wire=wire()), server.served.model.model.norm.weight
+    places = []
+    for version in range(4):
+        await target.publish(server.model.named_parameters(), version)
+        places.append(param.data_ptr())
+    assert places[0] != places[1]
+    assert places[2:] == places[:2]
+
+
+async def test_memory_of_a_session_that_failed_is_not_used_again(server):
+    target, receiver = publisher(server), server.served.receiver
+    for version in range(2):
+        await target.publish(server.model.named_parameters(), version)
+    left = [buffer.data_ptr() for buffer in receiver._spare]
+    assert left
+    some = dict(server.model.named_parameters())
+    del some["model.norm.weight"]
+    with pytest.raises(PublishError, match="lacks"):
+        await target.publish(some.items(), 2)
+    # A thread of it may still be writing there.
+    assert len(receiver._spare) < len(left)
+    await target.publish(server.model.named_parameters(), 3)
+    assert_has(server, kept(server.model), "3")
 
 
 async def test_all_servers_of_a_fleet_get_the_same(servers):
