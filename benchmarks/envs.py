@@ -13,7 +13,6 @@ import argparse
 import re
 from collections.abc import Callable
 from functools import partial
-from itertools import combinations
 
 import gymnasium as gym
 import harness.env_loads as loads
@@ -21,7 +20,6 @@ from gymnasium.vector import SyncVectorEnv
 from harness.rates import Line, Work, print_table
 from peers.env_suites import gem_games, pettingzoo_games, textarena_games
 
-from ludic_gym.envs.games.minesweeper import fair_start
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
 
@@ -52,14 +50,6 @@ def grades(text: str) -> Work:
         yield 100
 
 
-def known_boards(*, seeded: bool) -> Work:
-    """Steps of Minesweeper in a process that has met all 53,130 boards of 5 by 5 cells."""
-    env_id, size = BOARDS["Minesweeper"]
-    for mines in combinations(range(size["size"] ** 2), size["mines"]):
-        fair_start(size["size"], list(mines))
-    return loads.steps(env_id, seeded=seeded, **size)
-
-
 def searches(text: str) -> Work:
     """Searches of a compiled expression over the text."""
     while True:
@@ -70,18 +60,6 @@ def searches(text: str) -> Work:
 
 def board_lines() -> list[Line]:
     """Our games and GEM's, with and without seeds."""
-    known = [
-        Line(
-            what=f"Minesweeper, known boards: steps{'' if seeded else ', no seeds'}",
-            ours=partial(known_boards, seeded=seeded),
-            peers={
-                "GEM Minesweeper-v0-easy": partial(gem_games, "Minesweeper-v0-easy", seeded=seeded)
-            },
-            goal_ratio=1.0,
-        )
-        for seeded in (True, False)
-    ]
-    # After the others: they would meet boards that are known.
     return [
         Line(
             what=f"{name}: steps{'' if seeded else ', no seeds'}",
@@ -91,7 +69,7 @@ def board_lines() -> list[Line]:
         )
         for seeded in (True, False)
         for name, (env_id, size) in BOARDS.items()
-    ] + known
+    ]
 
 
 def vector_lines() -> list[Line]:

@@ -16,7 +16,7 @@ SPEEDS: Mapping[str, float] = MappingProxyType(
         "ludic/Mastermind-v0": 0.56,
         "ludic/Hangman-v0": 0.92,
         "ludic/Wordle-v0": 1.0,
-        "ludic/Minesweeper-v0": 0.072,
+        "ludic/Minesweeper-v0": 0.73,
         "ludic/Game2048-v0": 0.17,
         "ludic/Maze-v0": 0.22,
         "ludic/Sokoban-v0": 0.26,

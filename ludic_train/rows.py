@@ -16,9 +16,10 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
@@ -72,11 +73,14 @@ def credited_rows(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[SAWItem
     weights = algo.credit(kept)
     # Rows of different calls may meet in one update, so ids are not positions alone.
     batch = secrets.token_hex(8)
-    return [
-        row
-        for number, (trajectory, own) in enumerate(zip(kept, weights, strict=True))
-        for row in _credited(trajectory, own, f"{batch}-{number}", rewards=REWARDS in algo.attach)
-    ]
+    rewards = REWARDS in algo.attach
+    # The error of an overflow names its rollout, which numpy's warning would not.
+    with np.errstate(over="ignore"):
+        return [
+            row
+            for number, (trajectory, own) in enumerate(zip(kept, weights, strict=True))
+            for row in _credited(trajectory, own, f"{batch}-{number}", rewards=rewards)
+        ]
 
 
 def failed_if_untrainable(episode: Episode) -> Episode:
@@ -123,9 +127,7 @@ def _credited(
     trajectory: Trajectory, weights: NDArray[np.float64], name: str, *, rewards: bool
 ) -> Iterator[SAWItem]:
     """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""
-    # The error below names the rollout of an overflow, which numpy's warning would not.
-    with np.errstate(over="ignore"):
-        by_step = np.asarray(weights, np.float32)
+    by_step = np.asarray(weights, np.float32)
     if by_step.shape != trajectory.rewards.shape:
         raise CreditError(
             f"the credit of a rollout of {trajectory.env_id} has shape {list(by_step.shape)}, and "
@@ -140,10 +142,10 @@ def _credited(
     earned = _earned(trajectory) if rewards else [None] * len(trajectory.rows)
     for row, own in zip(trajectory.rows, earned, strict=True):
         assert row.steps is not None
-        yield replace(
+        yield structs.replace(
             row,
             # Step -1, off the mask, takes some weight, which the mask removes again.
-            weight=by_step[row.steps] * row.action_mask,
+            weight=by_step.take(row.steps) * row.action_mask,
             rollout=name,
             attachments=row.attachments if own is None else {**row.attachments, REWARDS: own},
         )
@@ -186,20 +188,18 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
     the policy being trained: sampled greedily, or with top_p, top_k or min_p by an endpoint that
     does not return its sampling masks.
     """
-    calls = [
-        (number, completion)
-        for number, step in enumerate(rollout.steps)
-        for completion in step.decision.completions
-    ]
-    for _, completion in calls:
-        _require_trainable(completion, rollout)
+    calls, table = list[Call](), list[int]()
+    for number, step in enumerate(rollout.steps):
+        for completion in step.decision.completions:
+            if fault := _fault(completion):
+                raise UntrainableRollout(
+                    f"a completion of agent {rollout.agent!r} in {rollout.task.env_id} {fault}"
+                )
+            calls.append((number, completion))
+            table += (number, len(_sampled(completion)), 0)
+        if step.decision.cut_off:
+            table[-1] = 1
     require_finite(rollout)
-    table = [
-        (number, len(call.completion_ids or ()), call is last and step.decision.cut_off)
-        for number, step in enumerate(rollout.steps)
-        for last in step.decision.completions[-1:]
-        for call in step.decision.completions
-    ]
     last = rollout.steps[-1] if rollout.steps else None
     truncated = last is not None and last.truncated
     return Trajectory(
@@ -217,31 +217,29 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
     )
 
 
-def _require_trainable(completion: Completion, rollout: Rollout) -> None:
-    """Raise UntrainableRollout for a call whose tokens or log-probs cannot be trained on."""
-    where = f"a completion of agent {rollout.agent!r} in {rollout.task.env_id}"
-    if not completion.prompt_ids or not completion.completion_ids:
-        raise UntrainableRollout(
-            f"{where} has prompt_ids={completion.prompt_ids} and "
-            f"completion_ids={completion.completion_ids}; "
+def _fault(completion: Completion) -> str:
+    """The reason for which a call's tokens or log-probs cannot be trained on; "" for none."""
+    ids, logprobs, sampling = completion.completion_ids, completion.logprobs, completion.sampling
+    if not completion.prompt_ids or not ids:
+        return (
+            f"has prompt_ids={completion.prompt_ids} and completion_ids={ids}; "
             "train on a client that returns token ids (the local engine, or vLLM)"
         )
-    logprobs = completion.logprobs
-    if logprobs is not None and len(logprobs) != len(completion.completion_ids):
-        raise UntrainableRollout(
-            f"{where} has {len(logprobs)} log-probs for {len(completion.completion_ids)} tokens"
-        )
-    sampling = completion.sampling
-    if logprobs is not None and sampling.temperature <= 0:
-        raise UntrainableRollout(
-            f"{where} was sampled with temperature={sampling.temperature}; "
+    if logprobs is None:
+        return ""
+    if len(logprobs) != len(ids):
+        return f"has {len(logprobs)} log-probs for {len(ids)} tokens"
+    if sampling.temperature <= 0:
+        return (
+            f"was sampled with temperature={sampling.temperature}; "
             "sample training data with temperature > 0"
         )
-    if logprobs is not None and leaves_out_tokens(sampling) and completion.sampling_mask is None:
-        raise UntrainableRollout(
-            f"{where} was sampled with top_p={sampling.top_p}, top_k={sampling.top_k}, min_p="
+    if completion.sampling_mask is None and leaves_out_tokens(sampling):
+        return (
+            f"was sampled with top_p={sampling.top_p}, top_k={sampling.top_k}, min_p="
             f"{sampling.min_p}, and without the tokens that these left: {MASK_REMEDY}"
         )
+    return ""
 
 
 def require_finite(rollout: Rollout) -> None:
@@ -292,19 +290,20 @@ def chains(calls: Iterable[Call]) -> list[list[Call]]:
     its helper do, are a row each.
     """
     found: list[list[Call]] = []
-    for number, completion in calls:
+    for call in calls:
         # The newest first: of two rows that a prompt extends, the later one is longer.
-        recent = reversed(found[-OPEN_ROWS:])
-        chain = next((c for c in recent if _continues(number, completion, c[-1])), None)
-        if chain is None:
-            chain = []
-            found.append(chain)
-        chain.append((number, completion))
+        for chain in found[: -OPEN_ROWS - 1 : -1]:
+            if _continues(call, chain[-1]):
+                chain.append(call)
+                break
+        else:
+            found.append([call])
     return found
 
 
-def _continues(number: int, completion: Completion, before: Call) -> bool:
-    """True if the call, of that step, can stand in the row that ends with the one before it."""
+def _continues(call: Call, before: Call) -> bool:
+    """True if the call can stand in the row that ends with the one before it."""
+    number, completion = call
     step, last = before
     prompt, begun, added = completion.prompt_ids or (), last.prompt_ids or (), _sampled(last)
     start, end = len(begun), len(begun) + len(added)
@@ -331,43 +330,45 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
     """One row of the calls, whose last one holds the tokens of all."""
     calls = [completion for _, completion in chain]
     last = calls[-1]
-    ends = [len(call.prompt_ids or ()) + len(_sampled(call)) for call in calls]
     # By turns: tokens between two completions, and tokens of a completion.
-    lengths: list[int] = []
-    numbers: list[int] = []
-    for (number, call), end, before in zip(chain, ends, [0, *ends], strict=False):
-        sampled = len(_sampled(call))
-        lengths += (end - sampled - before, sampled)
+    lengths, numbers, ends, end = list[int](), list[int](), list[int](), 0
+    for number, call in chain:
+        prompt, sampled = len(call.prompt_ids or ()), len(_sampled(call))
+        lengths += (prompt - end, sampled)
         numbers += (-1, number)
+        ends.append(end := prompt + sampled)
     steps = np.repeat(np.array(numbers, np.int32), lengths)
     mask = steps >= 0
-    logprobs = versions = None
+    logprobs = versions = experts = None
     if last.logprobs is not None:
         logprobs = np.zeros(len(steps), np.float32)
-        known = last.logprobs if len(calls) == 1 else [p for c in calls for p in c.logprobs or ()]
-        logprobs[mask] = _packed("d", known)
+        for call, end in zip(calls, ends, strict=True):
+            _write(logprobs, end - len(_sampled(call)), call.logprobs or ())
     if last.policy_version is not None:
-        versions = np.full(len(steps), -1, np.int32)
         if any(call.versions for call in calls):
+            versions = np.full(len(steps), -1, np.int32)
             versions[mask] = [version for call in calls for version in _versions(call)]
         else:
-            by_call = np.array([call.policy_version for call in calls], np.int32)
-            versions[mask] = np.repeat(by_call, lengths[1::2])
-    masks = [call.sampling_mask or b"" for call in calls]
-    experts = [(end - 1, call.routed_experts or "") for end, call in zip(ends, calls, strict=True)]
+            by_turn = [version for call in calls for version in (-1, call.policy_version)]
+            versions = np.repeat(np.array(by_turn, np.int32), lengths)
+    if last.routed_experts is not None:
+        known = [(end - 1, c.routed_experts or "") for c, end in zip(calls, ends, strict=True)]
+        experts = experts_of_calls(known, len(steps))
+    ids = (last.prompt_ids or ()) + _sampled(last)
+    masked = last.sampling_mask is not None
     return SAWItem(
-        input_ids=_packed("i", (last.prompt_ids or ()) + _sampled(last)),
+        input_ids=_write(np.empty(len(ids), np.int32), 0, ids),
         action_mask=mask,
         weight=np.zeros(len(steps), np.float32),
         behavior_logprobs=logprobs,
-        sampling_mask=None if last.sampling_mask is None else b"".join(masks),
+        sampling_mask=b"".join([c.sampling_mask or b"" for c in calls]) if masked else None,
         versions=versions,
         steps=steps,
         temperature=last.sampling.temperature,
         truncated=truncated,
         group=rollout.task.group,
         agent=rollout.agent,
-        experts=None if last.routed_experts is None else experts_of_calls(experts, len(steps)),
+        experts=experts,
     )
 
 
@@ -377,10 +378,9 @@ def _versions(call: Completion) -> Sequence[int]:
     return call.versions or [known] * len(_sampled(call))
 
 
-def _packed(kind: Literal["d", "i"], numbers: Sequence[float]) -> NDArray[Any]:
-    """The numbers as float64 or int32, in half of the time that numpy takes."""
-    array = np.empty(len(numbers), kind)
-    struct.pack_into(f"{len(numbers)}{kind}", array.data, 0, *numbers)
+def _write(array: NDArray[Any], at: int, numbers: Sequence[float]) -> NDArray[Any]:
+    """The array, with the numbers from `at` on; in half of the time that numpy takes."""
+    struct.pack_into(f"{len(numbers)}{array.dtype.char}", array.data, at * array.itemsize, *numbers)
     return array
 
 

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from ludic_gym.concurrency import Caught, cancelled, closing_failed
 from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.rollout.backlog import Backlog
 from ludic_gym.rollout.pool import Closable, EnvPool, aclose
 from ludic_gym.types import Episode, Rollout, Task
 
@@ -51,11 +52,9 @@ class EpisodeStream(Generic[E]):
         self._concurrency = concurrency
         self._timeout_s = timeout_s
         self._closes_envs = closes_envs
-        # Episodes, and at a worker's end None, or the error from reading the tasks. The queue is
-        # bounded: a slow consumer holds the workers back, so that finished episodes do not pile up.
-        self._results: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(
-            min(concurrency, WAITING)
-        )
+        # Episodes, and at a worker's end None, or the error from reading the tasks. A slow consumer
+        # holds the workers back, so that finished episodes do not pile up.
+        self._results: Backlog[Episode | BaseException | None] = Backlog(min(concurrency, WAITING))
 
     async def episodes(self) -> AsyncGenerator[Episode, None]:
         """All episodes; closing the generator cancels all workers and waits for them.
@@ -84,13 +83,11 @@ class EpisodeStream(Generic[E]):
     async def _work(self) -> None:
         # `_episode` raises nothing: an error here is one of the tasks' iterator.
         with Caught(Exception) as failure:
+            await self._results.wait_for_room()
             for index, (task, play) in self._jobs:
-                episode = await self._episode(index, task, play)
-                if self._results.full():
-                    await self._results.put(episode)
-                else:
-                    self._results.put_nowait(episode)
-        await self._results.put(failure.error)
+                self._results.put(await self._episode(index, task, play))
+                await self._results.wait_for_room()
+        self._results.put(failure.error)
 
     async def _episode(self, index: int, task: Task, play: Play[E]) -> Episode:
         """The episode, with its error if it failed; raises only if this worker is cancelled."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 Info = dict[str, Any]
 # By key: the indices of the infos that have it, and the values there.
-Columns = Mapping[str, tuple[Sequence[int], list[Any]]]
+Columns = Mapping[str, tuple[list[int], list[Any]]]
 # A type; for arrays, dtype and shape as well.
 Kind = object
 _NUMBERS = (bool, int, float)
@@ -22,20 +22,17 @@ def columns_of(infos: Sequence[Info]) -> Columns:
     >>> columns_of([{"success": True}, {}])
     {'success': ([0], [True])}
     """
-    # Most infos are empty, and the others have few sets of keys, mostly with no key in common.
-    having: dict[tuple[str, ...], list[int]] = {}
-    for place, info in enumerate(infos):
-        if info:
-            having.setdefault(tuple(info), []).append(place)
     columns: dict[str, tuple[list[int], list[Any]]] = {}
-    for keys, places in having.items():
-        rows = [infos[place] for place in places]
-        for key in keys:
-            if key in columns:
-                shared = [place for place, info in enumerate(infos) if key in info]
-                columns[key] = shared, [infos[place][key] for place in shared]
-            else:
-                columns[key] = places, [row[key] for row in rows]
+    for place, info in enumerate(infos):
+        # Most infos are empty.
+        if info:
+            for key, value in info.items():
+                if key in columns:
+                    places, values = columns[key]
+                    places.append(place)
+                    values.append(value)
+                else:
+                    columns[key] = [place], [value]
     return columns
 
 
@@ -50,35 +47,51 @@ def merged(columns: Columns, size: int) -> Info:
     {'score': array([1.5, 0. ]), '_score': array([ True, False])}
     """
     infos: Info = {}
+    masked: list[int] = []
+    mask = np.empty(0)
     for key, (places, values) in columns.items():
         infos[key] = _array(size, places, values)
-        infos["_" + key] = _numbers(size, np.bool_, places, [True] * len(places))
+        # Most keys come with others, in the same infos. Each has a mask of its own, which its
+        # reader may change.
+        if places == masked:
+            mask = mask.copy()
+        else:
+            masked, mask = places, _mask(size, places)
+        infos["_" + key] = mask
     return infos
 
 
-def _array(size: int, places: Sequence[int], values: list[Any]) -> np.ndarray | Info:
+def _mask(size: int, places: list[int]) -> np.ndarray:
+    if len(places) == size:
+        return np.ones(size, np.bool_)
+    mask = np.zeros(size, np.bool_)
+    # For the few items of a turn this is faster than to make an array of their indices.
+    for place in places:
+        mask[place] = True
+    return mask
+
+
+def _array(size: int, places: list[int], values: list[Any]) -> np.ndarray | Info:
     first = values[0]
     kind = type(first)
-    if kind in _NUMBERS or isinstance(first, _ARRAY_NUMBERS):
-        return _numbers(size, kind, places, values)
-    if isinstance(first, dict):
+    # Numbers and texts first: most values are.
+    if kind in _NUMBERS:
+        if len(places) == size:
+            return np.array(values, kind)
+        array = np.zeros(size, kind)
+    elif kind is str:
+        array = np.empty(size, np.object_)
+    elif isinstance(first, dict):
         # Recursive, as in Gymnasium: the inner keys get arrays and masks of their own.
         rows = dict(zip(places, values, strict=True))
         return merged(columns_of([rows.get(i, {}) for i in range(size)]), size)
-    if isinstance(first, np.ndarray):
-        return _fill(np.zeros((size, *first.shape), first.dtype), places, values)
-    return _fill(np.empty(size, np.object_), places, values)
-
-
-def _numbers(size: int, kind: Any, places: Sequence[int], values: list[Any]) -> np.ndarray:  # noqa: ANN401
-    if len(places) == size:
-        return np.array(values, kind)
-    return _fill(np.zeros(size, kind), places, values)
-
-
-def _fill(array: np.ndarray, places: Sequence[int], values: Iterable[Any]) -> np.ndarray:
-    """Set the items at the places, one by one: numpy would turn sequences into dimensions."""
-    # For the few items of a turn this is faster than to make an array of their indices.
+    elif isinstance(first, np.ndarray):
+        array = np.zeros((size, *first.shape), first.dtype)
+    elif isinstance(first, _ARRAY_NUMBERS):
+        array = np.zeros(size, kind)
+    else:
+        array = np.empty(size, np.object_)
+    # One by one: numpy would turn sequences into dimensions.
     for place, value in zip(places, values, strict=True):
         array[place] = value
     return array
@@ -94,11 +107,12 @@ def kind_conflicts(kinds: dict[str, Kind], columns: Columns) -> dict[int, str]:
     """
     conflicts: dict[int, str] = {}
     for key, (places, values) in columns.items():
-        known = kinds.setdefault(key, _kind(values[0]))
         # One comparison of all types is nearly always enough.
         # An array is never equal here: its kind has dtype and shape, which differ within a type.
-        if set(map(type, values)) == {known}:
+        types: list[Kind] = list(map(type, values))
+        if types.count(kinds.get(key)) == len(types):
             continue
+        known = kinds.setdefault(key, _kind(values[0]))
         for place, value in zip(places, values, strict=True):
             if _kind(value) != known:
                 conflicts[place] = (

@@ -72,6 +72,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         self._threads = [
             WorkerThread("ludic-env") if env.metadata.get("blocking") else None for env in envs
         ]
+        self._blocking = any(self._threads)
         self._inbox: Inbox[Arrival] = Inbox()
         # The number of each environment's current call. The result of a call that timed out arrives
         # with an old number and is dropped.
@@ -252,12 +253,13 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         listed = [] if isinstance(actions, str) else list(actions)
         if len(listed) != self.num_envs:
             raise EnvError(f"{self.num_envs} environments need as many actions, got {actions!r}")
-        if self._busy or any(self._threads):
+        if self._busy or self._blocking:
             self.send(dict(enumerate(listed)))
             return self._batch(self.recv(self.num_envs))
         # Nothing is pending and nothing will wait: the queue of results would only cost time.
+        resets = self._mode is not AutoresetMode.DISABLED
         for runner in self._runners:
-            if runner.over:
+            if runner.over and not (resets and runner.started):
                 self._require_playable(runner.env_id)
         return self._merged(turns(self._runners, listed))
 
@@ -279,19 +281,21 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
 
     def _merged(self, arrivals: list[Fields]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
         """The results as arrays; one per environment, in order."""
-        columns = columns_of(list(map(_info, arrivals)))
+        fields = list(zip(*arrivals, strict=True))
+        columns = columns_of(fields[-1])
         # Arrays of infos need one type per key. An environment with another type fails alone; its
         # failure's info has types of its own, so the columns are built again.
         conflicts = kind_conflicts(self._kinds, columns)
         if conflicts:
             for env_id, conflict in conflicts.items():
                 arrivals[env_id] = self._runners[env_id].failure(conflict)
-            columns = columns_of(list(map(_info, arrivals)))
-        _, self._last, rewards, *ends, _ = zip(*arrivals, strict=True)
-        terminated, truncated = (np.fromiter(each, np.bool_, self.num_envs) for each in ends)
+            fields = list(zip(*arrivals, strict=True))
+            columns = columns_of(fields[-1])
+        _, self._last, rewards, *ends, _ = fields
         # Gymnasium writes into an array, but returns new tuples.
         out: Any = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
         batch = concatenate(self.single_observation_space, self._last, out)
+        terminated, truncated = np.array(ends, np.bool_)
         return batch, np.array(rewards), terminated, truncated, merged(columns, self.num_envs)
 
     def _unchanged(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
@@ -333,7 +337,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         return envs
 
 
-_env_id, _info = itemgetter(0), itemgetter(5)
+_env_id = itemgetter(0)
 
 
 def make_ragged(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,6 @@ from ludic_train.checkpoints.param_files import hollow_from_files
 from ludic_train.distributed.fsdp import whole_params
 from ludic_train.distributed.ranks import led
 from ludic_train.errors import ModelNotFound, UnsupportedModel
-from ludic_train.gateway.agents import AgentPolicies
-from ludic_train.gateway.gateway import Gateway
-from ludic_train.gateway.session import Engine
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.cache import resolved
@@ -35,6 +32,10 @@ from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
 from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from ludic_train.gateway.agents import AgentPolicies
+    from ludic_train.gateway.session import Engine
 
 # Texts that a tokenizer is made from; more do not change what it merges.
 TOKENIZER_STEPS = 2_000
@@ -100,9 +101,13 @@ class Learner:
         """
         if agent is None:
             return self
+        # Its server takes a third of a second to import, and few runs have an agent program.
+        from ludic_train.gateway.agents import AgentPolicies
+        from ludic_train.gateway.gateway import Gateway
+
         gateway = Gateway(
             # Both clients of a learner continue token ids.
-            cast(Engine, self.client),
+            cast("Engine", self.client),
             self.tokenizer,
             max_tokens=self.spec.max_tokens or MAX_TOKENS,
             max_positions=getattr(self.model.config, "max_position_embeddings", None),

@@ -18,7 +18,6 @@ from rich.table import Table
 from ludic_gym.types import Rollout
 from ludic_train.loggers.console import readable, sparkline
 from ludic_train.loggers.loggers import read_metrics
-from ludic_train.loggers.plots import plot_curve
 from ludic_train.runs.folder import RESULTS
 
 PHASES = {
@@ -100,6 +99,9 @@ def report(
     }
     curves = [name for name in curves if name in measured]
     if curves:
+        # At the end of a run: matplotlib would take half a second of each start.
+        from ludic_train.loggers.plots import plot_curve
+
         plot_curve(metrics, out / "curve.png", curves, title=out.name)
     console.print(_results_table(results), _curve_table(metrics, curves), _time_table(metrics))
     if transcripts:

@@ -1,4 +1,4 @@
-from itertools import combinations
+from itertools import combinations, islice
 
 import gymnasium as gym
 import pytest
@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.minesweeper import (
     FAIR,
+    SOLVED,
     UNFAIR,
     fair_start,
     first_safe,
+    mask_of,
     members,
     names_of_cells,
     neighbours,
@@ -133,6 +135,38 @@ def test_the_kept_verdict_of_each_board_is_that_of_playing_it():
     assert len(kept) == 120
     assert kept.count(FAIR) == sum(map(bool, played))
     assert kept.count(UNFAIR) == played.count(0)
+
+
+def differing_verdicts(size, mines, step):
+    """Every `step`-th board whose verdict in the file is not that of playing it."""
+    kept, ranks = verdicts(size, mines)
+    found = []
+    for board in islice(combinations(range(size * size), mines), 0, None, step):
+        fair = bool(solved_start.__wrapped__(size, mask_of(board)))
+        number = sum(table[cell] for table, cell in zip(ranks, board, strict=True))
+        if kept[number] != (FAIR if fair else UNFAIR):
+            found.append(board)
+    return found
+
+
+@pytest.mark.parametrize(("size", "mines"), SOLVED)
+def test_verdicts_in_files_are_those_of_playing_some_boards(size, mines):
+    assert differing_verdicts(size, mines, step=211) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "mines"), SOLVED)
+def test_verdicts_in_files_are_those_of_playing_each_board(size, mines):
+    assert differing_verdicts(size, mines, step=1) == []
+
+
+def test_the_sizes_of_the_levels_have_verdicts_in_files_where_these_are_small():
+    # Of 6 by 6 cells with 7 mines there are 8.3 million boards.
+    levels = {
+        (env._size, env._count)
+        for env in (gym.make(ID, level=level).unwrapped for level in ("easy", "medium", "hard"))
+    }
+    assert levels - set(SOLVED) == {(6, 7)}
 
 
 def test_seeds_give_the_boards_of_before():
