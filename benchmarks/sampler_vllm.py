@@ -7,9 +7,9 @@ A model with the shape of SmolLM2-135M and random params; vLLM loads it in a pro
 peers/vllm_offline.py. Both get token ids, sample at temperature 1 and return the log-prob of each
 token; nothing ends before its number of tokens. Each round has new prompts, so that no cached
 prefix is of use, and the first one does not count. Rates are of CPU seconds, on one thread each,
-in turns: the median of `repeats`. The limit is a loop of the products with the model's matrices
-alone, in the layout of oneDNN, for as many rows: no sampler that computes them so is faster. One
-line compares log-probs of vLLM's tokens with the model's.
+in turns: the median of `repeats`. The limit is the products with the model's matrices, in the
+layout of oneDNN, attention and the draws of tokens alone, for as many rows: no sampler that calls
+these kernels of torch is faster. One line compares log-probs of vLLM's tokens with the model's.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import json
 import random
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from harness.rates import Rate, budget, kept_line, rate_of, save
 from prefixes import Ids, random_ids, random_model
@@ -36,8 +38,10 @@ from transformers import PreTrainedModel
 
 from ludic_gym.types import Sampling
 from ludic_train.inference.batch import PREFILL_TOKENS
+from ludic_train.inference.cache import attend_all, attend_one
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.layers import head_of, heads_of, layout_of, read_layers
+from ludic_train.inference.sampling import choose, draws_of
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.serving.installed import find_vllm
 
@@ -47,9 +51,8 @@ SHAPE, PROMPT = "135M", 32
 FEWEST = 8
 # Of the rate of vLLM.
 GOAL = 1.2
-EQUAL = ("batch 1", "batch 16", "batch 64")
-LOADS = (*EQUAL, "ragged 64")
-LIMIT = "products alone"
+LOADS = ("batch 1", "batch 16", "batch 64", "ragged 64")
+KERNELS, PRODUCTS = "products, attention and draws alone", "products alone"
 
 
 @dataclass(frozen=True)
@@ -139,49 +142,77 @@ def difference(model: PreTrainedModel, prompt: Ids, found: dict[str, Any]) -> fl
     return float((own - torch.tensor(found["logprobs"])).abs().max())
 
 
-class Products:
-    """The products of a model's matrices with as many rows as a load has."""
+class Kernels:
+    """The kernels that any sampler of a model calls, with the matrices in oneDNN's layout.
+
+    They get numbers without meaning, in the amount that the requests of a load have.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        layout = layout_of(model)
-        self._layers = read_layers(model, heads_of(model), layout)
+        layout, self._heads = layout_of(model), heads_of(model)
+        self._layers = read_layers(model, self._heads, layout)
         self._head = head_of(model, layout)
         self._like = model.lm_head.weight
+        # The same for all layers, which is faster than one of each.
+        self._cached = self._zeros(64, self._heads.num_keys, 512, self._heads.size)
 
     @torch.inference_mode()
-    def seconds(self, rows: int, tokens: int) -> float:
-        """CPU seconds of prompts and completions of so many rows."""
+    def seconds(self, requests: Requests, *, products_alone: bool) -> float:
+        """CPU seconds of the products, or of attention and the draws of tokens too.
+
+        Ragged prompts count as if each had their mean length, without padding.
+        """
         started = time.process_time()
-        for start in range(0, rows * PROMPT, PREFILL_TOKENS):
-            self._layers_of(min(PREFILL_TOKENS, rows * PROMPT - start))
-        self._head(self._rows(rows))
-        for _ in range(tokens - 1):
-            self._layers_of(rows)
-            self._head(self._rows(rows))
+        number = len(requests.prompts)
+        mean = sum(map(len, requests.prompts)) // number
+        for start in range(0, number, PREFILL_TOKENS // mean):
+            texts = min(PREFILL_TOKENS // mean, number - start)
+            query = self._queries(texts, mean)
+            attend = partial(attend_all, query, *self._slots(texts, mean), None)
+            self._layers_of(texts * mean, None if products_alone else attend)
+        for step in range(max(requests.sizes)):
+            rows = sum(size > step for size in requests.sizes)
+            query = self._queries(rows, 1)[:, 0]
+            attend = partial(attend_one, query, *self._slots(rows, mean + step), None)
+            # The first tokens follow from the prompts.
+            if step:
+                self._layers_of(rows, None if products_alone else attend)
+            logits = self._head(self._zeros(rows, self._like.shape[1]))
+            if not products_alone:
+                choose(logits, draws_of([Sampling()] * rows), np.full(rows, 0.5))
         return time.process_time() - started
 
-    def _layers_of(self, rows: int) -> None:
-        x = self._rows(rows)
+    def _layers_of(self, rows: int, attend: Callable[[], torch.Tensor] | None) -> None:
+        x = self._zeros(rows, self._like.shape[1])
         for layer in self._layers:
-            # As wide as the heads together in this shape.
             layer.heads(x)
+            if attend is not None:
+                attend()
+            # As wide as the heads together in this shape.
             layer.after_attention(x)
             layer.mlp(x)
 
-    def _rows(self, count: int) -> torch.Tensor:
-        return self._like.new_ones(count, self._like.shape[1])
+    def _queries(self, texts: int, tokens: int) -> torch.Tensor:
+        return self._zeros(texts, tokens, self._heads.num_queries, self._heads.size)
+
+    def _slots(self, texts: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of so many tokens of each text."""
+        return (self._cached[:texts, :, :number],) * 2
+
+    def _zeros(self, *shape: int) -> torch.Tensor:
+        return self._like.new_zeros(shape)
 
 
 def compared(
     client: LocalChatClient,
-    products: Products,
+    kernels: Kernels,
     vllm: VLLM,
     load: str,
     tokens: int,
     repeats: int,
 ) -> list[Rate]:
-    """The rates of the local engine, of vLLM, and of the products if all rows are equal."""
-    ours, theirs, alone = list[float](), list[float](), list[float]()
+    """The rates of the local engine, of vLLM, of its kernels, and of the products among them."""
+    spent: list[list[float]] = [[], [], [], []]
     for number in range(repeats + 1):
         # Caches are cold in the first round, of few tokens, which does not count.
         requests = requests_of(load, tokens if number else FEWEST, number)
@@ -189,11 +220,10 @@ def compared(
         found = vllm.sample(requests)
         assert sampled == found["tokens"] == sum(requests.sizes), (sampled, found["tokens"])
         if number:
-            ours.append(seconds)
-            theirs.append(found["seconds"])
-            if load in EQUAL:
-                alone.append(products.seconds(len(requests.sizes), tokens))
-    return [rate_of(sum(requests.sizes), each) for each in (ours, theirs, alone) if each]
+            least = (kernels.seconds(requests, products_alone=each) for each in (False, True))
+            for kept, each in zip(spent, (seconds, found["seconds"], *least), strict=True):
+                kept.append(each)
+    return [rate_of(sum(requests.sizes), each) for each in spent]
 
 
 def main() -> None:
@@ -211,20 +241,20 @@ def main() -> None:
     tokenizer.eos_token = None
     for dtype in args.dtypes:
         model = random_model(SHAPE, exact=False).to(getattr(torch, dtype))
-        table = Table(f"{SHAPE} {dtype}, tokens/s", "Ludic", name, "ratio", LIMIT)
+        table = Table(f"{SHAPE} {dtype}, tokens/s", "Ludic", name, "ratio", KERNELS, PRODUCTS)
         with running(args.python, model, dtype, args.mode) as vllm:
             client, first = LocalChatClient(model, tokenizer), requests_of("batch 1", 32, -1)
             off = difference(model, first.prompts[0], vllm.sample(first))
-            products = Products(model)
+            kernels = Kernels(model)
             for load in args.loads:
-                rates = compared(client, products, vllm, load, args.tokens, args.repeats)
-                found = dict(zip(("ours", name, LIMIT), rates, strict=False))
+                rates = compared(client, kernels, vllm, load, args.tokens, args.repeats)
+                found = dict(zip(("ours", name, KERNELS, PRODUCTS), rates, strict=True))
                 what = f"local engine, {SHAPE} {dtype}, {load}: tokens"
-                kept.append(kept_line(what, found, goal_ratio=GOAL, limit=LIMIT))
-                ours, theirs, *limit = [f"{rate.median:,.1f}" for rate in rates]
+                kept.append(kept_line(what, found, goal_ratio=GOAL, limit=KERNELS))
+                ours, theirs, *limits = [f"{rate.median:,.1f}" for rate in rates]
                 ratio = f"{rates[0].median / rates[1].median:.2f}"
-                table.add_row(load, ours, theirs, ratio, *limit)
-                print(load, ours, theirs, ratio, *limit, flush=True)
+                table.add_row(load, ours, theirs, ratio, *limits)
+                print(load, ours, theirs, ratio, *limits, flush=True)
         Console().print(table, f"vLLM's log-probs differ from the model's by at most {off:.1e}")
         save("engine_vllm", kept)
 
