@@ -42,7 +42,8 @@ def merged(
             if key in columns:
                 kind, column, mask = columns[key]
             else:
-                kind, column, mask = known.get(key), _empty(size, value), np.zeros(size, _FLAGS)
+                kind, column = known.get(key), _empty(size, key, value)
+                mask = np.zeros(size, _FLAGS)
                 columns[key] = kind, column, mask
                 together[key], together["_" + key] = column, mask
                 if isinstance(column, list):
@@ -58,14 +59,14 @@ def merged(
     return together, {}
 
 
-def _empty(size: int, first: object) -> np.ndarray | list[Info]:
-    """An array for values like the first, or a list for dictionaries."""
+def _empty(size: int, key: str, first: object) -> np.ndarray | list[Info]:
+    """An array for values of the key like the first, or a list for dictionaries."""
     kind = type(first)
-    # Numbers and texts first: most values are.
+    # Texts and numbers first: most values are. An observation is an object, of any type.
+    if kind is str or key == "final_obs":
+        return np.empty(size, _OBJECTS)
     if kind in _NUMBERS:
         return np.zeros(size, kind)
-    if kind is str:
-        return np.empty(size, _OBJECTS)
     if isinstance(first, dict):
         return [{}] * size
     if isinstance(first, np.ndarray):

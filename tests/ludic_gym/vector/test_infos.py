@@ -37,13 +37,21 @@ def test_infos_in_infos_are_merged_likewise():
     assert infos["_episode"].tolist() == [False, True]
 
 
-def test_it_is_what_gymnasium_makes_of_them():
-    rows = [{"a": 1, "b": "x", "c": {"d": 0.5}}, {"b": "y"}, {"c": {"e": True}, "f": np.eye(2)}]
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"a": 1, "b": "x", "c": {"d": 0.5}}, {"b": "y"}, {"c": {"e": True}, "f": np.eye(2)}],
+        [{"final_obs": np.ones(2), "final_info": {"a": 1}}, {}, {"final_obs": np.zeros(2)}],
+        [{}, {"final_obs": 3}, {}],
+        [{"final_obs": {"at": np.ones(2)}}, {"final_obs": {"at": np.zeros(2)}}, {}],
+    ],
+)
+def test_it_is_what_gymnasium_makes_of_them(rows):
     vector, theirs = VectorEnv(), {}
     vector.num_envs = 3
     for place, row in enumerate(rows):
         theirs = vector._add_info(theirs, row, place)
-    assert repr(sorted(merged(rows)[0].items())) == repr(sorted(theirs.items()))
+    assert repr(merged(rows)[0]) == repr(theirs)
 
 
 def test_no_infos_make_an_empty_one():
