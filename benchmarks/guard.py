@@ -28,7 +28,7 @@ import torch
 from envs import ANSWERS, BOARDS, grades, searches
 from harness.rates import MakeWork, ratio
 
-from ludic_gym.vector.ragged import RaggedVectorEnv
+from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
 
 FIGURES = Path(__file__).parent / "figures.json"
 LOWEST = 0.85
@@ -48,6 +48,10 @@ CHECKS: Mapping[str, tuple[MakeWork, MakeWork]] = {
     },
     "Arithmetic: episodes": (partial(envs.answers, envs.SUMS), envs.bare_steps),
     "GSM8K: episodes": (partial(envs.answers, envs.QUESTIONS), envs.bare_steps),
+    "RaggedVectorEnv, 8 Tic-Tac-Toe: steps": (
+        lambda: envs.vector_steps(make_ragged(envs.GAME, 8)),
+        lambda: envs.lone_steps(envs.Bare),
+    ),
     "RaggedVectorEnv, 64 bare envs: steps": (
         lambda: envs.vector_steps(RaggedVectorEnv([envs.Bare] * 64)),
         lambda: envs.lone_steps(envs.Bare),

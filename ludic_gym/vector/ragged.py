@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from ludic_gym.concurrency import Inbox, WorkerThread
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.rollout.asynchronous import require_sync
-from ludic_gym.vector.infos import Kind, columns_of, kind_conflicts, merged
+from ludic_gym.vector.infos import Kind, merged
 from ludic_gym.vector.runner import AnyEnv, Arrival, Fields, Info, Runner, turns
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -282,21 +282,20 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     def _merged(self, arrivals: list[Fields]) -> tuple[Any, np.ndarray, Flags, Flags, Info]:
         """The results as arrays; one per environment, in order."""
         fields = list(zip(*arrivals, strict=True))
-        columns = columns_of(fields[-1])
-        # Arrays of infos need one type per key. An environment with another type fails alone; its
-        # failure's info has types of its own, so the columns are built again.
-        conflicts = kind_conflicts(self._kinds, columns)
+        # Arrays of infos need one type per key. An environment with another type fails alone.
+        infos, conflicts = merged(fields[-1], self._kinds)
         if conflicts:
             for env_id, conflict in conflicts.items():
                 arrivals[env_id] = self._runners[env_id].failure(conflict)
             fields = list(zip(*arrivals, strict=True))
-            columns = columns_of(fields[-1])
-        _, self._last, rewards, *ends, _ = fields
+            infos, _ = merged(fields[-1])
+        _, self._last, rewards, terminated, truncated, _ = fields
         # Gymnasium writes into an array, but returns new tuples.
         out: Any = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)
         batch = concatenate(self.single_observation_space, self._last, out)
-        terminated, truncated = np.array(ends, np.bool_)
-        return batch, np.array(rewards), terminated, truncated, merged(columns, self.num_envs)
+        # One array each: to take both from one array would take longer.
+        ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        return batch, np.array(rewards), *ends, infos
 
     def _unchanged(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
         """An empty result for every environment that is not in `arrivals`."""
