@@ -50,7 +50,7 @@ from ludic_train.types import SAWItem, Trajectory
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
-# Of groups that are checked together: more would leave the caches of a core. With fewer groups than
+# Of groups that are checked together: twice as much at a time was slower. With fewer groups than
 # that, joining them costs what it saves.
 TOGETHER_BYTES, TOGETHER_GROUPS = 2**17, 4
 
