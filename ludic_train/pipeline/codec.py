@@ -20,37 +20,39 @@ views of them.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field
+from functools import partial
 
 import msgspec
-import xxhash
 
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.pipeline.codec_arrays import Count
+from ludic_train.pipeline.codec_frame import body_of, message_of
 from ludic_train.pipeline.codec_rows import (
     Bounds,
     Row,
     Streams,
     Tokens,
+    bounds_of_each,
     experts_of,
+    joined_tokens,
     packed_row,
     packed_tokens,
     streams_of,
     with_masks,
 )
-from ludic_train.pipeline.codec_steps import Steps, packed_steps, steps_of
+from ludic_train.pipeline.codec_steps import StepArrays, Steps, joined_steps, packed_steps, steps_of
 from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 8
-PLAIN, ZSTD = 0, 1
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
-_HEAD, _SUM = struct.Struct("<4sBBI"), struct.Struct("<Q")
-_START = _HEAD.size + _SUM.size
+# Of groups that are checked together: twice as much at a time was slower. With fewer groups than
+# that, joining them costs what it saves.
+TOGETHER_BYTES, TOGETHER_GROUPS = 2**17, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,9 @@ class RolloutGroup:
     def rows(self) -> list[SAWItem]:
         """The rows of all trajectories."""
         return [row for trajectory in self.trajectories for row in trajectory.rows]
+
+
+Bounded = tuple[RolloutGroup, Bounds]
 
 
 # Sequences and not maps: the names of the fields would be longer than their values.
@@ -131,13 +136,7 @@ def group_to_bytes(
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
     # An actor that sends what no trainer can read should fail itself, with its own traceback.
     _unpacked(body)
-    how = PLAIN if zstd_level is None else ZSTD
-    # Imported here: `ludic actor --help` works without the extra 'train'.
-    import zstandard
-
-    sent = body if zstd_level is None else zstandard.compress(body, zstd_level)
-    head = _HEAD.pack(MAGIC, SCHEMA, how, len(body))
-    return b"".join((head, _SUM.pack(_checksum(head, sent)), sent))
+    return message_of(body, zstd_level)
 
 
 def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup:
@@ -151,59 +150,53 @@ def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup
     return bounded_group_from_bytes(data, max_bytes=max_bytes)[0]
 
 
-def bounded_group_from_bytes(
-    data: bytes, *, max_bytes: int = MAX_BYTES
-) -> tuple[RolloutGroup, Bounds]:
+def bounded_group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> Bounded:
     """As `group_from_bytes`, with the bounds of the tokens."""
-    return _unpacked(_body(data, max_bytes))
+    return _unpacked(body_of(data, max_bytes))
 
 
-def _body(data: bytes, max_bytes: int) -> bytes | memoryview:
-    """The message's body, uncompressed and as it was sent."""
-    if len(data) < _START:
-        raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {_START} of a header")
-    magic, schema, how, size = _HEAD.unpack_from(data)
-    if magic != MAGIC:
-        raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
-    if schema != SCHEMA:
-        raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
-    # Both sizes: the claimed one is allocated, the real one is decoded.
-    if max(size, len(data) - _START) > max_bytes:
-        raise BadGroup(f"{max(size, len(data))} bytes, more than max_bytes={max_bytes}")
-    # Against accidents, such as a write that was cut off; a hostile writer can make a right one.
-    (checksum,) = _SUM.unpack_from(data, _HEAD.size)
-    body: bytes | memoryview = memoryview(data)[_START:]
-    if checksum != _checksum(data[: _HEAD.size], body):
-        raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
-    if how == ZSTD:
-        body = _decompressed(body, size)
-    elif how != PLAIN:
-        raise BadGroup(f"compression {how} is unknown")
-    if len(body) != size:
-        raise BadGroup(f"the body has {len(body)} bytes instead of {size}")
-    return body
+def group_readers(messages: Iterable[bytes]) -> Iterator[Callable[[], Bounded]]:
+    """For each message in order a call that does what `bounded_group_from_bytes` does with it.
+
+    Small groups are checked several at a time, since a call of numpy costs more than their tokens;
+    where one of them is bad, each is checked alone by its call. The arrays of groups that were
+    checked together are views of the same memory.
+    """
+    batch: list[bytes] = []
+    size = 0
+    for data in messages:
+        if batch and size + len(data) > TOGETHER_BYTES:
+            yield from _readers(batch)
+            batch, size = [], 0
+        batch.append(data)
+        size += len(data)
+    yield from _readers(batch)
 
 
-def _decompressed(body: bytes | memoryview, size: int) -> bytes:
-    """The body of `size` bytes. Raises BadGroup for a frame of any other size."""
-    import zstandard
+def _readers(messages: Sequence[bytes]) -> list[Callable[[], Bounded]]:
+    """Calls that give the groups of a batch."""
+    # A group alone is decoded by its call: it may be discarded before that.
+    calls: list[Callable[[], Bounded]] = [partial(bounded_group_from_bytes, m) for m in messages]
+    if len(messages) < TOGETHER_GROUPS:
+        return calls
+    found: dict[int, _Group] = {}
+    left = TOGETHER_BYTES
+    for at, data in enumerate(messages):
+        # One that is damaged, or longer once it is decompressed, is left to its own call.
+        with suppress(BadGroup):
+            body = body_of(data, left)
+            found[at] = _decoded(body)
+            left -= len(body)
+            calls[at] = partial(_alone, found[at])
+    groups = _together([*found.values()]) if found else None
+    for at, group in zip(found, groups or (), strict=False):
+        calls[at] = partial(_given, group)
+    return calls
 
-    # The size that a frame claims decides how much is allocated, so it is checked first.
-    try:
-        if (claimed := zstandard.frame_content_size(body)) != size:
-            raise BadGroup(f"the zstd frame claims {claimed} bytes instead of {size}")
-        return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise BadGroup(f"no zstd frame: {error}") from error
 
-
-def _checksum(head: bytes, body: bytes | memoryview) -> int:
-    """XXH3 of the header before the checksum, and of the body as sent."""
-    # As sent, so that damage is found before anything is decompressed. XXH3 and not CRC-32, which
-    # takes longer than all other checks together.
-    found = xxhash.xxh3_64(head)
-    found.update(body)
-    return found.intdigest()
+def _given(group: Bounded) -> Bounded:
+    """The group, which was read already."""
+    return group
 
 
 def _packed(trajectory: Trajectory) -> _Trajectory:
@@ -221,8 +214,13 @@ def _packed(trajectory: Trajectory) -> _Trajectory:
     )
 
 
-def _unpacked(body: bytes | memoryview) -> tuple[RolloutGroup, Bounds]:
+def _unpacked(body: bytes | memoryview) -> Bounded:
     """The group of a body, and its bounds. Raises BadGroup for one that cannot be learned from."""
+    return _alone(_decoded(body))
+
+
+def _decoded(body: bytes | memoryview) -> _Group:
+    """The body's parts, of the right types. Raises BadGroup."""
     try:
         found = _DECODER.decode(body)
     # Text that is no UTF-8 is an error of its own to msgspec.
@@ -230,68 +228,110 @@ def _unpacked(body: bytes | memoryview) -> tuple[RolloutGroup, Bounds]:
         raise BadGroup(f"no msgpack of a group: {error}") from error
     if not 0 < len(found.key) <= MAX_KEY:
         raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")
-    trajectories, bounds = _trajectories(found)
+    return found
+
+
+def _alone(found: _Group) -> Bounded:
+    """The group and its bounds. Raises BadGroup for one that cannot be learned from."""
+    _, bounds, trajectories = _checked([found], found.tokens, found.steps)
+    return _made(found, trajectories, bounds)
+
+
+def _together(found: Sequence[_Group]) -> list[Bounded] | None:
+    """The groups, checked as if they were one; None if one of them is bad, or unlike the others."""
+    rows = [[row for each in group.trajectories for row in each.rows] for group in found]
+    tokens = joined_tokens([group.tokens for group in found], rows)
+    calls = [[(each.num_steps, each.num_calls) for each in group.trajectories] for group in found]
+    steps = joined_steps([group.steps for group in found], calls)
+    if tokens is None or steps is None:
+        return None
+    try:
+        streams, _, trajectories = _checked(found, tokens, steps)
+        bounds = bounds_of_each([group.tokens for group in found], rows, streams)
+        made, start = [], 0
+        for group, each in zip(found, bounds, strict=True):
+            end = start + len(group.trajectories)
+            made.append(_made(group, trajectories[start:end], each))
+            start = end
+    except BadGroup:
+        return None
+    return made
+
+
+def _made(found: _Group, trajectories: Sequence[Trajectory], bounds: Bounds) -> Bounded:
+    """The group of these trajectories, and its bounds with its sampling masks. Raises BadGroup."""
+    if masked := [r for each in trajectories for r in each.rows if r.sampling_mask is not None]:
+        bounds = with_masks(bounds, masked)
     metrics = _metrics(found.metrics)
     group = RolloutGroup(
-        key=found.key, actor=found.actor, trajectories=trajectories, metrics=metrics
+        key=found.key, actor=found.actor, trajectories=tuple(trajectories), metrics=metrics
     )
     return group, bounds
 
 
-def _trajectories(found: _Group) -> tuple[tuple[Trajectory, ...], Bounds]:
-    """The trajectories, with views of arrays of the whole group."""
-    packed = found.trajectories
-    steps = steps_of(found.steps, [t.num_steps for t in packed], [t.num_calls for t in packed])
+def _checked(
+    found: Sequence[_Group], tokens: Tokens, steps: Steps
+) -> tuple[Streams, Bounds, list[Trajectory]]:
+    """The trajectories of all groups, with views of arrays of all of them. Raises BadGroup."""
+    packed = [each for group in found for each in group.trajectories]
+    arrays = steps_of(steps, [t.num_steps for t in packed], [t.num_calls for t in packed])
     rows = [row for each in packed for row in each.rows]
     num_steps = [each.num_steps for each in packed for _ in each.rows]
-    streams, bounds = streams_of(found.tokens, rows, num_steps)
-    made = _rows(found, streams)
+    streams, bounds = streams_of(tokens, rows, num_steps)
+    return streams, bounds, _trajectories(found, _rows(found, streams), arrays)
+
+
+def _trajectories(
+    found: Sequence[_Group], made: Sequence[SAWItem], arrays: StepArrays
+) -> list[Trajectory]:
+    """The trajectories of all groups. made: all of their rows."""
+    rewards, parsed, completions = arrays.rewards, arrays.parsed, arrays.completions
     trajectories, row, step, call = [], 0, 0, 0
-    for each in packed:
+    for key, each in [(group.key, each) for group in found for each in group.trajectories]:
         # Each view is made by one slice: half of the time of this loop.
         of_steps = slice(step, step := step + each.num_steps)
         trajectories.append(
             Trajectory(
                 rows=tuple(made[row : (row := row + len(each.rows))]),
-                rewards=steps.rewards[of_steps],
-                parsed=steps.parsed[of_steps],
-                completions=steps.completions[call : (call := call + each.num_calls)],
+                rewards=rewards[of_steps],
+                parsed=parsed[of_steps],
+                completions=completions[call : (call := call + each.num_calls)],
                 env_id=each.env_id,
                 agent=each.agent,
-                group=found.key,
+                group=key,
                 task=each.task,
                 env_key=each.env_key,
                 truncated=each.truncated,
                 info=each.info,
             )
         )
-    if masked := [row for row in made if row.sampling_mask is not None]:
-        bounds = with_masks(bounds, masked)
-    return tuple(trajectories), bounds
+    return trajectories
 
 
-def _rows(found: _Group, streams: Streams) -> list[SAWItem]:
+def _rows(found: Sequence[_Group], streams: Streams) -> list[SAWItem]:
     """All rows, with weight 0. Raises BadGroup for wrong experts."""
     # Locals, which are looked up eight times as fast as fields.
     ids, mask, weight = streams.input_ids, streams.action_mask, streams.weight
     logprobs, versions, steps = streams.behavior_logprobs, streams.versions, streams.steps
-    rows, start = [], 0
-    for of in found.trajectories:
+    rows, start, weights = [], 0, weight
+    for key, of in [(group.key, each) for group in found for each in group.trajectories]:
         for row in of.rows:
             length, experts = row.length, row.experts
             at = slice(start, start := start + length)
+            # Often all rows are as long: a view takes a tenth of a row's time.
+            weights = weights if len(weights) == length else weight[:length]
             rows.append(
                 SAWItem(
                     input_ids=ids[at],
                     action_mask=mask[at],
-                    weight=weight[:length],
+                    weight=weights,
                     behavior_logprobs=logprobs[at] if row.has_logprobs else None,
                     sampling_mask=row.masks,
                     versions=versions[at] if row.has_versions else None,
                     steps=steps[at],
                     temperature=row.temperature,
                     truncated=of.truncated,
-                    group=found.key,
+                    group=key,
                     agent=of.agent,
                     experts=None if experts is None else experts_of(experts, length),
                 )

@@ -33,6 +33,13 @@ def runs_of(numbers: Array) -> Runs:
     return list(zip(numbers[bounds[:-1]].tolist(), lengths, strict=True))
 
 
+def joined_runs(found: Sequence[Runs]) -> Runs:
+    """The runs one after another; one run where all are of the same number."""
+    runs = [run for each in found for run in each]
+    numbers = {number for number, _ in runs}
+    return [(numbers.pop(), sum([count for _, count in runs]))] if len(numbers) == 1 else runs
+
+
 def array_of(raw: bytes, dtype: np.dtype[Any], name: str) -> Array:
     """The bytes as numbers, without a copy; read-only, like the bytes."""
     if len(raw) % dtype.itemsize:
@@ -84,5 +91,5 @@ def spread(counts: Array | int, mask: NDArray[np.bool_], off: NDArray[np.int32])
 
 def highest(numbers: Array) -> int:
     """The largest of whole numbers; -1 for none."""
-    # Of the ufunc: the method of the array takes a third longer for a short one.
-    return int(np.maximum.reduce(numbers)) if len(numbers) else -1
+    # Its place and then its value: a third of the time of a reduction of few numbers.
+    return int(numbers.item(numbers.argmax())) if len(numbers) else -1

@@ -22,6 +22,7 @@ from ludic_train.pipeline.codec_arrays import (
     bits_of,
     highest,
     joined,
+    joined_runs,
     off_mask,
     repeated,
     runs_of,
@@ -105,6 +106,38 @@ def packed_tokens(rows: Sequence[SAWItem]) -> Tokens:
     )
 
 
+def joined_tokens(found: Sequence[Tokens], rows: Sequence[Sequence[Row]]) -> Tokens | None:
+    """The tokens of several groups as those of one; None where some do not fit the rows of theirs.
+
+    None too where a row lacks a stream, or a group has no token.
+    """
+    bits, start = 0, 0
+    for tokens, of in zip(found, rows, strict=True):
+        length, mask = sum([row.length for row in of]), int.from_bytes(tokens.mask, "little")
+        sampled = mask.bit_count()
+        sizes = (len(tokens.ids), len(tokens.mask), len(tokens.logprobs))
+        # All that says where one group ends and the next begins; `streams_of` checks the rest.
+        fits = (
+            length > 0
+            and sizes == (INT.itemsize * length, (length + 7) // 8, FLOAT.itemsize * sampled)
+            and mask.bit_length() <= length
+            and sum([count for _, count in tokens.versions]) == sampled
+            and sum([count for _, count in tokens.steps]) == sampled
+            and False not in [row.has_logprobs and row.has_versions for row in of]
+        )
+        if not fits:
+            return None
+        bits |= mask << start
+        start += length
+    return Tokens(
+        ids=b"".join([tokens.ids for tokens in found]),
+        mask=bits.to_bytes((start + 7) // 8, "little"),
+        logprobs=b"".join([tokens.logprobs for tokens in found]),
+        versions=joined_runs([tokens.versions for tokens in found]),
+        steps=joined_runs([tokens.steps for tokens in found]),
+    )
+
+
 class Streams(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Streams of all rows, [T] each, as in `SAWItem`; read-only. weight: of the longest row."""
 
@@ -146,7 +179,7 @@ def streams_of(
         raise BadGroup(f"{len(ids)} input_ids for rows of {claimed} tokens together")
     mask = bits_of(found.mask, len(ids))
     # The first token has no token before it that could predict it, so it has no log-prob to train.
-    if not all(lengths) or True in mask[[0, *accumulate(lengths)][:-1]].tolist():
+    if not all(lengths) or _marked(found.mask, lengths):
         raise BadGroup("a row must begin with a token, and with one that was not sampled")
     # Without their sign, negative numbers are the largest: one look instead of two.
     if (largest := highest(ids.view(np.uint32))) >= 2**31:
@@ -185,6 +218,42 @@ def streams_of(
     return streams, bounds
 
 
+def bounds_of_each(
+    found: Sequence[Tokens], rows: Sequence[Sequence[Row]], streams: Streams
+) -> list[Bounds]:
+    """The bounds of each of several groups whose tokens were joined."""
+    starts = [0, *accumulate(len(tokens.ids) // INT.itemsize for tokens in found)][:-1]
+    largest = np.maximum.reduceat(streams.input_ids, starts).tolist()
+    # Each row begins with a token that was not sampled, which has a 0.
+    least = np.minimum.reduceat(streams.behavior_logprobs, starts).tolist()
+    most = np.maximum.reduceat(streams.behavior_logprobs, starts).tolist()
+    bounds = []
+    for number, (tokens, of) in enumerate(zip(found, rows, strict=True)):
+        known = [version for version, length in tokens.versions if length]
+        bounds.append(
+            Bounds(
+                num_rows=len(of),
+                largest_id=largest[number],
+                oldest=min(known, default=None),
+                newest=max(known, default=0),
+                logprobs=(least[number], most[number]),
+                temperatures=_temperatures(of),
+            )
+        )
+    return bounds
+
+
+def _marked(bits: bytes, lengths: Sequence[int]) -> bool:
+    """True if the bit of the first token of a row is set."""
+    # Of the few bytes: an index into the mask takes three times as long.
+    start = 0
+    for length in lengths:
+        if bits[start >> 3] >> (start & 7) & 1:
+            return True
+        start += length
+    return False
+
+
 def _logprobs(raw: bytes, expected: int) -> tuple[NDArray[np.float32], tuple[float, float]]:
     """So many log-probs, the least of them and 0, and the largest of them and 0.
 
@@ -193,12 +262,13 @@ def _logprobs(raw: bytes, expected: int) -> tuple[NDArray[np.float32], tuple[flo
     values = array_of(raw, FLOAT, "behavior_logprobs")
     if len(values) != expected:
         raise BadGroup(f"{len(values)} log-probs for {expected} tokens")
-    # Of several numbers with a nan, both are nan.
-    least = float(np.minimum.reduce(values, initial=0))
-    most = float(np.maximum.reduce(values, initial=0))
+    if not expected:
+        return values, (0.0, 0.0)
+    # By their places, as in `highest`. Of several numbers with a nan, both are nan.
+    least, most = float(values.item(values.argmin())), float(values.item(values.argmax()))
     if not (math.isfinite(least) and math.isfinite(most)):
         raise BadGroup("a log-prob of a sampled token is not finite")
-    return values, (least, most)
+    return values, (min(least, 0.0), max(most, 0.0))
 
 
 def _of_rows(mask: NDArray[np.bool_], has: list[bool], lengths: Sequence[int]) -> NDArray[np.bool_]:
@@ -208,7 +278,8 @@ def _of_rows(mask: NDArray[np.bool_], has: list[bool], lengths: Sequence[int]) -
 
 def _temperatures(rows: Sequence[Row]) -> tuple[float, float] | None:
     """The least and the largest one. Raises BadGroup for one that cannot be sampled with."""
-    if not (found := [row.temperature for row in rows]):
+    # Nearly always one for all rows.
+    if not (found := {row.temperature for row in rows}):
         return None
     for each in found:
         if not 0 < each < math.inf:

@@ -47,6 +47,25 @@ def packed_steps(trajectories: Sequence[Trajectory]) -> Steps:
     )
 
 
+def joined_steps(
+    found: Sequence[Steps], calls: Sequence[Sequence[tuple[int, int]]]
+) -> Steps | None:
+    """The steps of several groups as those of one; None where some do not fit their trajectories.
+
+    calls: the steps and the model calls of each trajectory of each group.
+    """
+    for steps, of in zip(found, calls, strict=True):
+        num_steps, num_calls = sum([s for s, _ in of]), sum([c for _, c in of])
+        sizes = (len(steps.rewards), len(steps.parsed), len(steps.completions))
+        if sizes != (REWARD.itemsize * num_steps, num_steps, 3 * CALL.itemsize * num_calls):
+            return None
+    return Steps(
+        rewards=b"".join([steps.rewards for steps in found]),
+        parsed=b"".join([steps.parsed for steps in found]),
+        completions=b"".join([steps.completions for steps in found]),
+    )
+
+
 def steps_of(found: Steps, num_steps: Sequence[int], num_calls: Sequence[int]) -> StepArrays:
     """The steps of all trajectories. num_steps, num_calls: of each one.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import NOTHING, Metric
-from ludic_train.pipeline.codec import RolloutGroup, bounded_group_from_bytes
+from ludic_train.pipeline.codec import Bounded, RolloutGroup, group_readers
 from ludic_train.pipeline.codec_rows import Bounds
 from ludic_train.pipeline.queues.base import Entry, TrainerReport
 
@@ -26,6 +26,8 @@ LOGPROBS = -1e4, 1e-2
 LONGEST_REWIND = 100_000
 # Bad groups in a row after which an actor's groups are not looked at any more, and actors to know.
 BAD_IN_A_ROW, KNOWN_ACTORS = 8, 4_096
+# Decodes an entry. Raises BadGroup.
+Read = Callable[[], Bounded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Ready:
     oldest: int | None
 
 
+def readers(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Read]]:
+    """Each entry with the call that decodes it; small ones are decoded several at a time."""
+    return zip(entries, group_readers(entry.data for entry in entries), strict=True)
+
+
 class Inspector:
     """Decodes entries, and refuses those that must not be trained on.
 
@@ -52,9 +59,10 @@ class Inspector:
         # Apart, since groups that arrive well between those of other params would clear one count.
         self._unreadable, self._mismatched = _InARow(), _InARow()
 
-    def inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
+    def inspected(self, entry: Entry, read: Read, trainer: TrainerReport) -> Ready:
         """The entry with its group. Raises BadGroup for one that must not be trained on.
 
+        read: decodes the entry, as one of `readers`.
         An actor that sends many of these in a row is cut off: all its groups are bad from then on.
         """
         actor = _actor_of(entry.key)
@@ -64,7 +72,7 @@ class Inspector:
                     f"{bad} groups in a row of its actor {actor!r} were {fault}; it is cut off"
                 )
         try:
-            ready = self._inspected(entry, trainer)
+            ready = self._inspected(entry, read, trainer)
         except BadGroup:
             self._unreadable.note(actor, bad=True)
             raise
@@ -76,10 +84,10 @@ class Inspector:
         for key in keys:
             self._mismatched.note(_actor_of(key), bad=key in mismatched)
 
-    def _inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
+    def _inspected(self, entry: Entry, read: Read, trainer: TrainerReport) -> Ready:
         if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
-        group, bounds = bounded_group_from_bytes(entry.data)
+        group, bounds = read()
         if group.key != entry.key:
             pushed = brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")

@@ -1,16 +1,24 @@
 """Bounds of what an actor may send, and actors that send nothing else."""
 
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from codec_messages import message
 from queued_groups import ALGO, begin, group, names, push
 
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import Peak, Stat, Total
 from ludic_train.pipeline import inspection
 from ludic_train.pipeline.codec import bounded_group_from_bytes, group_to_bytes
-from ludic_train.pipeline.inspection import BAD_IN_A_ROW, Inspector, check_bounds, check_metrics
+from ludic_train.pipeline.inspection import (
+    BAD_IN_A_ROW,
+    Inspector,
+    check_bounds,
+    check_metrics,
+    readers,
+)
 from ludic_train.pipeline.queues.base import Entry, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
 from ludic_train.pipeline.source import PipelineBatchSource
@@ -78,22 +86,27 @@ def entry(key, data=None):
     return Entry(id="1-0", key=key, data=data)
 
 
+def inspected(inspector, one):
+    ((_, read),) = readers([one])
+    return inspector.inspected(one, read, TRAINER)
+
+
 def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():
     inspector = Inspector(max_attempts=5, vocab_size=None)
 
     def refused(key, data=b"no group"):
         with pytest.raises(BadGroup) as found:
-            inspector.inspected(entry(key, data), TRAINER)
+            inspected(inspector, entry(key, data))
         return str(found.value)
 
     for number in range(BAD_IN_A_ROW - 1):
         refused(f"a:{number}")
     # A good one in between shows that not all is wrong.
-    inspector.inspected(entry("a:7"), TRAINER)
+    inspected(inspector, entry("a:7"))
     for number in range(BAD_IN_A_ROW):
         assert "truncated" in refused(f"a:{number}")
     assert refused("a:20", None) == "8 groups in a row of its actor 'a' were bad; it is cut off"
-    inspector.inspected(entry("b:1"), TRAINER)
+    inspected(inspector, entry("b:1"))
 
 
 async def test_an_actor_whose_groups_are_of_other_params_is_cut_off_and_others_are_not(tmp_path):
@@ -122,7 +135,29 @@ def test_a_group_of_the_right_params_between_shows_that_not_all_is_wrong():
     inspector.note(["a:7"], ())
     for number in range(BAD_IN_A_ROW - 1):
         inspector.note([f"a:{number}"], {f"a:{number}"})
-    inspector.inspected(entry("a:8"), TRAINER)
+    inspected(inspector, entry("a:8"))
+
+
+async def test_a_bad_group_among_those_that_are_read_together_goes_to_the_dead_letters_alone(
+    tmp_path,
+):
+    queue = SQLiteQueue(tmp_path / "q")
+    good = [group(name) for name in "abcdef"]
+    body = group_to_bytes(group("odd", token=123_456))[18:]
+    odd = message(body.replace(struct.pack("<i", 123_456), struct.pack("<i", -5)))
+    await push(queue, *good[:3])
+    await queue.push("odd", odd)
+    await queue.push("damaged", odd[:-1])
+    await push(queue, *good[3:])
+    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=6, group_size=2)
+    await begin(source)
+    assert names(await source.next_batch(ALGO)) == [*"abcdef"]
+    letters = {letter.key: letter.reason for letter in await queue.dead_letters()}
+    assert letters.pop("odd") == "a token id is -5"
+    assert "truncated or damaged" in letters.pop("damaged")
+    assert not letters
+    await source.aclose()
+    await queue.aclose()
 
 
 async def test_a_bad_group_goes_to_the_dead_letters_and_the_batch_waits_for_the_next(tmp_path):
