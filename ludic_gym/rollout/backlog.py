@@ -56,8 +56,9 @@ class Backlog(Generic[T]):
                 await turn
             finally:
                 self._is_waking = False
-        # One after the other: a producer that never waits for a model fills the room by itself.
-        loop.call_soon(self._wake)
+                # One after the other: a producer that never waits for a model fills the room by
+                # itself. One that is cancelled leaves its turn to the next.
+                loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         """Wake one producer if there is room, unless one is being woken."""

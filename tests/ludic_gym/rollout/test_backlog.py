@@ -87,3 +87,17 @@ async def test_every_result_of_every_producer_arrives(room, producers, waits):
         found = [await backlog.get() for _ in range(10 * producers)]
         await asyncio.gather(*tasks)
     assert sorted(found) == [(n, turn) for n in range(producers) for turn in range(10)]
+
+
+async def test_a_producer_that_is_cancelled_as_it_is_woken_leaves_its_turn_to_the_next():
+    backlog, begun = Backlog(1), []
+    backlog.put("a")
+    next_one, woken = (asyncio.create_task(begin(backlog, begun, name)) for name in ("b", "c"))
+    await pause()
+    # It wakes the last producer, which is cancelled before it runs.
+    await backlog.get()
+    woken.cancel()
+    await pause()
+    assert begun == ["b"]
+    assert await backlog.get() == "b"
+    await next_one

@@ -193,7 +193,7 @@ GOOD = [encoded(key=f"{n}", other=DATED, versions=[[n, 1]]) for n in range(4)]
 
 
 def outcome(read):
-    """What a message gives: its group and bounds, or why there are none."""
+    """The group of a message and its bounds, or the text of the error."""
     try:
         group, bounds = read()
     except BadGroup as error:
