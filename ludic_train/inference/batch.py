@@ -18,10 +18,10 @@ from ludic_train.inference.sampling import DRAW, draws_of, noise_keys
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-# Padded tokens that one prefill may hold: more would not fit the caches of a CPU.
+# Tokens that one prefill may hold: more would not fit the caches of a CPU.
 PREFILL_TOKENS = 1024
-# Padding that is cheaper than one more forward pass, in tokens and as a share of the prefill.
-FREE_PADDING = 128
+# Padding of queries that is cheaper than one more forward pass, in tokens and as a share.
+FREE_PADDING = 256
 MAX_PADDING = 0.2
 
 # A table of numbers and no list of objects: a step touches every row, many times a second.
@@ -55,7 +55,7 @@ class Request:
 class Prefill:
     """Prompts to read in one forward pass, and for each the requests that share it.
 
-    prompts: with as much left to read, shorter ones to be padded. prefixes: parts of the cached
+    prompts: with about as much left to read. prefixes: parts of the cached
         beginning of each, none where it is read from its first token on.
     sharers: per prompt, at least one; none for a prefix that is read for later prompts.
     """
@@ -194,7 +194,7 @@ class Batch:
 
 
 def consecutive(texts: Sequence[Ids]) -> Iterator[range]:
-    """Runs of texts that can be read in one forward pass, padded to the longest."""
+    """Runs of texts that can be read in one forward pass."""
     start = longest = 0
     for i, text in enumerate(texts):
         longest = max(longest, len(text))
@@ -271,4 +271,5 @@ def _fits(num_texts: int, total: int, size: int) -> bool:
     """
     padded = size * (num_texts + 1)
     padding = padded - total - size
-    return padded <= PREFILL_TOKENS and padding <= max(FREE_PADDING, MAX_PADDING * padded)
+    is_small = total + size <= PREFILL_TOKENS
+    return is_small and padding <= max(FREE_PADDING, MAX_PADDING * padded)

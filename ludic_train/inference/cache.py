@@ -5,15 +5,12 @@ The scale of the attention scores is in the queries already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Writes the keys and values of a layer into the cache, and gives those that its queries attend to,
-# [rows, kv_heads, slots, head_dim].
-Store = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 # Slots are added in multiples of this many, because each growth copies the whole cache.
 SLOTS = 32
 
@@ -61,16 +58,17 @@ class KVCache:
         """Take the type and device of `like`; what rows hold stays."""
         self.keys, self.values = self.keys.to(like), self.values.to(like)
 
-    def write_prompts(
-        self, layer: int, key: Tensor, value: Tensor, repeats: Tensor, rows: slice
-    ) -> None:
-        """Copy prompt i, [prompts, tokens, kv_heads, head_dim], into its `repeats[i]` rows.
+    def spread(self, first: int, copies: Sequence[int], num_slots: int) -> None:
+        """Copy row `first + i` into `copies[i]` rows, up to slot `num_slots`.
 
-        The rows of all prompts, in order, are `rows`.
+        The copies of all, in order, begin at row `first`.
         """
-        for cache, new in ((self.keys, key), (self.values, value)):
-            copies = new.repeat_interleave(repeats, dim=0).transpose(1, 2)
-            cache[layer, rows, :, : new.shape[1]] = copies
+        rows = torch.arange(first, first + len(copies), device=self.keys.device)
+        owners = rows.repeat_interleave(torch.tensor(copies, device=rows.device))
+        for cache in (self.keys, self.values):
+            # Layer by layer, since all rows are copied twice.
+            for layer in cache[:, :, :, :num_slots]:
+                layer[first : first + len(owners)] = layer.index_select(0, owners)
 
     def places(self, rows: Tensor, slots: Tensor) -> Tensor:
         """Places that `append` writes tokens to, one for each token and head.

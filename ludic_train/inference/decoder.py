@@ -7,7 +7,7 @@ the layers do not run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ludic_train.errors import UnsupportedModel
-from ludic_train.inference.cache import KVCache, Store, attend_all, attend_one, length_mask
+from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_mask
 from ludic_train.inference.layers import (
     Layer,
     head_of,
@@ -37,26 +37,35 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 # The other kinds of rotary embedding change with the length of the text.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
+# From a layer, the factors of heads that turn them: cosines and sines, [tokens, heads, head_size].
+_Turn = Callable[[Layer], tuple[Tensor, Tensor]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Positions of the tokens that are read, and the keys that they attend to.
+    """Tokens that are read, text after text, and the keys that they attend to.
 
-    cos, sin: [tokens, 1, head_size], or one of these for each text.
-    last: index of each text's last token among those read, [texts]; last_slots: its slot.
-    mask: as of `attend_all`. store: of keys and values [texts, tokens, kv_heads, head_size].
+    turn: of these tokens. last: index of each text's last token, [texts]; last_slots: its slot.
+    places: of the tokens in the cache. rows: of the texts, of which `num_slots` slots are read.
+    width: tokens of the longest text. mask: as of `attend_all`.
+    padded, real: index of a token for each place of [texts, width], and of a place for each token;
+        None if all texts have as many tokens.
     """
 
-    cos: Tensor
-    sin: Tensor
+    turn: _Turn
     last: Tensor
     last_slots: Tensor
+    places: Tensor
+    rows: slice
+    num_slots: int
+    width: int
     mask: Tensor | None
-    store: Store
+    padded: Tensor | None
+    real: Tensor | None
 
 
 class Decoder:
-    """A model as functions over the rows of a key-value cache: `prefill`, `extend` and `decode`.
+    """A model as functions over the rows of a key-value cache: `prefill` and `decode`.
 
     max_positions: longest text, in tokens. vocab_size: logits of a row.
     layers: as read by the last `refresh`.
@@ -125,131 +134,140 @@ class Decoder:
             self._cos, self._sin = cos[0, :, None], _signed(sin[0, :, None])
 
     def prefill(
-        self, prompts: Sequence[Sequence[int]], copies: Sequence[int], first_row: int
-    ) -> Tensor:
-        """Read each prompt once, into `copies[i]` consecutive rows: next-token logits, [rows, V].
-
-        Shorter prompts are padded to the longest, so read prompts apart that differ much.
-        """
-        ids = self._padded(prompts)
-        last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
-        repeats = torch.tensor(copies, device=self.device)
-        rows = slice(first_row, first_row + sum(copies))
-
-        def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            self.cache.write_prompts(layer, key, value, repeats, rows)
-            return key.transpose(1, 2), value.transpose(1, 2)
-
-        cos, sin = self._cos[: ids.shape[1]], self._sin[: ids.shape[1]]
-        hidden = self._read(ids, _Reading(cos, sin, last, last, None, store))
-        return self._logits(hidden).repeat_interleave(repeats, dim=0)
-
-    def extend(
         self, texts: Sequence[Sequence[int]], starts: Sequence[int], first_row: int
     ) -> Tensor:
         """Read text i from its token `starts[i]` on, into row `first_row + i`: logits, [texts, V].
 
-        The row holds the tokens before. Read texts together that have as much left to read.
+        The row holds the tokens before. Read texts together that have as much left to read: the
+        queries of shorter ones are padded.
         """
-        ids = self._padded([text[start:] for text, start in zip(texts, starts, strict=True)])
-        lengths = torch.tensor([len(text) for text in texts], device=self.device)
-        first, tokens = torch.tensor(starts, device=self.device), torch.arange(ids.shape[1])
-        positions, num_slots = first[:, None] + tokens.to(self.device), max(map(len, texts))
-        # Padding has no slots of its own, so its keys are not kept.
-        row, column = (positions < lengths[:, None]).nonzero(as_tuple=True)
-        places = self.cache.places(first_row + row, positions[row, column])
-        rows = slice(first_row, first_row + len(texts))
-
-        def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            self.cache.append(layer, key[row, column], value[row, column], places)
-            return self.cache.read(layer, rows, num_slots)
-
-        positions = positions.clamp(max=num_slots - 1)
-        mask = length_mask(positions.flatten(), num_slots, self.cache.keys.dtype)
-        mask = mask.view(len(texts), 1, -1, num_slots)
-        cos, sin = self._cos[positions], self._sin[positions]
-        at = _Reading(cos, sin, lengths - first - 1, lengths - 1, mask, store)
-        return self._logits(self._read(ids, at))
+        ids = [token for text, start in zip(texts, starts, strict=True) for token in text[start:]]
+        at = self._reading(list(map(len, texts)), starts, first_row)
+        return self._logits(self._read(torch.tensor(ids, device=self.device), at))
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
         num_slots = int(lengths.max()) + 1
         hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
         at = torch.from_numpy(lengths).to(self.device)
-        cos, sin = self._cos.index_select(0, at), self._sin.index_select(0, at)
+        turn = self._turn(at)
         places = self.cache.places(torch.arange(len(ids), device=self.device), at)
         # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         for i, layer in enumerate(self.layers):
             heads = self._split(layer.heads(layer.before_attention(hidden)))
-            query, key, value = self._turned_apart(heads, layer, cos, sin)
+            query, key, value = self._turned_apart(heads, *turn(layer))
             self.cache.append(i, key, value, places)
             keys, values = self.cache.read(i, slice(len(ids)), num_slots)
             hidden = _finished(layer, hidden, attend_one(query, keys, values, mask))
         return self._logits(hidden)
 
-    def _padded(self, texts: Sequence[Sequence[int]]) -> Tensor:
-        """Ids of the texts, [texts, tokens of the longest]."""
-        longest = max(map(len, texts))
-        # On the right, where causal attention of a text's own tokens never looks.
-        padded = [[*text, *[0] * (longest - len(text))] for text in texts]
-        return torch.tensor(padded, device=self.device)
+    def _reading(self, lengths: Sequence[int], starts: Sequence[int], first_row: int) -> _Reading:
+        """How to read texts of these lengths from these tokens on."""
+        ends, first = (
+            torch.tensor(lengths, device=self.device),
+            torch.tensor(starts, device=self.device),
+        )
+        counts, num_slots = ends - first, max(lengths)
+        width = max(end - start for end, start in zip(lengths, starts, strict=True))
+        columns = torch.arange(width, device=self.device)
+        real = (columns < counts[:, None]).flatten().nonzero()[:, 0]
+        row, column = real // width, real % width
+        positions, after = first[row] + column, counts.cumsum(0)
+        # Padding repeats a text's last token.
+        padded = (after - counts)[:, None] + columns.minimum(counts[:, None] - 1)
+        mask = None
+        if any(starts):
+            slots = (first[:, None] + columns).clamp(max=num_slots - 1).flatten()
+            mask = length_mask(slots, num_slots, self.cache.keys.dtype)
+            mask = mask.view(len(lengths), 1, width, num_slots)
+        is_padded = len(real) < len(lengths) * width
+        return _Reading(
+            turn=self._turn(positions),
+            last=after - 1,
+            last_slots=ends - 1,
+            places=self.cache.places(first_row + row, positions),
+            rows=slice(first_row, first_row + len(lengths)),
+            num_slots=num_slots,
+            width=width,
+            mask=mask,
+            padded=padded.flatten() if is_padded else None,
+            real=real if is_padded else None,
+        )
 
     def _read(self, ids: Tensor, at: _Reading) -> Tensor:
         """Last hidden states of the texts' last tokens, [texts, hidden]."""
         hidden: Tensor = self._causal.model.embed_tokens(ids)
         for i, layer in enumerate(self.layers[:-1]):
             heads = self._split(layer.heads(layer.before_attention(hidden)))
-            query, key, value = self._turned_apart(heads, layer, at.cos, at.sin)
-            attended = attend_all(query, *at.store(i, key, value), at.mask)
-            hidden = _finished(layer, hidden, attended)
+            query, key, value = self._turned_apart(heads, *at.turn(layer))
+            self.cache.append(i, key, value, at.places)
+            hidden = _finished(layer, hidden, self._attended(i, query, at))
         # Only the last token of a prompt needs logits: those of all would be the largest tensor.
         return self._read_last(hidden, at)
+
+    def _attended(self, layer: int, query: Tensor, at: _Reading) -> Tensor:
+        """Attention of the tokens that are read, [tokens, heads, head_size] in and out."""
+        keys, values = self.cache.read(layer, at.rows, at.num_slots)
+        # Only here do texts need one width: the products, most of the work, see no padding.
+        if at.padded is not None:
+            query = query.index_select(0, at.padded)
+        query = query.view(len(keys), at.width, *query.shape[1:])
+        attended = attend_all(query, keys, values, at.mask).flatten(0, 1)
+        return attended if at.real is None else attended.index_select(0, at.real)
 
     def _read_last(self, hidden: Tensor, at: _Reading) -> Tensor:
         """The last layer, [texts, hidden], at the last tokens only.
 
         The other tokens' outputs are never used: of them it takes the keys and values alone.
         """
-        layer, n = self.layers[-1], self._heads.num_queries
+        layer, n, number = self.layers[-1], self._heads.num_queries, len(self.layers) - 1
+        cos, sin = at.turn(layer)
         x = layer.before_attention(hidden)
         key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
-        key = self._turned(key, layer.weight[n:], layer.swapped[n:], at.cos, at.sin)
-        keys, values = at.store(len(self.layers) - 1, key, value)
-        texts = torch.arange(len(hidden), device=hidden.device)
-        query = self._split(layer.queries(x[texts, at.last]))
-        cos, sin = self._cos[at.last_slots], self._sin[at.last_slots]
-        query = self._turned(query, layer.weight[:n], layer.swapped[:n], cos, sin)
-        mask = length_mask(at.last_slots, keys.shape[2], x.dtype)
-        attended = attend_one(query, keys, values, mask)
-        return _finished(layer, hidden[texts, at.last], attended)
+        self.cache.append(number, self._turned(key, cos[:, n:], sin[:, n:]), value, at.places)
+        keys, values = self.cache.read(number, at.rows, at.num_slots)
+        query = self._split(layer.queries(x[at.last]))
+        query = self._turned(query, cos[at.last, :n], sin[at.last, :n])
+        mask = length_mask(at.last_slots, at.num_slots, x.dtype)
+        return _finished(layer, hidden[at.last], attend_one(query, keys, values, mask))
 
     def _split(self, heads: Tensor) -> Tensor:
         """Heads that lie side by side, [..., heads, head_size]."""
         return heads.view(*heads.shape[:-1], -1, self._heads.size)
 
+    def _turn(self, positions: Tensor) -> _Turn:
+        """Factors that turn queries and keys at these positions, [tokens].
+
+        The norm multiplies a head by a number and its weight, and rotating is linear, so the weight
+        goes into the cosines and sines, and the number comes last.
+        """
+        cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+
+        def turn(layer: Layer) -> tuple[Tensor, Tensor]:
+            return cos * layer.weight, sin * layer.swapped
+
+        if self._heads.eps is not None:
+            return turn
+        # Without norms of heads the weights of all layers are equal.
+        factors = turn(self.layers[0])
+        return lambda layer: factors
+
     def _turned_apart(
-        self, heads: Tensor, layer: Layer, cos: Tensor, sin: Tensor
+        self, heads: Tensor, cos: Tensor, sin: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned, and values."""
         # Turned side by side, in half as many calls: a small model's time goes to calls.
         queries, keys = self._heads.num_queries, self._heads.num_keys
         both, value = heads.split_with_sizes((queries + keys, keys), dim=-2)
-        turned = self._turned(both, layer.weight, layer.swapped, cos, sin)
-        query, key = turned.split_with_sizes((queries, keys), dim=-2)
+        query, key = self._turned(both, cos, sin).split_with_sizes((queries, keys), dim=-2)
         return query, key, value
 
-    def _turned(
-        self, heads: Tensor, weight: Tensor, swapped: Tensor, cos: Tensor, sin: Tensor
-    ) -> Tensor:
-        """Queries or keys, [..., heads, head_size], normed and rotated (arXiv:2104.09864).
-
-        The norm multiplies a head by a number and its weight, and rotating is linear, so the weight
-        goes into the few cosines and sines, and the number comes last.
-        """
+    def _turned(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Queries or keys, [tokens, heads, head_size], normed and rotated (arXiv:2104.09864)."""
         rolled = heads.roll(self._heads.size // 2, dims=-1)
-        turned = (heads * (cos * weight)).addcmul_(rolled, sin * swapped)
+        turned = (heads * cos).addcmul_(rolled, sin)
         if self._heads.eps is None:
             return turned
         return turned.mul_(inverse_rms(heads, self._heads.eps))

@@ -192,27 +192,22 @@ class Engine:
         self._decoder.refresh()
         texts = self._batch.texts()
         for rows in consecutive(texts):
-            self._decoder.prefill([texts[i] for i in rows], [1] * len(rows), rows.start)
+            self._decoder.prefill([texts[i] for i in rows], [0] * len(rows), rows.start)
         self._is_stale = False
 
     def _read(self, prefill: Prefill) -> Tensor:
         """Read texts into the rows after the batch, and keep them: logits, [rows, V]."""
         first, cache = len(self._batch), self._decoder.cache
+        for row, prefix in enumerate(prefill.prefixes, first):
+            cache.put(row, prefix)
+        logits = self._decoder.prefill(prefill.prompts, prefill.starts, first)
+        for row, prompt in enumerate(prefill.prompts, first):
+            self.prefixes.store(prompt, cache, row)
         copies = [max(1, len(sharers)) for sharers in prefill.sharers]
-        owners = [i for i, number in enumerate(copies) for _ in range(number)]
-        if any(prefill.prefixes):
-            for row, prefix in enumerate(prefill.prefixes, first):
-                cache.put(row, prefix)
-            logits = self._decoder.extend(prefill.prompts, prefill.starts, first)
-            if len(owners) > len(copies):
-                sources, targets = [first + i for i in owners], range(first, first + len(owners))
-                cache.move(sources, targets, max(map(len, prefill.prompts)))
-                logits = logits[owners]
-        else:
-            logits = self._decoder.prefill(prefill.prompts, copies, first)
-        for i, prompt in enumerate(prefill.prompts):
-            self.prefixes.store(prompt, cache, first + owners.index(i))
-        return logits
+        if sum(copies) == len(copies):
+            return logits
+        cache.spread(first, copies, max(map(len, prefill.prompts)))
+        return logits.repeat_interleave(torch.tensor(copies, device=logits.device), dim=0)
 
     def _drop_old_prefixes(self, admitted: Sequence[Request]) -> None:
         """Keep prefixes only if they are of the params as they are now, and of their version."""

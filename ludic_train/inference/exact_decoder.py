@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ludic_train.inference.cache import KVCache, Store
+from ludic_train.inference.cache import KVCache
 from ludic_train.inference.decoder import causal_lm, max_positions
 from ludic_train.inference.prefix_limits import Mark
 from ludic_train.models.exact import KEYS, ROWS, exact_linear
+
+# Writes the keys and values of a layer into the cache, and gives those that its queries attend to,
+# [rows, kv_heads, slots, head_dim].
+_Store = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class ExactDecoder:
@@ -57,24 +61,6 @@ class ExactDecoder:
         self.cache.reserve(num_rows + -num_rows % ROWS, num_slots + -num_slots % KEYS)
 
     def prefill(
-        self, prompts: Sequence[Sequence[int]], copies: Sequence[int], first_row: int
-    ) -> Tensor:
-        """Read prompt i once, into `copies[i]` consecutive rows: next-token logits, [rows, V]."""
-        ids, longest = _padded(prompts), max(map(len, prompts))
-        repeats = torch.tensor(copies)
-        rows = slice(first_row, first_row + sum(copies))
-
-        def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            # The padding's, which has no slots of its own, is not kept.
-            kept_key, kept_value = (x[:, :, :longest].transpose(1, 2) for x in (key, value))
-            self.cache.write_prompts(layer, kept_key, kept_value, repeats, rows)
-            return key, value
-
-        hidden = self._hidden(ids, torch.arange(ids.shape[1])[None].expand_as(ids), store)
-        last = torch.tensor([len(prompt) - 1 for prompt in prompts])
-        return self._logits(hidden[torch.arange(len(last)), last]).repeat_interleave(repeats, dim=0)
-
-    def extend(
         self, texts: Sequence[Sequence[int]], starts: Sequence[int], first_row: int
     ) -> Tensor:
         """Read text i from its token `starts[i]` on, into row `first_row + i`: logits, [texts, V].
@@ -112,7 +98,7 @@ class ExactDecoder:
         )
         return self._logits(hidden[: len(ids), 0])
 
-    def _hidden(self, ids: Tensor, positions: Tensor, store: Store) -> Tensor:
+    def _hidden(self, ids: Tensor, positions: Tensor, store: _Store) -> Tensor:
         """Last hidden states, [rows, tokens, D], of the tokens at these positions of their rows."""
         hidden: Tensor = self._causal.model(
             input_ids=ids, position_ids=positions, past_key_values=_Stored(store), use_cache=True
@@ -134,7 +120,7 @@ def _padded(texts: Sequence[Sequence[int]]) -> Tensor:
 class _Stored:
     """The part of transformers' cache that a layer calls."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: _Store) -> None:
         self._store = store
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: object) -> tuple[Tensor, Tensor]:

@@ -30,18 +30,13 @@ def experts_of_prompts(
 ) -> Iterator[Experts]:
     """Experts of each prompt's tokens, [tokens, layers, k].
 
-    seen: [prompts * longest, k] by the number of the layer; of the last layer [prompts, k], since
-        the decoder computes it for last tokens alone. The others are -1 there: nothing follows
-        from them.
+    seen: [tokens of all prompts, k] by the number of the layer; of the last layer [prompts, k],
+        since the decoder computes it for last tokens alone. The others are -1 there: nothing
+        follows from them.
     """
-    longest, some = max(map(len, prompts)), next(iter(seen.values()))
-    found = np.full((len(prompts), longest, num_layers, some.shape[1]), UNKNOWN, np.int16)
-    last = [len(prompt) - 1 for prompt in prompts]
+    ends, some = np.cumsum([len(prompt) for prompt in prompts]), next(iter(seen.values()))
+    found = np.full((ends[-1], num_layers, some.shape[1]), UNKNOWN, np.int16)
     for layer, chosen in seen.items():
-        own = chosen.cpu().numpy()
-        if layer == num_layers - 1:
-            found[range(len(prompts)), last, layer] = own
-        else:
-            found[:, :, layer] = own.reshape(len(prompts), longest, -1)
-    for i, prompt in enumerate(prompts):
-        yield found[i, : len(prompt)]
+        where = ends - 1 if layer == num_layers - 1 else slice(None)
+        found[where, layer] = chosen.cpu().numpy()
+    yield from np.split(found, ends[:-1])

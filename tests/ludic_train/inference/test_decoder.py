@@ -29,7 +29,8 @@ def worst_error(model, reference_logits, copies=(1, 2, 1, 2)):
         decoder.refresh()
         decoder.reserve(len(owners), max(lengths))
         prompts = [text[:size] for text, size in zip(texts, PROMPTS, strict=True)]
-        logits = decoder.prefill(prompts, copies, first_row=0)
+        logits = decoder.prefill(prompts, [0] * len(prompts), first_row=0)[owners]
+        decoder.cache.spread(0, copies, max(PROMPTS))
         errors = []
         for _ in range(15):
             errors += [
@@ -102,13 +103,13 @@ def test_changed_params_show_at_the_next_call(packed, make_model, reference_logi
     with torch.inference_mode():
         decoder.refresh()
         decoder.reserve(1, 3)
-        decoder.prefill(prompt, [1], 0)
+        decoder.prefill(prompt, [0], 0)
     with torch.no_grad():
         for param in model.parameters():
             param.mul_(0.9)
     with torch.inference_mode():
         decoder.refresh()
-        again = decoder.prefill(prompt, [1], 0)[0]
+        again = decoder.prefill(prompt, [0], 0)[0]
     torch.testing.assert_close(again, reference_logits(model, prompt[0])[-1], atol=1e-5, rtol=0)
 
 
@@ -118,7 +119,7 @@ def test_moved_rows_go_on_as_if_they_had_been_there(make_model, reference_logits
     with torch.inference_mode():
         decoder.refresh()
         decoder.reserve(2, 7)
-        decoder.prefill([first, second], [1, 1], 0)
+        decoder.prefill([first, second], [0, 0], 0)
         decoder.cache.move([1], [0], num_slots=4)
         logits = decoder.decode(np.array([9]), np.array([4]))[0]
     expected = reference_logits(model, [*second, 9])[-1]

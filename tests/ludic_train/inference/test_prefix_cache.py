@@ -47,6 +47,22 @@ def found(prefixes, letters):
     return "".join(chr(int(block[0, 0, 0, 0, 0])) for block in prefix)
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=5),
+    st.integers(0, 2),
+)
+def test_texts_are_spread_over_rows_of_their_own(texts, first):
+    copies, sizes = zip(*texts, strict=True)
+    read = [(i + 1,) * size for i, size in enumerate(sizes)]
+    cache = rows_of(*[(9,)] * first, *read, *[()] * (sum(copies) - len(read)))
+    cache.spread(first, copies, max(sizes))
+    owners = [ids for ids, number in zip(read, copies, strict=True) for _ in range(number)]
+    for row, ids in enumerate(owners, first):
+        assert cache.keys[0, row, 0, : len(ids), 0].tolist() == list(ids)
+        assert torch.equal(cache.values[0, row, 0, : len(ids)], -cache.keys[0, row, 0, : len(ids)])
+    assert cache.keys[0, :first, 0, 0, 0].tolist() == [9] * first
+
+
 def test_the_longest_kept_prefix_is_found_with_its_keys_and_values():
     prefixes = PrefixCache(10**6)
     stored(prefixes, text("abcde"), text("abcdx"))

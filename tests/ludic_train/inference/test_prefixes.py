@@ -119,8 +119,8 @@ def test_texts_that_are_extended_get_the_logits_of_the_full_forward(
         decoder.reserve(5, 90)
         for row, (text, start) in enumerate(zip(texts, starts, strict=True), 1):
             if start:
-                decoder.prefill([text[:start]], [1], row)
-        logits = decoder.extend(texts, starts, 1)
+                decoder.prefill([text[:start]], [0], row)
+        logits = decoder.prefill(texts, starts, 1)
         steps = decoder.reserve(5, 91) or decoder.decode(
             np.array([5] * 5), np.array([1, *map(len, texts)])
         )
