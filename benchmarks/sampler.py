@@ -6,9 +6,10 @@ Both sample at temperature 1 and return log-probs; nothing ends before its numbe
 model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, of several
 rows in one round.
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
-each completion. Every number is the median of `repeats`, taken in turns, in CPU seconds where there
-is one thread; compare ratios, not absolutes. The last table is the load of a board game: 256
-coroutines play 16 moves each, in groups of 8 with the same beginning.
+each completion. The limit is the products with the model's matrices, attention and the draws of
+tokens alone, for as many rows. Every number is the median of `repeats`, taken in turns, in CPU
+seconds where there is one thread; compare ratios, not absolutes. The last table is the load of a
+board game: 256 coroutines play 16 moves each, in groups of 8 with the same beginning.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from harness.kernels import KERNELS, Kernels, Requests
 from harness.rates import Rate, budget, kept_line, rate_of, save
 from harness.shapes import random_model
 from rich.console import Console
@@ -120,6 +122,12 @@ def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load
     return sum(load.sizes)
 
 
+def call_kernels(kernels: Kernels, prompts: Sequence[Sequence[int]], load: Load) -> int:
+    """Number of tokens that the kernels could have sampled."""
+    kernels.seconds(Requests(prompts, load.sizes))
+    return sum(load.sizes)
+
+
 def rates(works: Sequence[Callable[[], int]], repeats: int) -> list[Rate]:
     """Amount per second of each work; they take turns, and the first round does not count."""
     amounts = [work() for work in works]
@@ -142,21 +150,25 @@ def compared(name: str, repeats: int, kept: list[object]) -> Table:
     model, tokenizer = endless(name)
     # Each round has the same prompts, the longer ones of which would be read once.
     client = LocalChatClient(model, tokenizer, prefix_cache_bytes=0)
-    table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio")
+    kernels = Kernels(model)
+    table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio", KERNELS)
     is_large = name in LARGE
     for label, load in make_loads(PART if is_large else 1).items():
         prompts = [render_chat(tokenizer, dialog) for dialog in load.dialogs]
-        ours, theirs = rates(
+        ours, theirs, least = rates(
             [
                 lambda load=load: sample_ours(client, load),
                 lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
+                lambda load=load, prompts=prompts: call_kernels(kernels, prompts, load),
             ],
             1 if is_large and len(prompts) > 1 else repeats,
         )
-        found, goal = {"ours": ours, "transformers generate": theirs}, GOALS[label]
-        kept.append(kept_line(f"local engine, {name}, {label}: tokens", found, goal_ratio=goal))
+        found = {"ours": ours, "transformers generate": theirs, KERNELS: least}
+        what = f"local engine, {name}, {label}: tokens"
+        kept.append(kept_line(what, found, goal_ratio=GOALS[label], limit=KERNELS))
         ratio = f"{ours.median / theirs.median:.2f}"
-        table.add_row(label, f"{ours.median:,.0f}", f"{theirs.median:,.0f}", ratio)
+        each = [f"{rate.median:,.0f}" for rate in (ours, theirs, least)]
+        table.add_row(label, *each[:2], ratio, each[2])
     return table
 
 

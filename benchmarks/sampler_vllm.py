@@ -20,16 +20,14 @@ import json
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
+from harness.kernels import KERNELS, Kernels, Requests
 from harness.rates import Rate, budget, kept_line, rate_of, save
 from prefixes import Ids, random_ids, random_model
 from rich.console import Console
@@ -37,11 +35,7 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from ludic_gym.types import Sampling
-from ludic_train.inference.batch import PREFILL_TOKENS
-from ludic_train.inference.cache import attend_all, attend_one
 from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.layers import head_of, heads_of, layout_of, read_layers
-from ludic_train.inference.sampling import choose, draws_of
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.serving.installed import find_vllm
 
@@ -52,15 +46,7 @@ FEWEST = 8
 # Of the rate of vLLM.
 GOAL = 1.2
 LOADS = ("batch 1", "batch 16", "batch 64", "ragged 64")
-KERNELS, PRODUCTS = "products, attention and draws alone", "products alone"
-
-
-@dataclass(frozen=True)
-class Requests:
-    """Prompts, and the number of tokens to sample after each."""
-
-    prompts: Sequence[Ids]
-    sizes: Sequence[int]
+PRODUCTS = "products alone"
 
 
 def requests_of(load: str, tokens: int, number: int) -> Requests:
@@ -140,67 +126,6 @@ def difference(model: PreTrainedModel, prompt: Ids, found: dict[str, Any]) -> fl
     logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
     own = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
     return float((own - torch.tensor(found["logprobs"])).abs().max())
-
-
-class Kernels:
-    """The kernels that any sampler of a model calls, with the matrices in oneDNN's layout.
-
-    They get numbers without meaning, in the amount that the requests of a load have.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        layout, self._heads = layout_of(model), heads_of(model)
-        self._layers = read_layers(model, self._heads, layout)
-        self._head = head_of(model, layout)
-        self._like = model.lm_head.weight
-        # The same for all layers, which is faster than one of each.
-        self._cached = self._zeros(64, self._heads.num_keys, 512, self._heads.size)
-
-    @torch.inference_mode()
-    def seconds(self, requests: Requests, *, products_alone: bool) -> float:
-        """CPU seconds of the products, or of attention and the draws of tokens too.
-
-        Ragged prompts count as if each had their mean length, without padding.
-        """
-        started = time.process_time()
-        number = len(requests.prompts)
-        mean = sum(map(len, requests.prompts)) // number
-        for start in range(0, number, PREFILL_TOKENS // mean):
-            texts = min(PREFILL_TOKENS // mean, number - start)
-            query = self._queries(texts, mean)
-            attend = partial(attend_all, query, *self._slots(texts, mean), None)
-            self._layers_of(texts * mean, None if products_alone else attend)
-        for step in range(max(requests.sizes)):
-            rows = sum(size > step for size in requests.sizes)
-            query = self._queries(rows, 1)[:, 0]
-            attend = partial(attend_one, query, *self._slots(rows, mean + step), None)
-            # The first tokens follow from the prompts.
-            if step:
-                self._layers_of(rows, None if products_alone else attend)
-            logits = self._head(self._zeros(rows, self._like.shape[1]))
-            if not products_alone:
-                choose(logits, draws_of([Sampling()] * rows), np.full(rows, 0.5))
-        return time.process_time() - started
-
-    def _layers_of(self, rows: int, attend: Callable[[], torch.Tensor] | None) -> None:
-        x = self._zeros(rows, self._like.shape[1])
-        for layer in self._layers:
-            layer.heads(x)
-            if attend is not None:
-                attend()
-            # As wide as the heads together in this shape.
-            layer.after_attention(x)
-            layer.mlp(x)
-
-    def _queries(self, texts: int, tokens: int) -> torch.Tensor:
-        return self._zeros(texts, tokens, self._heads.num_queries, self._heads.size)
-
-    def _slots(self, texts: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of so many tokens of each text."""
-        return (self._cached[:texts, :, :number],) * 2
-
-    def _zeros(self, *shape: int) -> torch.Tensor:
-        return self._like.new_zeros(shape)
 
 
 def compared(
