@@ -15,6 +15,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -279,9 +280,13 @@ def _named(rollout: Rollout) -> str:
 
 def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """The numbers, flags and short texts of an info."""
-    # Numpy's scalars become Python's, which any wire format knows.
-    found = {name: v.item() if isinstance(v, np.generic) else v for name, v in info.items()}
-    return {name: value for name, value in found.items() if _is_text(name) and _is_plain(value)}
+    found = dict[str, bool | int | float | str]()
+    for name, value in info.items():
+        # NumPy's scalars become Python's, which any wire format knows.
+        plain = value.item() if isinstance(value, np.generic) else value
+        if _is_plain(plain) and _is_text(name):
+            found[name] = plain
+    return found
 
 
 def _is_plain(value: object) -> bool:
@@ -298,15 +303,25 @@ def _is_text(value: str) -> bool:
 
 def task_key(task: Task) -> str:
     """Key of a task, 16 hex digits: equal when the same task comes again."""
-    return _key([task.env_id, dict(task.kwargs), task.seed, task.options])
+    return _hash(_text([task.env_id, dict(task.kwargs), task.seed, task.options]))
 
 
 def env_key(env_id: str, kwargs: Mapping[str, Any]) -> str:
     """Key of an environment with its arguments in any order; a list is equal to a tuple."""
-    return _key([env_id, dict(sorted(kwargs.items()))])
+    return _sorted_key(_text([env_id, dict(kwargs)]))
 
 
-def _key(facts: Sequence[Any]) -> str:
+# Most rollouts of a run share their environment.
+@lru_cache(maxsize=1024)
+def _sorted_key(text: str) -> str:
+    env_id, kwargs = json.loads(text)
+    return _hash(_text([env_id, dict(sorted(kwargs.items()))]))
+
+
+def _text(facts: Sequence[Any]) -> str:
+    return _ENCODER.encode(facts)
+
+
+def _hash(text: str) -> str:
     # A hash, because keys travel to actors and into checkpoints, and arguments may be long.
-    text = _ENCODER.encode(facts).encode(errors="backslashreplace")
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()

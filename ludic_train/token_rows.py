@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,12 @@ def _packed(kind: str, parts: Sequence[Sequence[float] | None]) -> NDArray[Any]:
 
     kind: "i" for int32, "f" for float32.
     """
-    # By parts: to join them first takes as long as to pack a quarter of the numbers.
-    packed = [struct.pack(f"{len(part)}{kind}", *part) for part in parts if part]
+    # By parts, because to join them first takes as long as to pack a quarter of the numbers.
+    packed = [_packer(len(part), kind)(*part) for part in parts if part]
     return np.frombuffer(bytearray().join(packed), kind)
+
+
+# `struct.pack` would copy its arguments twice, to put the format before them.
+@lru_cache(maxsize=4096)
+def _packer(length: int, kind: str) -> Callable[..., bytes]:
+    return struct.Struct(f"{length}{kind}").pack
