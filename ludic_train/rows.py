@@ -8,36 +8,41 @@ so `rows_from` runs where the batch is: in the trainer's process.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import secrets
+import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs
+from msgspec.msgpack import Encoder
 from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
+from ludic_gym.portable import env_key, plain_info
+from ludic_gym.portable import task_key as task_key
 from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.sampling_masks import MASK_REMEDY
-from ludic_gym.types import Completion, Episode, Rollout, Task
+from ludic_gym.types import Completion, Episode, Rollout
 from ludic_train.errors import CreditError, UntrainableRollout
-from ludic_train.token_rows import Call, chains, row_of
+from ludic_train.expert_text import experts_of_calls
 from ludic_train.types import REWARDS, SAWItem, Trajectory
 
 if TYPE_CHECKING:
     from ludic_train.algorithms.credit import Weights
     from ludic_train.algorithms.presets import RLAlgorithm
-# Longer texts of an info hold nothing that credit could use, and would travel with each group.
-LONGEST_INFO_TEXT = 200
-# That of `json.dumps(..., default=str)`, which would make one for every task.
-_ENCODER = json.JSONEncoder(default=str)
+# Rows of a rollout that a call may continue: a context that rewrites its history leaves one behind
+# with every turn, and each is compared with every prompt.
+OPEN_ROWS = 8
+# The number of a step, and one of its model calls.
+Call = tuple[int, Completion]
+# Takes half of the time of a comparison of tuples. `int` is for the integers of NumPy.
+_IDS = Encoder(enc_hook=int)
 
 
 def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
@@ -119,10 +124,7 @@ def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Traj
 
 
 def _checked(weights: Weights, kept: Sequence[Trajectory]) -> list[NDArray[np.float32]]:
-    """The weights [S] of each rollout in float32.
-
-    Raises CreditError unless each rollout has one finite weight per step.
-    """
+    """The weights [S] of each rollout in float32. Raises CreditError unless all are finite."""
     # The error of an overflow names its rollout, which numpy's warning would not.
     with np.errstate(over="ignore"):
         by_step = [np.asarray(own, np.float32) for own in weights]
@@ -221,7 +223,7 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
         task=task_key(rollout.task),
         env_key=env_key(rollout.task.env_id, rollout.task.kwargs),
         truncated=truncated,
-        info=_plain(last.info) if last is not None else {},
+        info=plain_info(last.info) if last is not None else {},
     )
 
 
@@ -278,50 +280,120 @@ def _named(rollout: Rollout) -> str:
     return f"a rollout of agent {rollout.agent!r} in {task.env_id}, group {task.group!r},"
 
 
-def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """The numbers, flags and short texts of an info."""
-    found = dict[str, bool | int | float | str]()
-    for name, value in info.items():
-        # NumPy's scalars become Python's, which any wire format knows.
-        plain = value.item() if isinstance(value, np.generic) else value
-        if _is_plain(plain) and _is_text(name):
-            found[name] = plain
+def chains(calls: Sequence[Call]) -> list[list[Call]]:
+    """Calls that make one row each: every prompt extends all tokens before it.
+
+    Rows are in the order of their first calls. Dialogs that take turns, as those of an agent and
+    its helper do, are a row each.
+    """
+    if len(calls) == 1:
+        return [list(calls)]
+    found, tokens = list[list[Call]](), list[bytes]()
+    for call in calls:
+        prompt = _encoded(call[1].prompt_ids)
+        # The newest first: of two rows that a prompt extends, the later one is longer.
+        for row in range(len(found))[: -OPEN_ROWS - 1 : -1]:
+            # Ids and not text: another way to cut the same text into tokens has another
+            # probability. Without a token between them, only a reply that was cut off is continued.
+            if prompt.startswith(tokens[row]) and _can_share(
+                call, found[row][-1], is_next=len(prompt) > len(tokens[row])
+            ):
+                break
+        else:
+            row = len(found)
+            found.append([])
+            tokens.append(b"")
+        found[row].append(call)
+        tokens[row] = prompt + _encoded(call[1].completion_ids)
     return found
 
 
-def _is_plain(value: object) -> bool:
-    """True for values that every wire format can carry: integers have 64 bits."""
-    if isinstance(value, str):
-        return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
-    return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+def _encoded(ids: Sequence[int] | None) -> bytes:
+    """The ids as bytes; those of a part that they begin with are the beginning of these."""
+    if not ids:
+        return b""
+    # Each id tells its own length; that of all is left out.
+    header = 1 if len(ids) < 2**4 else 3 if len(ids) < 2**16 else 5
+    return _IDS.encode(ids)[header:]
 
 
-def _is_text(value: str) -> bool:
-    """False for halves of surrogate pairs, which no encoding has bytes for."""
-    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+def _can_share(call: Call, before: Call, *, is_next: bool) -> bool:
+    """True if a call can stand in the row that its prompt extends; is_next: by a further token."""
+    number, completion = call
+    step, last = before
+    # A row has one temperature, and its log-probs, masks and versions are known for all or none.
+    return (
+        (is_next or number == step)
+        and completion.sampling.temperature == last.sampling.temperature
+        and (completion.logprobs is None) == (last.logprobs is None)
+        and (completion.sampling_mask is None) == (last.sampling_mask is None)
+        and (completion.policy_version is None) == (last.policy_version is None)
+        and (completion.routed_experts is None) == (last.routed_experts is None)
+    )
 
 
-def task_key(task: Task) -> str:
-    """Key of a task, 16 hex digits: equal when the same task comes again."""
-    return _hash(_text([task.env_id, dict(task.kwargs), task.seed, task.options]))
+def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
+    """One row of the calls, whose last one holds the tokens of all."""
+    calls = [completion for _, completion in chain]
+    last = calls[-1]
+    # By turns: tokens between two completions, and tokens of a completion.
+    lengths, numbers, ends, end = list[int](), list[int](), list[int](), 0
+    for number, call in chain:
+        prompt, sampled = len(call.prompt_ids or ()), len(call.completion_ids or ())
+        lengths += (prompt - end, sampled)
+        numbers += (-1, number)
+        ends.append(end := prompt + sampled)
+    turns = np.array(lengths)
+    steps = np.array(numbers, np.int32).repeat(turns)
+    mask = steps >= 0
+    logprobs = versions = experts = None
+    if last.logprobs is not None:
+        logprobs = np.zeros(end, np.float32)
+        logprobs[mask] = _packed("f", [call.logprobs for call in calls])
+    if last.policy_version is not None:
+        if any(call.versions for call in calls):
+            versions = np.full(end, -1, np.int32)
+            versions[mask] = [version for call in calls for version in _versions(call)]
+        else:
+            by_turn = [version for call in calls for version in (-1, call.policy_version)]
+            versions = np.array(by_turn, np.int32).repeat(turns)
+    if last.routed_experts is not None:
+        known = [(end - 1, c.routed_experts or "") for c, end in zip(calls, ends, strict=True)]
+        experts = experts_of_calls(known, end)
+    masked = last.sampling_mask is not None
+    return SAWItem(
+        input_ids=_packed("i", [last.prompt_ids, last.completion_ids]),
+        action_mask=mask,
+        weight=np.zeros(end, np.float32),
+        behavior_logprobs=logprobs,
+        sampling_mask=b"".join([c.sampling_mask or b"" for c in calls]) if masked else None,
+        versions=versions,
+        steps=steps,
+        temperature=last.sampling.temperature,
+        truncated=truncated,
+        group=rollout.task.group,
+        agent=rollout.agent,
+        experts=experts,
+    )
 
 
-def env_key(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """Key of an environment with its arguments in any order; a list is equal to a tuple."""
-    return _sorted_key(_text([env_id, dict(kwargs)]))
+def _versions(call: Completion) -> Sequence[int]:
+    """The version of each sampled token; they differ where a server got new params meanwhile."""
+    known = -1 if call.policy_version is None else call.policy_version
+    return call.versions or [known] * len(call.completion_ids or ())
 
 
-# Most rollouts of a run share their environment.
-@lru_cache(maxsize=1024)
-def _sorted_key(text: str) -> str:
-    env_id, kwargs = json.loads(text)
-    return _hash(_text([env_id, dict(sorted(kwargs.items()))]))
+def _packed(kind: str, parts: Sequence[Sequence[float] | None]) -> NDArray[Any]:
+    """The numbers of all parts in order, in a half of the time that NumPy takes.
+
+    kind: "i" for int32, "f" for float32.
+    """
+    # By parts, because to join them first takes as long as to pack a quarter of the numbers.
+    packed = [_packer(len(part), kind)(*part) for part in parts if part]
+    return np.frombuffer(bytearray().join(packed), kind)
 
 
-def _text(facts: Sequence[Any]) -> str:
-    return _ENCODER.encode(facts)
-
-
-def _hash(text: str) -> str:
-    # A hash, because keys travel to actors and into checkpoints, and arguments may be long.
-    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+# `struct.pack` would copy its arguments twice, to put the format before them.
+@lru_cache(maxsize=4096)
+def _packer(length: int, kind: str) -> Callable[..., bytes]:
+    return struct.Struct(f"{length}{kind}").pack

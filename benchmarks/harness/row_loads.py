@@ -111,11 +111,12 @@ def arrays(calls: list[Completion]) -> tuple[NDArray[Any], ...]:
         logprobs.append(packer(f"{len(reply)}f")(*(call.logprobs or ())))
     packed = packer(f"{len(prompt)}i")(*prompt) + packer(f"{len(reply)}i")(*reply)
     ids = np.frombuffer(bytearray(packed), np.int32)
-    steps = np.array([(-1, n) for n in range(len(calls))], np.int32).ravel().repeat(lengths)
+    turns = np.array(lengths)
+    steps = np.array([(-1, n) for n in range(len(calls))], np.int32).ravel().repeat(turns)
     mask = steps >= 0
     known = np.zeros(end, np.float32)
     known[mask] = np.frombuffer(b"".join(logprobs), np.float32)
-    versions = np.where(mask, np.int32(3), np.int32(-1))
+    versions = np.array([-1, 3] * len(calls), np.int32).repeat(turns)
     return ids, mask, steps, known, versions, mask.astype(np.float32)
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trajectories import call, rollout
 
-from ludic_train.rows import trajectory_from
-from ludic_train.token_rows import chains
+from ludic_train.rows import chains, trajectory_from
 
 # Ids of each length in bytes, beside those of the next length.
 IDS = st.sampled_from([0, 1, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**16, 2**31 - 1])
