@@ -13,6 +13,8 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import gymnasium as gym
 
+from ludic_gym.structs import as_struct
+
 FinishReason = Literal["stop", "length", "tool_calls"]
 Env = gym.Env[str, str]
 """A Gymnasium environment with text observations and text actions."""
@@ -47,9 +49,10 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
 
 
-# All data is frozen: one object may be in a queue, a record and a batch at the same time. It has
-# slots, because a run makes millions of them, and no positional arguments, so that a field can be
-# added anywhere.
+# All data is frozen: one object may be in a queue, a record and a batch at the same time. They are
+# structs with slots, because a run makes millions of them, and have no positional arguments, so
+# that a field can be added anywhere.
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call of a model. `arguments` is the model's JSON text, unchecked."""
@@ -59,6 +62,7 @@ class ToolCall:
     arguments: str
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling parameters of one completion.
@@ -83,6 +87,7 @@ class Sampling:
     max_length: int | None = None
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """A request to a chat server as it was sent, and the server's account of it.
@@ -103,6 +108,7 @@ class ModelCall:
     seconds: float = field(default=0.0, compare=False)
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One model call, token-in and token-out.
@@ -138,6 +144,7 @@ class Completion:
     call: ModelCall | None = None
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A policy's choice in one turn.
@@ -164,6 +171,7 @@ class Decision:
         return bool(self.completions) and self.completions[-1].finish_reason == "length"
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One turn: observation, decision, and reward (of env and parser together).
@@ -182,6 +190,7 @@ class Step:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """An episode to play, and its sampling parameters.
@@ -204,6 +213,7 @@ class Task:
     attempts: int | None = None
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One agent's record of one episode.
@@ -229,6 +239,7 @@ class Rollout:
         return sum(step.reward for step in self.steps)
 
 
+@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """One run of a task: a rollout per agent, or the error that ended it.

@@ -8,40 +8,41 @@ so `rows_from` runs where the batch is: in the trainer's process.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import secrets
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs
+from msgspec.msgpack import Encoder
 from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
+from ludic_gym.portable import env_key, plain_info
+from ludic_gym.portable import task_key as task_key
 from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.sampling_masks import MASK_REMEDY
-from ludic_gym.types import Completion, Episode, Rollout, Task
+from ludic_gym.types import Completion, Episode, Rollout
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.expert_text import experts_of_calls
 from ludic_train.types import REWARDS, SAWItem, Trajectory
 
 if TYPE_CHECKING:
+    from ludic_train.algorithms.credit import Weights
     from ludic_train.algorithms.presets import RLAlgorithm
 # Rows of a rollout that a call may continue: a context that rewrites its history leaves one behind
 # with every turn, and each is compared with every prompt.
 OPEN_ROWS = 8
 # The number of a step, and one of its model calls.
 Call = tuple[int, Completion]
-# Longer texts of an info hold nothing that credit could use, and would travel with each group.
-LONGEST_INFO_TEXT = 200
-# That of `json.dumps(..., default=str)`, which would make one for every task.
-_ENCODER = json.JSONEncoder(default=str)
+# Takes half of the time of a comparison of tuples. `int` is for the integers of NumPy.
+_IDS = Encoder(enc_hook=int)
 
 
 def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
@@ -74,13 +75,12 @@ def credited_rows(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[SAWItem
     # Rows of different calls may meet in one update, so ids are not positions alone.
     batch = secrets.token_hex(8)
     rewards = REWARDS in algo.attach
-    # The error of an overflow names its rollout, which numpy's warning would not.
-    with np.errstate(over="ignore"):
-        return [
-            row
-            for number, (trajectory, own) in enumerate(zip(kept, weights, strict=True))
-            for row in _credited(trajectory, own, f"{batch}-{number}", rewards=rewards)
-        ]
+    by_step = _checked(weights, kept)
+    return [
+        row
+        for number, (trajectory, own) in enumerate(zip(kept, by_step, strict=True))
+        for row in _credited(trajectory, own, f"{batch}-{number}", rewards=rewards)
+    ]
 
 
 def failed_if_untrainable(episode: Episode) -> Episode:
@@ -123,22 +123,32 @@ def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Traj
     return trajectories
 
 
+def _checked(weights: Weights, kept: Sequence[Trajectory]) -> list[NDArray[np.float32]]:
+    """The weights [S] of each rollout in float32. Raises CreditError unless all are finite."""
+    # The error of an overflow names its rollout, which numpy's warning would not.
+    with np.errstate(over="ignore"):
+        by_step = [np.asarray(own, np.float32) for own in weights]
+    for trajectory, own in zip(kept, by_step, strict=True):
+        if own.shape != trajectory.rewards.shape:
+            raise CreditError(
+                f"the credit of a rollout of {trajectory.env_id} has shape {list(own.shape)}, and "
+                f"it has {len(trajectory.rewards)} steps: return one weight per step"
+            )
+    # All rollouts at once: NumPy's calls for one take longer than its steps.
+    if not np.isfinite(np.concatenate(by_step)).all():
+        bad = next(i for i, own in enumerate(by_step) if not np.isfinite(own).all())
+        raise CreditError(
+            f"the credit of a rollout of {kept[bad].env_id}, group {kept[bad].group!r}, is "
+            f"{np.asarray(weights[bad])[:8].tolist()} for the rewards "
+            f"{kept[bad].rewards[:8].tolist()}; float32 must hold it"
+        )
+    return by_step
+
+
 def _credited(
-    trajectory: Trajectory, weights: NDArray[np.float64], name: str, *, rewards: bool
+    trajectory: Trajectory, by_step: NDArray[np.float32], name: str, *, rewards: bool
 ) -> Iterator[SAWItem]:
     """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""
-    by_step = np.asarray(weights, np.float32)
-    if by_step.shape != trajectory.rewards.shape:
-        raise CreditError(
-            f"the credit of a rollout of {trajectory.env_id} has shape {list(by_step.shape)}, and "
-            f"it has {len(trajectory.rewards)} steps: return one weight per step"
-        )
-    if not np.isfinite(by_step).all():
-        raise CreditError(
-            f"the credit of a rollout of {trajectory.env_id}, group {trajectory.group!r}, is "
-            f"{np.asarray(weights)[:8].tolist()} for the rewards "
-            f"{trajectory.rewards[:8].tolist()}; float32 must hold it"
-        )
     earned = _earned(trajectory) if rewards else [None] * len(trajectory.rows)
     for row, own in zip(trajectory.rows, earned, strict=True):
         assert row.steps is not None
@@ -196,7 +206,7 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
                     f"a completion of agent {rollout.agent!r} in {rollout.task.env_id} {fault}"
                 )
             calls.append((number, completion))
-            table += (number, len(_sampled(completion)), 0)
+            table += (number, len(completion.completion_ids or ()), 0)
         if step.decision.cut_off:
             table[-1] = 1
     require_finite(rollout)
@@ -213,7 +223,7 @@ def trajectory_from(rollout: Rollout) -> Trajectory:
         task=task_key(rollout.task),
         env_key=env_key(rollout.task.env_id, rollout.task.kwargs),
         truncated=truncated,
-        info=_plain(last.info) if last is not None else {},
+        info=plain_info(last.info) if last is not None else {},
     )
 
 
@@ -244,86 +254,82 @@ def _fault(completion: Completion) -> str:
 
 def require_finite(rollout: Rollout) -> None:
     """Raise UntrainableRollout for a reward, log-prob or completion without a gradient."""
-    where = f"a rollout of agent {rollout.agent!r} in {rollout.task.env_id}"
-    where += f", group {rollout.task.group!r},"
     for number, step in enumerate(rollout.steps):
         if not abs(step.reward) <= LARGEST_REWARD:
             raise UntrainableRollout(
-                f"{where} earned {step.reward} in step {number}; give finite rewards, at most "
-                f"{LARGEST_REWARD:g} in size"
+                f"{_named(rollout)} earned {step.reward} in step {number}; give finite rewards, at "
+                f"most {LARGEST_REWARD:g} in size"
             )
         for completion in step.decision.completions:
             if completion.completion_ids == ():
-                raise UntrainableRollout(f"{where} has a completion of no tokens in step {number}")
+                raise UntrainableRollout(
+                    f"{_named(rollout)} has a completion of no tokens in step {number}"
+                )
             # The sum of many is finite only if each is: a tenth of the time of a look at each.
             logprobs = completion.logprobs or ()
             is_sound = math.isfinite(sum(logprobs))
             if bad := [] if is_sound else [p for p in logprobs if not abs(p) < math.inf]:
                 raise UntrainableRollout(
-                    f"{where} has a log-prob of {bad[0]} in step {number}: its sampler is at fault"
+                    f"{_named(rollout)} has a log-prob of {bad[0]} in step {number}: its sampler "
+                    "is at fault"
                 )
 
 
-def _plain(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """The numbers, flags and short texts of an info."""
-    # Numpy's scalars become Python's, which any wire format knows.
-    found = {name: v.item() if isinstance(v, np.generic) else v for name, v in info.items()}
-    return {name: value for name, value in found.items() if _is_text(name) and _is_plain(value)}
+def _named(rollout: Rollout) -> str:
+    task = rollout.task
+    return f"a rollout of agent {rollout.agent!r} in {task.env_id}, group {task.group!r},"
 
 
-def _is_plain(value: object) -> bool:
-    """True for values that every wire format can carry: integers have 64 bits."""
-    if isinstance(value, str):
-        return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
-    return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
-
-
-def _is_text(value: str) -> bool:
-    """False for halves of surrogate pairs, which no encoding has bytes for."""
-    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
-
-
-def chains(calls: Iterable[Call]) -> list[list[Call]]:
+def chains(calls: Sequence[Call]) -> list[list[Call]]:
     """Calls that make one row each: every prompt extends all tokens before it.
 
     Rows are in the order of their first calls. Dialogs that take turns, as those of an agent and
     its helper do, are a row each.
     """
-    found: list[list[Call]] = []
+    if len(calls) == 1:
+        return [list(calls)]
+    found, tokens = list[list[Call]](), list[bytes]()
     for call in calls:
+        prompt = _encoded(call[1].prompt_ids)
         # The newest first: of two rows that a prompt extends, the later one is longer.
-        for chain in found[: -OPEN_ROWS - 1 : -1]:
-            if _continues(call, chain[-1]):
-                chain.append(call)
+        for row in range(len(found))[: -OPEN_ROWS - 1 : -1]:
+            # Ids and not text: another way to cut the same text into tokens has another
+            # probability. Without a token between them, only a reply that was cut off is continued.
+            if prompt.startswith(tokens[row]) and _can_share(
+                call, found[row][-1], is_next=len(prompt) > len(tokens[row])
+            ):
                 break
         else:
-            found.append([call])
+            row = len(found)
+            found.append([])
+            tokens.append(b"")
+        found[row].append(call)
+        tokens[row] = prompt + _encoded(call[1].completion_ids)
     return found
 
 
-def _continues(call: Call, before: Call) -> bool:
-    """True if the call can stand in the row that ends with the one before it."""
+def _encoded(ids: Sequence[int] | None) -> bytes:
+    """The ids as bytes; those of a part that they begin with are the beginning of these."""
+    if not ids:
+        return b""
+    # Each id tells its own length; that of all is left out.
+    header = 1 if len(ids) < 2**4 else 3 if len(ids) < 2**16 else 5
+    return _IDS.encode(ids)[header:]
+
+
+def _can_share(call: Call, before: Call, *, is_next: bool) -> bool:
+    """True if a call can stand in the row that its prompt extends; is_next: by a further token."""
     number, completion = call
     step, last = before
-    prompt, begun, added = completion.prompt_ids or (), last.prompt_ids or (), _sampled(last)
-    start, end = len(begun), len(begun) + len(added)
-    # Ids and not text: another way to cut the same text into tokens has another probability. A row
-    # has one temperature, and its log-probs, masks and versions are known for all or for none.
+    # A row has one temperature, and its log-probs, masks and versions are known for all or none.
     return (
-        # Without a token between them, only a reply that was cut off is continued.
-        len(prompt) >= end + (number != step)
-        and prompt[start:end] == added
-        and prompt[:start] == begun
+        (is_next or number == step)
         and completion.sampling.temperature == last.sampling.temperature
         and (completion.logprobs is None) == (last.logprobs is None)
         and (completion.sampling_mask is None) == (last.sampling_mask is None)
         and (completion.policy_version is None) == (last.policy_version is None)
         and (completion.routed_experts is None) == (last.routed_experts is None)
     )
-
-
-def _sampled(completion: Completion) -> tuple[int, ...]:
-    return completion.completion_ids or ()
 
 
 def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWItem:
@@ -333,33 +339,32 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
     # By turns: tokens between two completions, and tokens of a completion.
     lengths, numbers, ends, end = list[int](), list[int](), list[int](), 0
     for number, call in chain:
-        prompt, sampled = len(call.prompt_ids or ()), len(_sampled(call))
+        prompt, sampled = len(call.prompt_ids or ()), len(call.completion_ids or ())
         lengths += (prompt - end, sampled)
         numbers += (-1, number)
         ends.append(end := prompt + sampled)
-    steps = np.repeat(np.array(numbers, np.int32), lengths)
+    turns = np.array(lengths)
+    steps = np.array(numbers, np.int32).repeat(turns)
     mask = steps >= 0
     logprobs = versions = experts = None
     if last.logprobs is not None:
-        logprobs = np.zeros(len(steps), np.float32)
-        for call, end in zip(calls, ends, strict=True):
-            _write(logprobs, end - len(_sampled(call)), call.logprobs or ())
+        logprobs = np.zeros(end, np.float32)
+        logprobs[mask] = _packed("f", [call.logprobs for call in calls])
     if last.policy_version is not None:
         if any(call.versions for call in calls):
-            versions = np.full(len(steps), -1, np.int32)
+            versions = np.full(end, -1, np.int32)
             versions[mask] = [version for call in calls for version in _versions(call)]
         else:
             by_turn = [version for call in calls for version in (-1, call.policy_version)]
-            versions = np.repeat(np.array(by_turn, np.int32), lengths)
+            versions = np.array(by_turn, np.int32).repeat(turns)
     if last.routed_experts is not None:
         known = [(end - 1, c.routed_experts or "") for c, end in zip(calls, ends, strict=True)]
-        experts = experts_of_calls(known, len(steps))
-    ids = (last.prompt_ids or ()) + _sampled(last)
+        experts = experts_of_calls(known, end)
     masked = last.sampling_mask is not None
     return SAWItem(
-        input_ids=_write(np.empty(len(ids), np.int32), 0, ids),
+        input_ids=_packed("i", [last.prompt_ids, last.completion_ids]),
         action_mask=mask,
-        weight=np.zeros(len(steps), np.float32),
+        weight=np.zeros(end, np.float32),
         behavior_logprobs=logprobs,
         sampling_mask=b"".join([c.sampling_mask or b"" for c in calls]) if masked else None,
         versions=versions,
@@ -375,26 +380,20 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
 def _versions(call: Completion) -> Sequence[int]:
     """The version of each sampled token; they differ where a server got new params meanwhile."""
     known = -1 if call.policy_version is None else call.policy_version
-    return call.versions or [known] * len(_sampled(call))
+    return call.versions or [known] * len(call.completion_ids or ())
 
 
-def _write(array: NDArray[Any], at: int, numbers: Sequence[float]) -> NDArray[Any]:
-    """The array, with the numbers from `at` on; in half of the time that numpy takes."""
-    struct.pack_into(f"{len(numbers)}{array.dtype.char}", array.data, at * array.itemsize, *numbers)
-    return array
+def _packed(kind: str, parts: Sequence[Sequence[float] | None]) -> NDArray[Any]:
+    """The numbers of all parts in order, in a half of the time that NumPy takes.
+
+    kind: "i" for int32, "f" for float32.
+    """
+    # By parts, because to join them first takes as long as to pack a quarter of the numbers.
+    packed = [_packer(len(part), kind)(*part) for part in parts if part]
+    return np.frombuffer(bytearray().join(packed), kind)
 
 
-def task_key(task: Task) -> str:
-    """Key of a task, 16 hex digits: equal when the same task comes again."""
-    return _key([task.env_id, dict(task.kwargs), task.seed, task.options])
-
-
-def env_key(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """Key of an environment with its arguments in any order; a list is equal to a tuple."""
-    return _key([env_id, dict(sorted(kwargs.items()))])
-
-
-def _key(facts: Sequence[Any]) -> str:
-    # A hash, because keys travel to actors and into checkpoints, and arguments may be long.
-    text = _ENCODER.encode(facts).encode(errors="backslashreplace")
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+# `struct.pack` would copy its arguments twice, to put the format before them.
+@lru_cache(maxsize=4096)
+def _packer(length: int, kind: str) -> Callable[..., bytes]:
+    return struct.Struct(f"{length}{kind}").pack

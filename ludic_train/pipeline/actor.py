@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ludic_gym.concurrency import cancelled
 from ludic_gym.errors import ClientError, EpisodeError
+from ludic_gym.portable import task_key
 from ludic_gym.rollout.groups import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.errors import ActorError, QueueUnavailable
@@ -39,7 +40,7 @@ from ludic_train.pipeline.queues.base import (
 )
 from ludic_train.pipeline.queues.patience import persistently
 from ludic_train.pipeline.relay import Relay
-from ludic_train.rows import task_key, trajectories_from
+from ludic_train.rows import trajectories_from
 from ludic_train.sources.levels import levels_from_text
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
 

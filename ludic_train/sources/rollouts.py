@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.portable import task_key
 from ludic_gym.rollout.episodes import (
     MakePlayer,
     Seating,
@@ -36,7 +37,6 @@ from ludic_train.metrics import Metrics, episode_metrics, merge
 from ludic_train.rows import (
     credited_rows,
     failed_if_untrainable,
-    task_key,
     trajectories_from,
 )
 from ludic_train.sources.base import TaskHistory, gathered_groups

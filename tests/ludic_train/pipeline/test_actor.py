@@ -11,6 +11,7 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.portable import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.errors import ActorError, QueueUnavailable
 from ludic_train.metrics import Stat, Total
@@ -19,7 +20,6 @@ from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.codec import group_from_bytes
 from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
 from ludic_train.pipeline.queues.sqlite import SQLiteQueue
-from ludic_train.rows import task_key
 
 PAIRS = ActorOptions(group_size=2, concurrency=4, heartbeat_s=0.05)
 WANTED = TrainerReport(version=0, groups_per_batch=2, group_size=2, max_lag=1)

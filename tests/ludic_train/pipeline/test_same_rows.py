@@ -19,6 +19,7 @@ from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.portable import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.presets import grpo, reinforce, self_play
@@ -26,7 +27,6 @@ from ludic_train.pipeline.actor import run_pipeline_actor
 from ludic_train.pipeline.actor_options import ActorOptions
 from ludic_train.pipeline.queues.open_queue import open_queue
 from ludic_train.pipeline.source import PipelineBatchSource
-from ludic_train.rows import task_key
 from ludic_train.sources.base import Pace
 from ludic_train.sources.rollouts import Matches, MatchSource, RolloutBatchSource
 

@@ -18,12 +18,12 @@ from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import RandomPolicy
+from ludic_gym.portable import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
 from ludic_train.errors import CheckpointError, EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
-from ludic_train.rows import task_key
 from ludic_train.sources.rollouts import RolloutBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS
