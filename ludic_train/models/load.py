@@ -203,7 +203,9 @@ def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], s
 
 def _is_path(name: str | Path) -> bool:
     """True for names that cannot be hub ids, and for existing folders."""
-    return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
+    if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        return True
+    return Path(name).exists()
 
 
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
