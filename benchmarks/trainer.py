@@ -209,7 +209,7 @@ def trl_rates(
         save_model(made(size), make_tokenizer(["a b c"]), Path(folder) / "model")
         (Path(folder) / "batches.json").write_text(json.dumps(plain))
         program = Path(__file__).parent / "peers" / "trl_grpo.py"
-        arguments = [folder, str(args.repeats + 1), str(args.threads)]
+        arguments = [folder, str(args.repeats + 1), str(args.threads), *args.trl_micro_batches]
         subprocess.run([args.trl_python, program, *arguments], check=True, stdout=sys.stderr)
         found = json.loads((Path(folder) / "found.json").read_text())
     return {
@@ -242,6 +242,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=budget(5, 1))
     parser.add_argument("--sizes", nargs="+", choices=(SMALL, LARGE), default=(SMALL, LARGE))
     parser.add_argument("--trl-python", help="an interpreter that can import trl")
+    parser.add_argument(
+        "--trl-micro-batches",
+        nargs="+",
+        default=("1", "2", "4", "8", "16"),
+        help="numbers of micro-batches of which TRL's fastest counts",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     batches = {name: rows([sampled_tail(n) for n in ns]) for name, ns in LENGTHS.items()}
