@@ -11,7 +11,7 @@ Every number is the median of `repeats`, ours and the loop's in turns, in CPU se
 one thread, so that other programs' load does not count. Compare ratios.
 
 A ten-turn episode is one row here. TRL is shown it as one row as well, which its tool mask makes
-possible, and as a row per turn, which is what single-turn recipes make of it.
+possible, and with the smaller model as a row per turn, which is what single-turn recipes make.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def trl_rates(
         save_model(made(size), make_tokenizer(["a b c"]), Path(folder) / "model")
         (Path(folder) / "batches.json").write_text(json.dumps(plain))
         program = Path(__file__).parent / "peers" / "trl_grpo.py"
-        arguments = [folder, str(args.repeats + 1), str(args.threads)]
+        arguments = [folder, str(args.repeats + 1), str(args.threads), *args.trl_micro_batches]
         subprocess.run([args.trl_python, program, *arguments], check=True, stdout=sys.stderr)
         found = json.loads((Path(folder) / "found.json").read_text())
     return {
@@ -242,6 +242,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=budget(5, 1))
     parser.add_argument("--sizes", nargs="+", choices=(SMALL, LARGE), default=(SMALL, LARGE))
     parser.add_argument("--trl-python", help="an interpreter that can import trl")
+    parser.add_argument(
+        "--trl-micro-batches",
+        nargs="+",
+        default=("1", "2", "4", "8", "16"),
+        help="numbers of micro-batches of which TRL's fastest counts",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     batches = {name: rows([sampled_tail(n) for n in ns]) for name, ns in LENGTHS.items()}
@@ -249,7 +255,9 @@ def main() -> None:
     kept: list[object] = []
     table = Table("useful tokens/s", "Ludic", "beside it", "its rate", "ratio")
     for size in args.sizes:
-        peer = trl_rates(size, batches | {PER_TURN: per_turn()}, args) if args.trl_python else {}
+        # With the larger model, an update of a row per turn takes TRL a minute.
+        for_peer = batches | ({PER_TURN: per_turn()} if size == SMALL else {})
+        peer = trl_rates(size, for_peer, args) if args.trl_python else {}
         for name, items in batches.items():
             kept += compared(table, size, name, items, peer, args.repeats)
     save("updates", kept)

@@ -29,12 +29,15 @@ def spent_text(usage: Usage, price: Price | None) -> str:
     return f"{tokens}, cost {cost:.2f}"
 
 
-def result_table(results: Mapping[str, BenchResult]) -> list[tuple[str, ...]]:
+def result_table(
+    results: Mapping[str, BenchResult], env_kwargs: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
     """The headings, then a row per env; with a column of failures if there are any.
 
-    random: success rate of random play in the catalogue, with the env's default kwargs.
+    env_kwargs: arguments that the envs were made with. The column `random` has the success rate of
+        random play in the catalogue, which is known for the default ones alone.
     """
-    random = {entry.id: entry.random_success for entry in CATALOG}
+    random = {} if env_kwargs else {entry.id: entry.random_success for entry in CATALOG}
     rows: list[tuple[str, ...]] = [(*HEADINGS, "failed")]
     for label, result in results.items():
         # Scores on the bundled sample are marked: it is not the data set itself.

@@ -130,7 +130,7 @@ def show_results(tallies: Mapping[str, Tally], args: BenchArgs) -> Mapping[str, 
             {"policy": policy_name(args), "results": {e: asdict(r) for e, r in results.items()}}
         )
         return results
-    headings, *rows = result_table(results)
+    headings, *rows = result_table(results, args.env_kwargs)
     print_table(headings, rows, title=f"policy: {policy_name(args)}", numbers=True)
     console = screen()
     for line in [*metric_lines(results), *pass_lines(results), *model_lines(results)]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from threading import Event
 from typing import Self
 
-from peft import PeftModel
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -36,6 +35,7 @@ from ludic_train.disk import writing
 from ludic_train.distributed.device import host_copies
 from ludic_train.distributed.ranks import gathered, rank, world_size
 from ludic_train.errors import CheckpointError, DiskError
+from ludic_train.models.logprobs import is_adapted
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -169,7 +169,7 @@ def _written_params(snapshot: Snapshot, model: nn.Module) -> Mapping[str, Tensor
     """Params for a model's folder: whole ones; of LoRA the adapters alone."""
     if snapshot.params is not None:
         return snapshot.params
-    return trained_params(model) if isinstance(model, PeftModel) else dict(model.named_parameters())
+    return trained_params(model) if is_adapted(model) else dict(model.named_parameters())
 
 
 def _errors(writing: Future[None] | None) -> list[str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -33,7 +32,7 @@ from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.conversion import model_params
 from ludic_train.models.load import load_params
-from ludic_train.models.logprobs import VALUE_HEAD
+from ludic_train.models.logprobs import VALUE_HEAD, is_adapted
 from ludic_train.sources.base import BatchSource, DurableSource
 from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
@@ -298,7 +297,7 @@ def _params_of_files(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     # Whole files on every rank: this is for models that fit on one, saved by `save_training`.
     files = sorted(folder.glob("*.safetensors"))
     found = {name: tensor for file in files for name, tensor in load_file(file).items()}
-    if not isinstance(model, PeftModel):
+    if not is_adapted(model):
         return model_params(model, found)
     # Adapters are written without the name of the adapter, "default".
     shorter = {name.replace(".default.", "."): name for name in trained_params(model)}

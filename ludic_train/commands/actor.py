@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.commands.arguments import env_name
+from ludic_gym.commands.main import importing
 from ludic_gym.limits import RequestLimits
 from ludic_train.commands.processes import code_of_role
 from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
@@ -79,7 +80,8 @@ def _played(options: Options) -> int:
 async def _play(options: Options) -> ActorSummary:
     """Wait for the run, then play until it ends or a signal arrives."""
     # It renders chats, by packages that `--help` does without.
-    from ludic_train.runs.actor_loop import play_remotely, until_published
+    with importing():
+        from ludic_train.runs.actor_loop import play_remotely, until_published
 
     # Checked now: the wait for a run has no end.
     playing = ActorOptions(

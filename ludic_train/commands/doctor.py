@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludic_gym.commands.arguments import print_json, screen
+from ludic_gym.commands.main import importing
 
 if TYPE_CHECKING:
     from ludic_train.doctor.checks import Finding
@@ -56,7 +57,8 @@ def main(argv: list[str]) -> int:
     """Examine, print the table; the exit code."""
     options = tyro.cli(DoctorOptions, args=argv, prog="ludic doctor")
     # torch takes seconds, and --help must not wait for it.
-    from ludic_train.doctor.examine import examined
+    with importing():
+        from ludic_train.doctor.examine import examined
 
     findings = asyncio.run(
         examined(

@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from ludic_gym.commands.arguments import check_port, option, parse
+from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_train.server_tokens import KEY_VARIABLE
 
@@ -58,7 +59,8 @@ def main(argv: list[str]) -> int:
             "at least 1"
         )
     # torch and transformers take seconds, and --help must not wait for them.
-    from ludic_train.gateway.standing import serve
+    with importing():
+        from ludic_train.gateway.standing import serve
 
     stop = asyncio.Event()
 

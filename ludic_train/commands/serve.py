@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.commands.processes import FAILED, code_of_role
@@ -120,7 +121,8 @@ def _served(args: _Options, further: list[str]) -> int:
         # Bound first, because torch and the model take long to load, and a port in use should be
         # an error at once.
         with stop_by_signal(), bound_socket(host, port) as bound:
-            from ludic_train.serving.local.process import serve_local
+            with importing():
+                from ludic_train.serving.local.process import serve_local
 
             with _joined(args, url_of(host, bound.getsockname()[1])):
                 serve_local(

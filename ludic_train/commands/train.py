@@ -15,8 +15,8 @@ import tyro
 
 from envs_registry.catalog import SUITES
 from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
+from ludic_gym.commands.main import importing, one_line
 from ludic_gym.commands.main import main as ludic
-from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import imported
 from ludic_gym.rollout.dataset import rows_of
@@ -101,7 +101,8 @@ def _try_envs(parsed: Parsed) -> None:
 def _train(parsed: Parsed) -> int:
     """Train, and print what to do next; the exit code."""
     # torch takes seconds, and --help must not wait for it.
-    from ludic_train.runs.train import train_recipe
+    with importing():
+        from ludic_train.runs.train import train_recipe
 
     recipe, out = parsed.recipe, parsed.settings.out
     command = parsed.command

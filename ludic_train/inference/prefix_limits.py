@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
+
+from ludic_train.models.adapters import is_adapted_layer
 
 # Equal marks, equal params.
 Mark = tuple[object, ...]
@@ -59,7 +60,7 @@ def params_mark(model: nn.Module) -> Mark:
     adapters = [
         (module.disable_adapters, tuple(module.active_adapters), tuple(module.merged_adapters))
         for module in model.modules()
-        if isinstance(module, BaseTunerLayer)
+        if is_adapted_layer(module)
     ]
     return (*sums, *counters, *adapters)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -22,10 +21,11 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
 from ludic_train.models.conversion import model_params
-from ludic_train.models.logprobs import VALUE_HEAD
+from ludic_train.models.logprobs import VALUE_HEAD, is_adapted
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
+    from peft import LoraConfig
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -78,6 +78,9 @@ class LoRA:
                 "dora=True for a mixture of experts, whose fused experts peft adapts without it: "
                 "name linear layers as lora_targets, or leave out dora"
             )
+        # Here and below where it is needed: importing it takes a third of a second.
+        from peft import LoraConfig
+
         return LoraConfig(
             r=self.rank,
             lora_alpha=alpha,
@@ -182,7 +185,9 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
 def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
     """Names that `model` lacked in `params`, and those it does not know."""
     try:
-        if isinstance(model, PeftModel):
+        if is_adapted(model):
+            from peft import set_peft_model_state_dict
+
             result = set_peft_model_state_dict(model, params)
             # The frozen base is never in the file of an adapter.
             return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
@@ -198,7 +203,9 @@ def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], s
 
 def _is_path(name: str | Path) -> bool:
     """True for names that cannot be hub ids, and for existing folders."""
-    return isinstance(name, Path) or name.startswith((".", "/", "~")) or Path(name).exists()
+    if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        return True
+    return Path(name).exists()
 
 
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -215,11 +222,15 @@ def base_of(name: str | Path) -> str:
     name = resolved(name)
     if not (Path(name) / "adapter_config.json").is_file():
         return str(name)
+    from peft import PeftConfig
+
     return str(PeftConfig.from_pretrained(str(name)).base_model_name_or_path)
 
 
 def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     """The base that a folder's adapter names, with the adapter, trainable."""
+    from peft import PeftModel
+
     base = _load_base(base_of(folder), dtype)
     try:
         return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
@@ -240,6 +251,8 @@ def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrain
                     f"lora_targets={lora.targets!r}: the model has no linear layer {target!r}; it "
                     f"has {', '.join(sorted(known))}"
                 )
+    from peft import get_peft_model
+
     # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
-from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from transformers import PretrainedConfig, PreTrainedModel
@@ -26,6 +26,9 @@ from ludic_train.models.heads import (
     outside,
 )
 from ludic_train.types import TokenLogprobs
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 # So many probabilities, 0.5 GB, are kept for the backward pass; more are computed again by it.
 KEPT_PROBABILITIES = 2**27
@@ -99,12 +102,22 @@ def gather_for_logprobs(causal_lm: nn.Module) -> None:
     register_fsdp_forward_method(causal_lm, _SHARDED_FORWARD)
 
 
+def is_adapted(model: nn.Module | None) -> TypeGuard[PeftModel]:
+    """True for a model with adapters."""
+    # Only peft makes one, and importing it takes a third of a second.
+    if "peft" not in sys.modules:
+        return False
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)
+
+
 def unwrapped(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a peft wrapper, its adapters in place; or the model itself.
 
     Its decoder and output head can be called apart, which a peft wrapper does not offer.
     """
-    inner: PreTrainedModel = model.get_base_model() if isinstance(model, PeftModel) else model
+    inner: PreTrainedModel = model.get_base_model() if is_adapted(model) else model
     return inner
 
 

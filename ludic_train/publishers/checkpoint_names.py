@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import PeftModel
-from peft.tuners.lora import LoraLayer, ParamWrapper
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.models.adapters import is_expert_adapter, is_lora_layer
 from ludic_train.models.conversion import block_of, hub_params
+from ludic_train.models.logprobs import is_adapted
 from ludic_vllm.merging import A, B
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 Params = Iterable[tuple[str, Tensor]]
 # Modules that torch and peft put around others; no checkpoint has them.
@@ -74,7 +77,7 @@ def adapted_params(model: PeftModel) -> dict[str, tuple[str, int]]:
     """Name in the checkpoint and rank of the adapter, by name of each adapted param in memory."""
     found = {}
     for path, layer in model.named_modules():
-        if isinstance(layer, LoraLayer):
+        if is_lora_layer(layer):
             name = _adapted(path, layer)
             found[name] = (_plain_name(name), int(layer.r[model.active_adapter]))
     return found
@@ -82,7 +85,7 @@ def adapted_params(model: PeftModel) -> dict[str, tuple[str, int]]:
 
 def has_expert_adapters(model: nn.Module) -> bool:
     """True if adapters change the experts of a mixture, which are one param in memory."""
-    return any(isinstance(module, ParamWrapper) for module in model.modules())
+    return any(map(is_expert_adapter, model.modules()))
 
 
 def _plain(params: Params) -> Iterator[tuple[str, Tensor]]:
@@ -128,7 +131,7 @@ def _apart(block: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, dict[
 
 def _lora_layer(path: str, model: nn.Module | None) -> nn.Module:
     """The layer that has an adapter. Raises ConfigError without a model that has adapters."""
-    if not isinstance(model, PeftModel):
+    if not is_adapted(model):
         raise ConfigError(
             f"{path} has an adapter: give the publisher its model, VLLMPublisher(urls, "
             "model=model), to publish it merged, or take a LoRAPublisher"
@@ -145,10 +148,10 @@ def _plain_name(name: str) -> str:
 def _adapted(path: str, layer: nn.Module) -> str:
     """Name of the param that the adapter of a layer changes."""
     inner, name = layer, "weight"
-    if isinstance(layer, ParamWrapper):
+    if is_expert_adapter(layer):
         name = layer.parameter_name
     # peft wraps a module once for each of its params that has an adapter.
-    while isinstance(inner, LoraLayer):
+    while is_lora_layer(inner):
         path, inner = f"{path}.base_layer", inner.base_layer
     return f"{path}.{name}"
 
@@ -160,7 +163,7 @@ def _merged(weight: Tensor, matrices: dict[str, Tensor], layer: nn.Module, adapt
     matrices: "A" [rank, in] and "B" [out, rank]; of experts "A" [E * rank, in] and "B"
         [out, rank * E].
     """
-    assert isinstance(layer, LoraLayer)
+    assert is_lora_layer(layer)
     a, b = matrices["A"].float(), matrices["B"].float()
     # In float32, because a small change is lost when it is rounded to 16 bits before the sum.
     if weight.ndim == 2:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from peft import LoraConfig, PeftConfig
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
@@ -18,6 +17,9 @@ from ludic_train.publishers.checkpoint_names import adapter_params
 from ludic_train.publishers.control import PhaseLimits
 from ludic_train.publishers.fleet import Fleet, OnFailure, Replica
 from ludic_train.publishers.reload import KEPT, new_folder, write_tensors
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
 
 PREFIX = "policy"
 
@@ -57,7 +59,7 @@ class LoRAPublisher:
         on_failure: OnFailure = "stop",
         limits: PhaseLimits | None = None,
     ) -> None:
-        if isinstance(config, LoraConfig) and config.use_dora:
+        if getattr(config, "use_dora", False):
             raise ConfigError(
                 "vLLM has no DoRA adapters, and this one's config has use_dora=True: sample with "
                 "the local engine, or train plain LoRA"

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import PublishError
+from ludic_train.models.logprobs import is_adapted
 from ludic_train.publishers.base import Stamping
 from ludic_train.publishers.checkpoint_names import (
     adapted_params,
@@ -92,7 +92,7 @@ class VLLMPublisher:
         self._dtypes: dict[str, str] = {}
         # Name in the checkpoint, and rank, of each adapted param; None where servers cannot merge.
         self._adapters: dict[str, tuple[str, int]] | None = None
-        if isinstance(model, PeftModel) and not has_expert_adapters(model):
+        if is_adapted(model) and not has_expert_adapters(model):
             self._adapters = adapted_params(model)
         self._bases: dict[str, int] = {}
         # Servers to which adapters can go alone.
@@ -187,7 +187,7 @@ class VLLMPublisher:
         """
         dtypes = {self._dtypes.get(r.url) for r in self.fleet.in_state("updating")}
         dtype = dtypes.pop() if len(dtypes) == 1 and not alone else None
-        if alone and isinstance(self._model, PeftModel):
+        if alone and is_adapted(self._model):
             named = adapters_alone(params, self._model)
         else:
             named = checkpoint_params(self._noted(params), self._model)

@@ -11,11 +11,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import torch
-from peft import PeftConfig, PeftModel
 from torch import Tensor
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
@@ -26,6 +25,7 @@ from ludic_train.distributed.device import kept_params
 from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
+from ludic_train.models.logprobs import is_adapted
 from ludic_train.publishers.base import PolicyPublisher
 from ludic_train.publishers.checkpoint_names import has_expert_adapters
 from ludic_train.publishers.lora import PREFIX, LoRAPublisher
@@ -39,6 +39,9 @@ from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.kept import KeptServer, kept_server
 from ludic_train.serving.process import launched, plugin_folder
 from ludic_train.serving.startup import free_port, printed_progress
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
 
 LOG = "vllm.log"
 # Share of the only GPU for the server, beside the trainer's params, gradients and optimizer.
@@ -341,7 +344,7 @@ def _publishers(
 
 def _adapter(model: torch.nn.Module) -> PeftConfig | None:
     """The settings of the model's adapter; None for a model without."""
-    return model.peft_config[model.active_adapter] if isinstance(model, PeftModel) else None
+    return model.peft_config[model.active_adapter] if is_adapted(model) else None
 
 
 def _model_to_serve(learner: Learner, config: RunConfig) -> str:

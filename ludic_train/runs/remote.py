@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from peft import PeftModel
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.models.load import save_model
+from ludic_train.models.logprobs import is_adapted
 from ludic_train.pipeline.background import BackgroundPublisher
 from ludic_train.pipeline.queues.open_queue import (
     PASSWORD_VARIABLE,
@@ -154,7 +154,7 @@ def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> N
     if isinstance(learner.publisher, CopyPublisher):
         # Rank 0 alone is here, and has no more than its shards of the model that learns.
         model = learner.publisher.twin
-    if not is_served or not isinstance(model, PeftModel):
+    if not is_served or not is_adapted(model):
         save_model(model, learner.tokenizer, folder)
         return
     base = ((name, param) for name, param in model.named_parameters() if "lora_" not in name)

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from peft import PeftConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -31,7 +30,7 @@ from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import quiet
-from ludic_train.models.logprobs import unwrapped
+from ludic_train.models.logprobs import is_adapted, unwrapped
 from ludic_train.publishers.base import CopyPublisher
 from ludic_train.runs.learner import Learner
 from ludic_train.types import REFERENCE, VALUES, SAWBatch
@@ -130,7 +129,7 @@ def sharded_learner(
             read_shards(model, files.own)
 
     reference: nn.Module | None = None
-    if REFERENCE in algo.attach and not isinstance(learner.model, PeftModel):
+    if REFERENCE in algo.attach and not is_adapted(learner.model):
         reference = copy.deepcopy(learner.model).requires_grad_(False)
         spread(reference)
     if VALUES in algo.attach:
@@ -177,7 +176,7 @@ def _described(learner: Learner | None) -> _Description:
     assert learner is not None
     model = learner.model
     adapter = None
-    if isinstance(model, PeftModel):
+    if is_adapted(model):
         settings = model.peft_config["default"].to_dict()
         adapter = {n: sorted(v) if isinstance(v, set) else v for n, v in settings.items()}
     return _Description(
@@ -215,6 +214,8 @@ def _skeleton(own: _Description) -> PreTrainedModel:
     with quiet(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
         if own.adapter is not None:
+            from peft import PeftConfig, get_peft_model
+
             model = get_peft_model(model, PeftConfig.from_peft_type(**own.adapter))
     params = dict(model.named_parameters())
     if strange := sorted(params.keys() ^ own.params.keys())[:3]:

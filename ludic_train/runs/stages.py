@@ -11,7 +11,6 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from peft import PeftModel
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ConfigError
@@ -30,7 +29,7 @@ from ludic_train.models.attention_kernels import attention_for
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import LoRA
-from ludic_train.models.logprobs import unwrapped
+from ludic_train.models.logprobs import is_adapted, unwrapped
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
@@ -349,7 +348,7 @@ def _positions(learner: Learner) -> int:
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
     """A frozen copy of the model for a KL term; with LoRA the model without its adapter will do."""
-    if REFERENCE not in algo.attach or isinstance(learner.model, PeftModel):
+    if REFERENCE not in algo.attach or is_adapted(learner.model):
         return None
     if learner.reference is not None:
         return learner.reference

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from peft import PeftModel
 from safetensors.numpy import load, save
 from torch import nn
 
@@ -27,7 +26,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total, merge
-from ludic_train.models.logprobs import unwrapped
+from ludic_train.models.logprobs import is_adapted, unwrapped
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed
@@ -195,7 +194,7 @@ def reference_model(
     if reference is not None:
         yield reference
     # The base was frozen when the adapter was made, so no second copy of it is needed.
-    elif isinstance(model, PeftModel):
+    elif is_adapted(model):
         with model.disable_adapter():
             yield model
     else:

@@ -7,9 +7,9 @@ import pytest
 
 
 @pytest.mark.long
-def test_a_run_starts_without_plots_and_without_the_gateway_of_agents():
+def test_a_run_starts_without_plots_adapters_and_the_gateway_of_agents():
     program = "import sys, ludic_train.runs.train; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     loaded = set(done.stdout.split())
     assert "ludic_train.runs.learner" in loaded
-    assert loaded & {"matplotlib", "aiohttp", "ludic_train.gateway"} == set()
+    assert loaded & {"matplotlib", "peft", "aiohttp", "ludic_train.gateway"} == set()

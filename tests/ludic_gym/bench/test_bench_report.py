@@ -31,6 +31,11 @@ def test_a_row_gives_counts_rates_and_intervals():
     assert row == ("ludic/TicTacToe-v0", *cells)
 
 
+def test_random_play_is_unknown_with_arguments_of_the_env():
+    _, row = result_table({"ludic/TicTacToe-v0": result()}, ["opponent=perfect"])
+    assert row[-1] == "-"
+
+
 def test_where_nothing_ended_the_row_has_dashes():
     empty = result(
         episodes=0,

@@ -1,3 +1,4 @@
+import gc
 import re
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.commands import main as cli
-from ludic_gym.commands.main import main
+from ludic_gym.commands.main import importing, main
 from ludic_gym.errors import ConfigError
 from ludic_gym.plugins import load_plugin
 
@@ -27,6 +28,15 @@ def test_each_command_explains_itself_with_examples(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     assert f"examples:\n  ludic {command}" in capsys.readouterr().out
+
+
+def test_garbage_is_collected_again_after_large_imports_and_after_one_that_fails():
+    with importing():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ImportError), importing():
+        raise ImportError
+    assert gc.isenabled()
 
 
 def test_version_is_told(capsys):

@@ -238,7 +238,9 @@ def test_settings_of_adapters_that_mean_nothing_are_refused(settings):
         LoRA(rank=4, **settings)
 
 
-@pytest.mark.parametrize("name", ["./no/such/folder", "/no/such/folder", "nobody/nothing"])
+@pytest.mark.parametrize(
+    "name", ["./no/such/folder", "/no/such/folder", "no/such/folder", "nobody/nothing"]
+)
 def test_a_model_that_is_not_there_is_one_clear_error(name, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelNotFound, match=name):
