@@ -1,6 +1,6 @@
 """Rows per second through the queue, beside bare Redis commands and a list of pickles.
 
-    python benchmarks/pipeline.py [--repeats 3] [--megabytes 40]
+    python benchmarks/pipeline.py [--repeats 3] [--megabytes 20]
 
 An item is a row of about 6, 44 or 152 kB as a pickle of lists of numbers: 226, 1,680 or 5,815
 tokens. Eight rows make a group. Ways to carry the same rows through one redis-server that this
@@ -364,7 +364,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=budget(3, 1))
-    parser.add_argument("--megabytes", type=int, default=budget(40, 2), help="of groups, per size")
+    parser.add_argument("--megabytes", type=int, default=budget(20, 2), help="of groups, per size")
     arguments = parser.parse_args()
     with redis_server() as url:
         print(asyncio.run(admissions(url, arguments.repeats)))

@@ -1,10 +1,10 @@
 """Sampled tokens per second, beside the `generate` of transformers; and moves per second.
 
-    python benchmarks/sampler.py [--threads 1] [--repeats 5] [--models tiny 10M 135M "135M bf16"]
+    python benchmarks/sampler.py [--threads 1] [--repeats 3] [--models tiny 10M 135M "135M bf16"]
 
 Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens. The
-model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, of several
-rows in one round.
+model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, in as many rounds
+as begin within 20 seconds.
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
 each completion. The limit is the products with the model's matrices, attention and the draws of
 tokens alone, for as many rows. Every number is the median of `repeats`, taken in turns, in CPU
@@ -40,6 +40,8 @@ MODELS = {
 }
 # Of the other models, with the part of the tokens and with the type of the params.
 LARGE, PART = {"135M": torch.float32, "135M bf16": torch.bfloat16}, 4
+# Seconds after which no round of such a model begins.
+ENOUGH = 20
 PLAYERS, MOVES, GROUP = 256, 16, 8
 # Of the rate of `generate`, by load.
 GOALS = {"batch 1": 1.2, "batch 16": 1.6, "batch 64": 1.6, "ragged 64": 2.5}
@@ -128,15 +130,18 @@ def call_kernels(kernels: Kernels, prompts: Sequence[Sequence[int]], load: Load)
     return sum(load.sizes)
 
 
-def rates(works: Sequence[Callable[[], int]], repeats: int) -> list[Rate]:
-    """Amount per second of each work; they take turns, and the first round does not count."""
-    amounts = [work() for work in works]
+def rates(works: Sequence[Callable[[], int]], repeats: int, *, is_slow: bool = False) -> list[Rate]:
+    """Amount per second of each work; they take turns, and the first round does not count.
+
+    is_slow: the first round counts, and none is begun after `ENOUGH` seconds.
+    """
+    amounts = [0] * len(works) if is_slow else [work() for work in works]
     seconds: list[list[float]] = [[] for _ in works]
-    for _ in range(repeats):
-        for spent, work in zip(seconds, works, strict=True):
+    while len(seconds[0]) < repeats and not (is_slow and sum(map(sum, seconds)) > ENOUGH):
+        for i, work in enumerate(works):
             started = clock()
-            work()
-            spent.append(clock() - started)
+            amounts[i] = work()
+            seconds[i].append(clock() - started)
     return [rate_of(amount, spent) for amount, spent in zip(amounts, seconds, strict=True)]
 
 
@@ -161,7 +166,9 @@ def compared(name: str, repeats: int, kept: list[object]) -> Table:
                 lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
                 lambda load=load, prompts=prompts: call_kernels(kernels, prompts, load),
             ],
-            1 if is_large and len(prompts) > 1 else repeats,
+            repeats,
+            # One row has read all params before.
+            is_slow=is_large and len(prompts) > 1,
         )
         found = {"ours": ours, "transformers generate": theirs, KERNELS: least}
         what = f"local engine, {name}, {label}: tokens"
@@ -200,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [*MODELS, *LARGE]
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=budget(5, 1))
+    parser.add_argument("--repeats", type=int, default=budget(3, 1))
     parser.add_argument("--models", nargs="*", default=names, choices=names)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -1,6 +1,6 @@
 """Trained tokens and played games per second, beside a hand-made torch loop and TRL.
 
-    python benchmarks/trainer.py [--threads 1] [--repeats 5] [--trl-python VENV/bin/python]
+    python benchmarks/trainer.py [--threads 1] [--repeats 3] [--trl-python VENV/bin/python]
 
 The hand-made loop is a good one: rows sorted by length, padded micro-batches of as many tokens as
 ours, logits of sampled tokens alone, log_softmax, gather, backward, clip, AdamW; it reports no
@@ -239,7 +239,7 @@ def games_rate(repeats: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=budget(5, 1))
+    parser.add_argument("--repeats", type=int, default=budget(3, 1))
     parser.add_argument("--sizes", nargs="+", choices=(SMALL, LARGE), default=(SMALL, LARGE))
     parser.add_argument("--trl-python", help="an interpreter that can import trl")
     parser.add_argument(
