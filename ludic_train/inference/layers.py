@@ -24,9 +24,11 @@ JOINED_BYTES = 2**22
 # On a CPU, those of larger models up to this size are copied in oneDNN's own layout, when they have
 # changed. Those of still larger ones are used where they are: a copy takes as much memory again.
 PACKED_BYTES = 2**30
-# Rows that the layout is made for. It is not slower for one row, and faster than the usual layout
-# for 2 to 400: there each product begins with copies of the matrix's parts.
+# Rows that the layout is made for. It is faster than the usual layout for up to 400: there each
+# product begins with copies of the matrix's parts.
 PACKED_ROWS = 16
+# Rows up to which float32 matrices are faster where they are: they are read as fast as memory is.
+FEW_ROWS = 2
 RMS_NORMS = (
     "LlamaRMSNorm",
     "MistralRMSNorm",
@@ -152,10 +154,17 @@ def _side_by_side(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     if layout.joined:
         return _joined(linears, layout)
 
-    def apply(x: Tensor) -> Tensor:
-        return torch.cat([linear(x) for linear in linears], dim=-1)
+    return _apart(linears)
 
-    return apply
+
+def _apart(linears: Sequence[nn.Linear]) -> Map:
+    """The same, each by itself."""
+    maps = [_linear(linear) for linear in linears]
+
+    def apply(x: Tensor) -> Tensor:
+        return torch.cat([linear(x) for linear in maps], dim=-1)
+
+    return apply if len(maps) > 1 else maps[0]
 
 
 def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
@@ -166,8 +175,11 @@ def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     if not layout.packed:
         return partial(F.linear, weight=weight, bias=bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS)
+    apart, few = _apart(linears), FEW_ROWS * (weight.dtype == torch.float32)
 
     def apply(x: Tensor) -> Tensor:
+        if len(x) <= few:
+            return apart(x)
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
         return found
 

@@ -64,6 +64,24 @@ def test_larger_models_are_exact_too_copied_or_where_they_are(
     assert worst_error(model, reference_logits) < 1e-5
 
 
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("rows", [1, layers.FEW_ROWS, layers.FEW_ROWS + 1])
+def test_larger_models_are_exact_with_few_rows(
+    family, rows, make_model, reference_logits, monkeypatch
+):
+    monkeypatch.setattr(layers, "JOINED_BYTES", 0)
+    model, texts = make_model(family), sequences((7,) * rows)
+    decoder = Decoder(model)
+    with torch.inference_mode():
+        decoder.refresh()
+        decoder.reserve(rows, 7)
+        decoder.prefill([text[:6] for text in texts], [0] * rows, 0)
+        logits = decoder.decode(np.array([text[6] for text in texts]), np.full(rows, 6))
+    assert decoder.has_copies
+    expected = torch.stack([reference_logits(model, text)[-1] for text in texts])
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
 def test_another_activation_is_the_models_own(make_model, reference_logits):
     model = make_model("llama", hidden_act="gelu")
     assert worst_error(model, reference_logits) < 1e-5
