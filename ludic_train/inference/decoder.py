@@ -165,10 +165,8 @@ class Decoder:
 
     def _reading(self, lengths: Sequence[int], starts: Sequence[int], first_row: int) -> _Reading:
         """How to read texts of these lengths from these tokens on."""
-        ends, first = (
-            torch.tensor(lengths, device=self.device),
-            torch.tensor(starts, device=self.device),
-        )
+        ends = torch.tensor(lengths, device=self.device)
+        first = torch.tensor(starts, device=self.device)
         counts, num_slots = ends - first, max(lengths)
         width = max(end - start for end, start in zip(lengths, starts, strict=True))
         columns = torch.arange(width, device=self.device)
