@@ -164,7 +164,7 @@ class Decoder:
         return self._logits(hidden)
 
     def _reading(self, lengths: Sequence[int], starts: Sequence[int], first_row: int) -> _Reading:
-        """How to read texts of these lengths from these tokens on."""
+        """Positions, cache slots and mask of texts that are read from token `starts[i]` on."""
         ends = torch.tensor(lengths, device=self.device)
         first = torch.tensor(starts, device=self.device)
         counts, num_slots = ends - first, max(lengths)
