@@ -33,7 +33,10 @@ folder, words = pathlib.Path({folder!r}), sys.argv[1:]
 name = words[0] + os.environ.get("RANK", words[-1])
 if os.environ.get("CUDA_VISIBLE_DEVICES") == "broken":
     sys.exit("no such card")
-(folder / name).write_text(json.dumps([os.environ["CUDA_VISIBLE_DEVICES"], words]))
+# Whoever waits for the file finds it whole.
+draft = folder.with_name("draft-" + name)
+draft.write_text(json.dumps([os.environ["CUDA_VISIBLE_DEVICES"], words]))
+draft.rename(folder / name)
 if words[0] == "serve":
     class Health(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
