@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +19,32 @@ from ludic_gym.graders.text import grade_choice
 
 SAMPLE = Path(__file__).parents[1] / "data" / "multiple_choice_sample.jsonl"
 REAL = "cais/mmlu"
+# "Both A and B", "A, C and D only", "Neither A nor B is true".
+_NAMES_LETTERS = re.compile(
+    r"(?:(?i:both|either|neither|only|options|answers|choices)\s+)?\(?[A-Z]\)?"
+    r"(?:(?:\s*[,/&]|\s+(?i:and|or|nor)\b)+\s*\(?[A-Z]\)?)+(?i:\s+only|\s+(?:is|are)\s.+)?\.?"
+)
+# "None of the above".
+_NAMES_ABOVE = re.compile(r"\b(?:of|all|any|none)\s+(?:the\s+)?above\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices(Question):
-    """A question, its options, and the correct one as truth."""
+    """A question, its options, and the correct one as truth.
+
+    is_ordered: an option names others by their letters, so that they must stay in this order.
+    """
 
     options: tuple[str, ...]
+    is_ordered: bool = False
 
 
 class MultipleChoiceEnv(DatasetEnv):
     """A question with 2 to 26 options.
 
-    The seed shuffles the options, so that a constant letter scores no more than chance. A row that
-    is named by the option "row" has the same order for all seeds.
+    The seed shuffles the options, so that a constant letter scores no more than chance. Those of
+    the kind "none of the above" stay last, and a row with an option such as "both A and B" keeps
+    its order. A row that is named by the option "row" has the same order for all seeds.
 
     - Observation: the question and the options, with letters from A on.
     - Action: a letter, best in <answer></answer> tags.
@@ -78,15 +91,24 @@ class MultipleChoiceEnv(DatasetEnv):
         # A row that is named is the same task for every seed.
         is_named = options.get("row") is not None
         rng = np.random.default_rng(self.about["row"]) if is_named else self.np_random
-        order = [row.options[int(i)] for i in rng.permutation(len(row.options))]
+        order = row.options if row.is_ordered else _shuffled(row.options, rng)
         lines = (f"{letter}. {text}" for letter, text in zip(ascii_uppercase, order, strict=False))
         truth = ascii_uppercase[order.index(row.truth)]
         return Question("\n".join([row.text, *lines]), truth)
 
 
+def _shuffled(options: tuple[str, ...], rng: np.random.Generator) -> list[str]:
+    """The options in an order of `rng`, with those that name "the above" last, in their own."""
+    last = [option for option in options if _NAMES_ABOVE.search(option)]
+    others = [option for option in options if option not in last]
+    return [*(others[int(i)] for i in rng.permutation(len(others))), *last]
+
+
 def choices(row: Row) -> Choices:
     """The question and its options. Raises DataError unless one of them is marked as correct."""
-    if "Correct Answer" in row.fields:
+    # The correct one is its first field: in the order of these, A would always be right.
+    is_gpqa = "Correct Answer" in row.fields
+    if is_gpqa:
         row = _from_gpqa(row)
     options, answer = row.fields.get("choices"), row.fields.get("answer")
     if not isinstance(options, list) or not all(isinstance(o, str) for o in options):
@@ -101,9 +123,17 @@ def choices(row: Row) -> Choices:
             f"{row.where}: field 'answer' must be from 0 to {len(options) - 1} or a letter from A "
             f"to {letters[-1]}, got {answer!r}"
         )
+    question = text_field(row, "question")
+    if not is_gpqa and any(_names_letters(option, letters) for option in options):
+        return Choices(question, options[place], tuple(options), is_ordered=True)
     # Some published rows repeat an option; both are the same choice.
-    distinct = tuple(dict.fromkeys(options))
-    return Choices(text_field(row, "question"), options[place], distinct)
+    return Choices(question, options[place], tuple(dict.fromkeys(options)))
+
+
+def _names_letters(option: str, letters: str) -> bool:
+    """True for an option that consists of letters of other options."""
+    names = re.findall(r"\b[A-Z]\b", option)
+    return bool(_NAMES_LETTERS.fullmatch(option.strip())) and set(names) <= set(letters)
 
 
 def _from_gpqa(row: Row) -> Row:

@@ -48,6 +48,51 @@ def test_a_choice_reads_line_by_line(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "option",
+    ["Both A and B", "A and C", "A, B and C only", "Neither (A) nor (B).", "Both A and B are true"],
+)
+def test_options_that_name_letters_keep_the_order(tmp_path, option):
+    row = {"question": "Which?", "choices": ["x", "y", "z", option], "answer": 3}
+    env = MultipleChoiceEnv(file_of(tmp_path, row))
+    for seed in range(8):
+        text, _ = env.reset(seed=seed)
+        assert text == f"Which?\nA. x\nB. y\nC. z\nD. {option}"
+        assert env.oracle_action() == "D"
+
+
+@pytest.mark.parametrize("option", ["Vitamins A and D", "B", "E and F", "x and y", "A and Beta"])
+def test_other_options_are_shuffled_though_they_have_letters(tmp_path, option):
+    row = {"question": "Which?", "choices": ["x", "y", "z", option], "answer": 3}
+    env = MultipleChoiceEnv(file_of(tmp_path, row))
+    truths = set()
+    for seed in range(40):
+        env.reset(seed=seed)
+        truths.add(env.oracle_action())
+    assert truths == set("ABCD")
+
+
+def test_what_names_the_above_stays_below(tmp_path):
+    options = ["All of the above", "x", "y", "none of the above"]
+    env = MultipleChoiceEnv(
+        file_of(tmp_path, {"question": "Which?", "choices": options, "answer": 1})
+    )
+    texts = {env.reset(seed=seed)[0] for seed in range(20)}
+    last = "C. All of the above\nD. none of the above"
+    assert texts == {f"Which?\nA. x\nB. y\n{last}", f"Which?\nA. y\nB. x\n{last}"}
+
+
+def test_rows_of_gpqa_are_shuffled_though_an_option_names_letters(tmp_path):
+    wrong = {"Incorrect Answer 1": "x", "Incorrect Answer 2": "y", "Incorrect Answer 3": "z"}
+    data = file_of(tmp_path, {"Question": "Which?", "Correct Answer": "both A and B", **wrong})
+    env = MultipleChoiceEnv(data)
+    truths = set()
+    for seed in range(40):
+        env.reset(seed=seed)
+        truths.add(env.oracle_action())
+    assert truths == set("ABCD")
+
+
+@pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"choices": "xy"}, "must be a list of texts"),
