@@ -15,24 +15,34 @@ from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")
 KNIGHT, KNAVE = "knight", "knave"
+OTHER = {KNIGHT: KNAVE, KNAVE: KNIGHT}
 # True for each speaker who is a knight.
 Kinds = tuple[bool, ...]
 # A sentence, and the function that evaluates it.
 Claim = tuple[str, Callable[[Kinds], bool]]
 
-_KIND = re.compile(r"\b(knights?|knaves?)\b", re.IGNORECASE)
+_KIND = re.compile(
+    r"(?P<no>(\bnot|n['\u2019]t|\bno|\bnever)\s+(a\s+)?)?\b(?P<kind>knight|knave)s?\b",
+    re.IGNORECASE,
+)
 
 
 def grade_kinds(text: str, truth: str) -> Grade:
     """Grade a list of kinds: they must be those of `truth` ("knight, knave"), in this order.
 
-    Other words of the answer ("Ann is a") are ignored.
+    Other words of the answer ("Ann is a") are ignored. "Not a knight" is a knave.
     """
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
-    kinds = ", ".join(kind.lower() for kind in _KIND.findall(answer))
+    kinds = ", ".join(_kind(match) for match in _KIND.finditer(answer))
     return Grade(kinds == truth, answer, rule)
+
+
+def _kind(match: re.Match[str]) -> str:
+    """The kind of a mention; the other one after "not"."""
+    kind = match["kind"].lower()
+    return OTHER[kind] if match["no"] else kind
 
 
 class KnightsAndKnavesEnv(QuestionEnv):
