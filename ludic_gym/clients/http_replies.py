@@ -17,6 +17,9 @@ _TOO_LONG = re.compile(
     r"|prompt is too long|exceeds? the (available )?context",
     re.IGNORECASE,
 )
+# Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
+# and a limit of requests.
+_MAY_PASS = (408, 409, 429)
 
 
 class TryAgainError(Exception):
@@ -34,15 +37,37 @@ def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -
     PromptTooLong, a ClientError, is raised where the server says so of the prompt.
     text, headers: of the response.
     """
+    if status == 200:
+        return
     message = f"{url} returned {status}: {excerpt(_reason(text))}"
-    # Overload and errors of the server may pass. Other statuses are about the request itself, and
-    # so is a quota that is spent, by which OpenAI's and Anthropic's servers say it.
-    if (status == 429 or status >= 500) and headers.get("x-should-retry") != "false":
+    # Overload and errors of the server may pass. Other statuses are about the request itself.
+    # OpenAI's and Anthropic's servers say it where it is otherwise, as of a quota that is spent.
+    may_pass = status in _MAY_PASS or status >= 500
+    if headers.get("x-should-retry", "true" if may_pass else "false") == "true":
         raise TryAgainError(message, retry_after_s(headers), status=status)
     if status == 400 and _TOO_LONG.search(text):
         raise PromptTooLong(message, status=status)
-    if status != 200:
-        raise ClientError(message, status=status)
+    raise ClientError(message, status=status)
+
+
+def status_within(status: int, text: str) -> int:
+    """The status of the failure that a response of status 200 reports in its text, else `status`.
+
+    OpenRouter does so where a model fails after its start: {"error": {"code": 502, ...}} for the
+    whole response or in its choice.
+
+    >>> status_within(200, '{"error": {"code": 502, "message": "no server"}}')
+    502
+    """
+    # Long responses are not read twice: those with completions have no such word.
+    if status != 200 or '"error"' not in text:
+        return status
+    try:
+        response = json.loads(text)
+        code = (response.get("error") or response["choices"][0]["error"])["code"]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return status
+    return code if type(code) is int and 400 <= code < 600 else status
 
 
 def _reason(text: str) -> str:

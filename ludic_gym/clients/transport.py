@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ludic_gym.clients.http_replies import TryAgainError, check_status, json_object
+from ludic_gym.clients.http_replies import TryAgainError, check_status, json_object, status_within
 from ludic_gym.clients.limit_headers import retry_after_s, used_up_s
 from ludic_gym.clients.pacing import BUSY, Pace
 from ludic_gym.clients.routing import Router, Server, droppable
@@ -36,8 +36,9 @@ class HttpOptions:
     concurrency: requests in flight at once, over all servers; fewer at a server that rejects some
         with status 429 or 529, as `Pace` describes.
     connect_timeout_s, request_timeout_s: time limits for a connection, and for the whole response.
-    max_retries: retries of a request after status 5xx, or a lost connection; after 429 or 529, as
-        long as the server responds to others in between. Other failures are not retried.
+    max_retries: retries of a request after status 408, 409 or 5xx, or a lost connection; after 429
+        or 529, as long as the server responds to others in between. A server's `x-should-retry`
+        comes first. Other failures are not retried.
     backoff_s: the first pause, doubled each time, minus up to half of it at random; pauses that a
         server names in its headers are respected. None is longer than `max_pause_s`.
     keep_alive: reuse connections for later requests.
@@ -283,7 +284,8 @@ class HttpTransport:
             ):
                 # Error pages of proxies may have any encoding.
                 text = (await response.read()).decode(errors="replace")
-                self._note(pace, attempt, response)
+                status = status_within(response.status, text)
+                self._note(pace, attempt, status, response.headers)
         # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
             if server.is_dropped:
@@ -296,15 +298,15 @@ class HttpTransport:
             raise TryAgainError(f"{url}: {type(error).__name__}: {error}") from error
         except aiohttp.ClientError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
-        check_status(url, response.status, text, response.headers)
+        check_status(url, status, text, response.headers)
         return url, text
 
-    def _note(self, pace: Pace, attempt: int, response: aiohttp.ClientResponse) -> None:
+    def _note(self, pace: Pace, attempt: int, status: int, headers: Mapping[str, str]) -> None:
         """Change the server's pace by a response, before its place is given to another request."""
-        pause_s = min(used_up_s(response.headers), self.options.max_pause_s)
-        if response.status in BUSY:
-            pace.rejected(attempt, retry_after_s(response.headers) or pause_s)
-        elif response.status < 500:
+        pause_s = min(used_up_s(headers), self.options.max_pause_s)
+        if status in BUSY:
+            pace.rejected(attempt, retry_after_s(headers) or pause_s)
+        elif status < 500:
             pace.served(pause_s)
 
     def _too_late(self, url: str, error: TimeoutError) -> str:
