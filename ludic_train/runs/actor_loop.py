@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ludic_train.pipeline.queues.roster import Roster
 
-WAIT_S, NOTE_EVERY_S = 0.2, 30.0
+WAIT_S, FIRST_NOTE_S, NOTE_EVERY_S = 0.2, 3.0, 30.0
 # Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
 OUTAGES = 24
 
@@ -50,15 +50,30 @@ async def until_published(out: Path, stop: asyncio.Event) -> None:
     """Return once the run in `out` has published params, or named servers that sample.
 
     out: folder of the run, which need not exist yet: actors may be started before their trainer.
+        What is missing is logged twice a minute.
     stop: checked a few times a second. Raises ActorError if it is set before.
     """
+    loop = asyncio.get_running_loop()
+    next_note_at = loop.time() + FIRST_NOTE_S
     while True:
         address = read_address(out)
         if address is not None and (address.servers or newest(out / PUBLISHED) is not None):
             return
         if stop.is_set():
             raise ActorError(f"stopped before the run in {out} published any params")
+        if loop.time() >= next_note_at:
+            next_note_at = loop.time() + NOTE_EVERY_S
+            logging.getLogger(__name__).warning("waiting for %s", _missing(out, address))
         await asyncio.sleep(WAIT_S)
+
+
+def _missing(out: Path, address: Address | None) -> str:
+    """What an actor waits for in the folder of a run, and how it comes to be there."""
+    if address is not None:
+        return f"the first params of the run in {out}"
+    if not out.is_dir():
+        return f"{out}, where no run is yet: ludic train ... --out {out} --queue URL"
+    return f"{out / QUEUE}, which a run without --queue never writes: ludic train ... --queue URL"
 
 
 async def play_remotely(

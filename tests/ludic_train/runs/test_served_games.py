@@ -18,7 +18,7 @@ from ludic_train.errors import ActorError, Interrupted
 from ludic_train.models.load import load_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.runs.actor_loop import until_published
-from ludic_train.runs.folder import RESULTS, read_address
+from ludic_train.runs.folder import RESULTS, Address, read_address, write_address
 
 
 @asynccontextmanager
@@ -168,6 +168,27 @@ async def test_an_actor_of_servers_needs_no_params_in_the_folder(tmp_path):
     text = json.dumps({"url": "file:///q", "key": "k", "servers": ["http://127.0.0.1:1"]})
     (tmp_path / "queue.json").write_text(text)
     await asyncio.wait_for(waiting, 60)
+
+
+async def test_an_actor_that_waits_says_for_what(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("ludic_train.runs.actor_loop.FIRST_NOTE_S", 0)
+    monkeypatch.setattr("ludic_train.runs.actor_loop.NOTE_EVERY_S", 0)
+    out, stop = tmp_path / "run", asyncio.Event()
+    waiting = asyncio.create_task(until_published(out, stop))
+
+    async def said(text):
+        async with asyncio.timeout(60):
+            while text not in caplog.text:
+                await asyncio.sleep(0.05)
+
+    await said(f"waiting for {out}, where no run is yet: ludic train ... --out {out} --queue URL")
+    out.mkdir()
+    await said("queue.json, which a run without --queue never writes: ludic train ... --queue URL")
+    write_address(out, Address(url="file:///q", key="k"))
+    await said(f"waiting for the first params of the run in {out}")
+    stop.set()
+    with pytest.raises(ActorError, match="stopped before the run in"):
+        await waiting
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"url": "redis://x"}', '{"servers": 3}'])
