@@ -245,7 +245,10 @@ def norm_of(module: LlamaRMSNorm) -> Map:
     def apply(x: Tensor) -> Tensor:
         # Once, because products of two types convert one of them as they go, which is slower.
         wide = x.float()
-        return weight * (wide * inverse_rms(wide, eps)).to(x.dtype)
+        scale = inverse_rms(wide, eps)
+        # In the copy where there is one: new memory for a large tensor costs as much as its values.
+        scaled = wide * scale if wide is x else wide.mul_(scale)
+        return weight * scaled.to(x.dtype)
 
     return apply
 
