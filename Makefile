@@ -18,7 +18,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
 # The other programs in benchmarks/ answer one question each, and are run by hand.
-MEASURED = envs rollouts rows trainer train_loop sampler pipeline memory startup curves
+MEASURED = rollouts rows trainer train_loop sampler pipeline memory startup curves
 QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
@@ -121,6 +121,8 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
 bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: many minutes
+	@# With the peers of environments, where `make bench-peers` has installed them.
+	@echo "== envs"; $(if $(wildcard $(BENCH_STAMP)),$(BENCH_VENV)/bin,$(BIN))/python benchmarks/envs.py
 	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
 	@$(BIN)/python docs/speed_page.py
 

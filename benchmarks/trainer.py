@@ -252,15 +252,19 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     batches = {name: rows([sampled_tail(n) for n in ns]) for name, ns in LENGTHS.items()}
     batches[EPISODES] = rows([turns(TURNS)] * 16)
-    kept: list[object] = []
+    kept: dict[str, list[object]] = {"updates": [], "updates_trl": []}
     table = Table("useful tokens/s", "Ludic", "beside it", "its rate", "ratio")
     for size in args.sizes:
         # With the larger model, an update of a row per turn takes TRL a minute.
         for_peer = batches | ({PER_TURN: per_turn()} if size == SMALL else {})
         peer = trl_rates(size, for_peer, args) if args.trl_python else {}
         for name, items in batches.items():
-            kept += compared(table, size, name, items, peer, args.repeats)
-    save("updates", kept)
+            for where, line in compared(table, size, name, items, peer, args.repeats):
+                kept[where].append(line)
+    for where, lines in kept.items():
+        # Figures beside TRL of an earlier run stay where there is no TRL.
+        if lines:
+            save(where, lines)
     console = Console()
     console.print(table)
     console.print(f"games of an untrained policy: {games_rate(args.repeats):,.0f}/s")
@@ -281,22 +285,22 @@ def compared(
     items: list[SAWItem],
     peer: dict[str, tuple[str, Rate]],
     repeats: int,
-) -> Iterator[dict[str, object]]:
-    """Lines of a batch as JSON has them, beside the loop by hand and beside TRL; also shown."""
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """Lines of a batch beside the loop by hand and TRL, with the names of their results; shown."""
     tokens = sum(len(item.input_ids) for item in items)
     found, goal = trained_rates(size, items, repeats), 0.97 if size == SMALL else 0.95
-    beside = [("", found, goal)]
+    beside = [("updates", "", found, goal)]
     for batch, note in (name, ""), (PER_TURN, f", {PER_TURN} in TRL"):
         if batch in peer and (not note or name == EPISODES):
             way, updates = peer[batch]
             rate = Rate(tokens * updates.median, tokens * updates.best)
-            beside.append((note, {"ours": found["ours"], way: rate}, 0.0))
-    for note, both, goal_ratio in beside:
+            beside.append(("updates_trl", note, {"ours": found["ours"], way: rate}, 0.0))
+    for where, note, both, goal_ratio in beside:
         what = f"update, {size}: {name}{note}"
         (_, ours), (other, theirs) = both.items()
         ratio = f"{ours.median / theirs.median:.2f}"
         table.add_row(what, f"{ours.median:,.0f}", other, f"{theirs.median:,.0f}", ratio)
-        yield kept_line(what, both, goal_ratio=goal_ratio)
+        yield where, kept_line(what, both, goal_ratio=goal_ratio)
 
 
 if __name__ == "__main__":

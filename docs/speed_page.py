@@ -24,6 +24,7 @@ TABLES = {
     "rollouts": "Rollouts",
     "rows": "Rows",
     "updates": "Updates",
+    "updates_trl": "Updates beside TRL",
     "engine": "Local engine",
     "engine_vllm": "Local engine beside vLLM for CPUs",
     "queue": "Queue",
