@@ -184,7 +184,7 @@ def resume_training(
     """Put a checkpoint into a fresh, equal trainer; its `extra`.
 
     which: an exact path; "latest" for the newest complete one; "auto" for that too, where None is
-        returned and nothing changed if there is none yet. A path without a complete checkpoint
+        returned and the trainer left as it is if there is none yet. A path without a complete checkpoint
         raises CheckpointNotFound.
     Queue and directory are claimed first, so that another trainer of this run ends; Superseded
     where it stays.
@@ -212,12 +212,12 @@ def resume_training(
     ...     print(resume_training(manager, continued), continued.version)
     {'best': 0.5} 3
     """
-    if which == "auto" and not manager.steps():
-        return None
     on_rank_0(partial(claim, trainer.batch_source))
     # After the queue's, whose contest decides which process continues, and before the newest one
-    # is looked up.
+    # is looked up: another trainer may be about to save, its first one too.
     on_rank_0(manager.claim)
+    if which == "auto" and not manager.steps():
+        return None
     checkpoint = manager.load("latest" if which == "auto" else which)
     try:
         moments = _restored_moments(trainer, checkpoint)

@@ -85,7 +85,8 @@ async def test_a_supervisor_that_restarts_the_elder_starts_no_war(scene, undistu
     await push(scene.queue, *range(8))
     elder = scene.train()
     await scene.at_version(2)
-    # The elder holds a checkpoint of update 2 or 4; the younger continues from there.
+    # The elder holds a checkpoint of update 2 or 4, and the younger continues from there; or it is
+    # about to save its first, which it may no longer, and the younger begins anew.
     younger = scene.train()
     # Its queue was taken, or where it was about to save, its folder.
     assert "Superseded: another trainer has" in await scene.superseded(elder)
