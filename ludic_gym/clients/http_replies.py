@@ -42,8 +42,9 @@ def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -
     message = f"{url} returned {status}: {excerpt(_reason(text))}"
     # Overload and errors of the server may pass. Other statuses are about the request itself.
     # OpenAI's and Anthropic's servers say it where it is otherwise, as of a quota that is spent.
-    may_pass = status in _MAY_PASS or status >= 500
-    if headers.get("x-should-retry", "true" if may_pass else "false") == "true":
+    wanted = headers.get("x-should-retry")
+    may_pass = (status in _MAY_PASS or status >= 500) and wanted != "false"
+    if may_pass or wanted == "true":
         raise TryAgainError(message, retry_after_s(headers), status=status)
     if status == 400 and _TOO_LONG.search(text):
         raise PromptTooLong(message, status=status)
@@ -59,7 +60,7 @@ def status_within(status: int, text: str) -> int:
     >>> status_within(200, '{"error": {"code": 502, "message": "no server"}}')
     502
     """
-    # Long responses are not read twice: those with completions have no such word.
+    # Completions, which are long, rarely have this word and are not read twice.
     if status != 200 or '"error"' not in text:
         return status
     try:
