@@ -68,12 +68,15 @@ async def until_published(out: Path, stop: asyncio.Event) -> None:
 
 
 def _missing(out: Path, address: Address | None) -> str:
-    """What an actor waits for in the folder of a run, and how it comes to be there."""
+    """What is missing in the folder of a run, and which command writes it."""
     if address is not None:
         return f"the first params of the run in {out}"
     if not out.is_dir():
         return f"{out}, where no run is yet: ludic train ... --out {out} --queue URL"
-    return f"{out / QUEUE}, which a run without --queue never writes: ludic train ... --queue URL"
+    return (
+        f"{out / QUEUE}, which a run with --queue writes after its supervised updates, and one "
+        "without --queue never"
+    )
 
 
 async def play_remotely(

@@ -183,7 +183,7 @@ async def test_an_actor_that_waits_says_for_what(tmp_path, monkeypatch, caplog):
 
     await said(f"waiting for {out}, where no run is yet: ludic train ... --out {out} --queue URL")
     out.mkdir()
-    await said("queue.json, which a run without --queue never writes: ludic train ... --queue URL")
+    await said("queue.json, which a run with --queue writes after its supervised updates, and one")
     write_address(out, Address(url="file:///q", key="k"))
     await said(f"waiting for the first params of the run in {out}")
     stop.set()
