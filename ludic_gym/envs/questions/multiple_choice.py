@@ -106,7 +106,7 @@ def _shuffled(options: tuple[str, ...], rng: np.random.Generator) -> list[str]:
 
 def choices(row: Row) -> Choices:
     """The question and its options. Raises DataError unless one of them is marked as correct."""
-    # The correct one is its first field: in the order of these, A would always be right.
+    # Its correct option is read first: in that order, A would always be right.
     is_gpqa = "Correct Answer" in row.fields
     if is_gpqa:
         row = _from_gpqa(row)
