@@ -151,9 +151,10 @@ def run_matches(
     tasks, view, concurrency, timeout_s: see `run_episodes` and `match_pool`.
 
     >>> import asyncio
-    >>> from ludic_gym import OraclePolicy, RandomPolicy
+    >>> from ludic_gym import OraclePolicy, RandomPolicy, Sampling
     >>> async def winners() -> list[str]:
-    ...     tasks = [Task(env_id="ludic/Nim-v0", seed=seed) for seed in range(2)]
+    ...     seeded = Sampling(seed=0)
+    ...     tasks = [Task(env_id="ludic/Nim-v0", seed=seed, sampling=seeded) for seed in range(2)]
     ...     matches = run_matches(tasks, {"weak": RandomPolicy, "strong": OraclePolicy})
     ...     both = [rollout async for match in matches for rollout in match.rollouts]
     ...     return [rollout.player for rollout in both if rollout.total_reward > 0]
