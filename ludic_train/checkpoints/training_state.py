@@ -184,8 +184,8 @@ def resume_training(
     """Put a checkpoint into a fresh, equal trainer; its `extra`.
 
     which: an exact path; "latest" for the newest complete one; "auto" for that too, where None is
-        returned and the trainer left as it is if there is none yet. A path without a complete checkpoint
-        raises CheckpointNotFound.
+        returned and the trainer left as it is if there is none yet. A path without a complete
+        checkpoint raises CheckpointNotFound.
     Queue and directory are claimed first, so that another trainer of this run ends; Superseded
     where it stays.
     Another number of ranks may continue; only with the same one are the results the same to the
