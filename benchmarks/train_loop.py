@@ -241,8 +241,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--demonstrations", type=int, default=budget(400, 100))
-    parser.add_argument("--imitate", type=int, default=budget(20, 2))
+    parser.add_argument("--demonstrations", type=int, default=budget(400, 128))
+    parser.add_argument("--imitate", type=int, default=budget(20, 8))
     parser.add_argument("--batches", type=int, default=budget(2, 1))
     args = parser.parse_args()
     torch.set_num_threads(1)
