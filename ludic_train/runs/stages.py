@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,6 @@ from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Rollout, Task
-from ludic_train.algorithms.aggregation import by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import sharded_modules
@@ -43,7 +43,7 @@ from ludic_train.runs.run import Stage
 from ludic_train.runs.sharded import OnRank0, sharded_learner
 from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_tasks
 from ludic_train.sources.base import BatchSource
-from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.offline import MakeRows, OfflineBatchSource
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
 from ludic_train.trainer.config import AdamW, Decay, Execution, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -183,15 +183,21 @@ def sft_stage(
     Under torch.distributed, rank 0 has the demonstrations.
     Raises ConfigError where they are too few for one update.
     """
-    rows: list[SAWItem] = []
+    # Those without a step, such as of an agent that never moves, teach nothing.
+    imitated = [rollout for rollout in demonstrations if rollout.steps]
 
     def num_updates() -> int:
-        rows.extend(_imitated(recipe, learner, demonstrations))
-        return config.sft_updates or -(-len(by_sequence(rows)) // SFT_ROLLOUTS)
+        if len(imitated) < SFT_ROLLOUTS:
+            raise ConfigError(
+                f"demonstrations={len(demonstrations)} gave {len(imitated)} rollouts, and an "
+                f"update imitates {SFT_ROLLOUTS}: play more demonstrations"
+            )
+        return config.sft_updates or -(-len(imitated) // SFT_ROLLOUTS)
 
     updates = number_of_rank_0(num_updates)
     source: BatchSource = OnRank0()
     if rank() == 0:
+        rows = _typed_rows(recipe, learner, imitated)
         source = OfflineBatchSource(rows, batch_size=SFT_ROLLOUTS, seed=config.seed)
     cfg = TrainerConfig(
         device=learner.device,
@@ -207,32 +213,30 @@ def sft_stage(
     return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
 
 
-def _imitated(
+def _typed_rows(
     recipe: Recipe, learner: Learner, demonstrations: Sequence[Rollout]
-) -> Sequence[SAWItem]:
-    """The demonstrations as rows of the learner's tokens. Raises ConfigError for too few."""
+) -> list[MakeRows]:
+    """Functions that make the rows of each demonstration, as if the learner had typed it.
+
+    Not the rows: those of thousands take half a second, before the first update.
+    """
     assert recipe.demonstrator is not None
-    prompts = _system_prompts(demonstrations, learner.spec)
+    reply = recipe.demonstrator.reply
     known: dict[bytes, Completion] = {}
-    written = [
-        with_token_ids(
+
+    def rows_of(rollout: Rollout, system_prompt: str) -> list[SAWItem]:
+        typed = with_token_ids(
             rollout,
             learner.tokenizer,
             new_context(learner.spec),
-            system_prompt=prompt,
-            reply=recipe.demonstrator.reply,
+            system_prompt=system_prompt,
+            reply=reply,
             known=known,
         )
-        for rollout, prompt in zip(demonstrations, prompts, strict=True)
-    ]
-    rows = rows_from(written, sft())
-    # Not by rows, of which a rollout has one per turn where prompts hold the newest turn alone.
-    if (found := len(by_sequence(rows))) < SFT_ROLLOUTS:
-        raise ConfigError(
-            f"demonstrations={len(demonstrations)} gave {found} rollouts, and an update imitates "
-            f"{SFT_ROLLOUTS}: play more demonstrations"
-        )
-    return rows
+        return rows_from([typed], sft())
+
+    prompts = _system_prompts(demonstrations, learner.spec)
+    return [partial(rows_of, *pair) for pair in zip(demonstrations, prompts, strict=True)]
 
 
 def rl_stage(

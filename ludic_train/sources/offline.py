@@ -20,13 +20,15 @@ from ludic_train.types import SAWBatch, SAWItem, Trajectory
 
 # Such as `lambda rollout: with_token_ids(rollout, tokenizer, FullDialog())`.
 Render = Callable[[Rollout], Rollout]
+MakeRows = Callable[[], Sequence[SAWItem]]
 
 
 class OfflineBatchSource:
     """Shuffled passes over rollouts, `batch_size` at a time.
 
     data: rollouts, whose rows get the filter and the credit of the trainer's algorithm, over all of
-        them, when the first batch is made; or rows, which keep their weights.
+        them, when the first batch is made; or rows, which keep their weights; or functions that
+        make the rows of a rollout each, called when a batch first takes it.
     A rollout is the rows of one id, which stay together, as do those of a pair of
     `preference_rows`; a row without an id is one by itself. Every pass sees each once; those that
     do not fill a batch at its end open the next pass.
@@ -51,7 +53,7 @@ class OfflineBatchSource:
 
     def __init__(
         self,
-        data: Sequence[Rollout] | Sequence[Trajectory] | Sequence[SAWItem],
+        data: Sequence[Rollout] | Sequence[Trajectory] | Sequence[SAWItem] | Sequence[MakeRows],
         *,
         batch_size: int,
         seed: int = 0,
@@ -64,7 +66,7 @@ class OfflineBatchSource:
         self.seed = seed
         self.taken = 0
         self._data = data
-        self._rollouts: list[list[SAWItem]] = []
+        self._rollouts: list[Sequence[SAWItem] | MakeRows] = []
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """The rows of the next `batch_size` rollouts.
@@ -74,7 +76,7 @@ class OfflineBatchSource:
         """
         # Not in the constructor, which does not know the algorithm.
         if not self._rollouts:
-            self._rollouts = self._made(algo)
+            self._rollouts = self._all(algo)
         # A rollout's place follows from its number alone, so a resumed run needs no other state.
         taken = [self._rollout_at(self.taken + k) for k in range(self.batch_size)]
         self.taken += self.batch_size
@@ -93,13 +95,26 @@ class OfflineBatchSource:
             )
         self.taken = int(state["taken"])
 
-    def _made(self, algo: RLAlgorithm) -> list[list[SAWItem]]:
-        """The rows of each rollout, with the algorithm's credit.
+    def _all(self, algo: RLAlgorithm) -> list[Sequence[SAWItem] | MakeRows]:
+        """The rows of each rollout. Raises EmptyBatch, and ConfigError for fewer than a batch."""
+        rollouts: list[Sequence[SAWItem] | MakeRows] = [
+            item for item in self._data if callable(item)
+        ]
+        if len(rollouts) < len(self._data):
+            rollouts += self._credited(algo)
+        if len(rollouts) < self.batch_size:
+            raise ConfigError(
+                f"batch_size={self.batch_size} with {len(rollouts)} rollouts; it must be between 1 "
+                "and that"
+            )
+        return rollouts
 
-        Raises EmptyBatch and ConfigError.
-        """
+    def _credited(self, algo: RLAlgorithm) -> list[Sequence[SAWItem]]:
+        """The rows of each rollout, with the algorithm's credit. Raises EmptyBatch."""
         rows = [item for item in self._data if isinstance(item, SAWItem)]
-        rollouts = [item for item in self._data if not isinstance(item, SAWItem)]
+        rollouts = [
+            item for item in self._data if not isinstance(item, SAWItem) and not callable(item)
+        ]
         # Credit over all of them at once: a batch's worth is drawn anew in every pass.
         rows += rows_from(rollouts, algo)
         if not rows:
@@ -107,18 +122,15 @@ class OfflineBatchSource:
             raise EmptyBatch(
                 f"{algo.name} keeps none of {len(rollouts)} rollouts; the best earned {best:.3g}"
             )
-        together = [[rows[i] for i in numbers] for numbers in by_sequence(rows)]
-        if len(together) < self.batch_size:
-            raise ConfigError(
-                f"batch_size={self.batch_size} with {len(together)} rollouts; it must be between 1 "
-                "and that"
-            )
-        return together
+        return [[rows[i] for i in numbers] for numbers in by_sequence(rows)]
 
-    def _rollout_at(self, position: int) -> list[SAWItem]:
+    def _rollout_at(self, position: int) -> Sequence[SAWItem]:
         """Rows of the rollout at a position of the endless sequence of passes."""
         epoch, offset = divmod(position, len(self._rollouts))
-        rows = self._rollouts[_permutation(self.seed, epoch, len(self._rollouts))[offset]]
+        number = _permutation(self.seed, epoch, len(self._rollouts))[offset]
+        rows = self._rollouts[number]
+        if callable(rows):
+            rows = self._rollouts[number] = rows()
         if not epoch or not rows[0].rollout:
             return rows
         # A batch may hold the end of a pass and the same rollout at the beginning of the next: as

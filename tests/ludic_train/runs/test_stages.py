@@ -43,6 +43,14 @@ async def test_one_pass_takes_each_demonstration_once_however_many_turns_it_has(
     assert sft_stage(TIC_TAC_TOE, config, learner, games).updates == 2
 
 
+async def test_demonstrations_fewer_than_an_update_are_refused(tmp_path):
+    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, demonstrations=100)
+    learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
+    no_move = replace(games[0], steps=())
+    with pytest.raises(ConfigError, match="gave 100 rollouts, and an update imitates 128"):
+        sft_stage(TIC_TAC_TOE, config, learner, [*games, *[no_move] * 28])
+
+
 @pytest.mark.parametrize(("given", "longest"), [(None, 20_000), (9_000, 9_000), (30_000, 20_000)])
 async def test_no_row_is_left_out_that_the_model_and_max_length_allow(tmp_path, given, longest):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path, demonstrations=200, max_length=given)

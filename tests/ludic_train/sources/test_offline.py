@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -72,6 +73,30 @@ async def test_rollouts_get_the_credit_of_the_trainers_algorithm_over_all_of_the
 async def test_rows_keep_their_weights():
     (row,) = (await OfflineBatchSource(items(1), batch_size=1).next_batch(rloo())).items
     assert row.weight.tolist() == [1, 1]
+
+
+async def test_rows_that_are_made_when_taken_come_in_the_order_of_those_made_before():
+    made = Counter()
+
+    def rows_of(name, item):
+        made[name] += 1
+        return [replace(item, rollout=name), replace(item, rollout=name)]
+
+    named = list(zip("abcdefg", items(7), strict=True))
+    functions = [partial(rows_of, *pair) for pair in named]
+    before = [row for pair in named for row in rows_of(*pair)]
+    made.clear()
+
+    late, early = (OfflineBatchSource(data, batch_size=3) for data in (functions, before))
+    first = await taken(late, 1)
+    assert sorted(made.values()) == [1, 1, 1]
+    assert [*first, *await taken(late, 6)] == await taken(early, 7)
+    assert made == dict.fromkeys("abcdefg", 1)
+
+
+async def test_functions_that_are_fewer_than_a_batch_are_refused():
+    with pytest.raises(ConfigError, match="batch_size=3 with 2 rollouts"):
+        await OfflineBatchSource([lambda: items(1)] * 2, batch_size=3).next_batch(sft())
 
 
 async def test_an_algorithm_that_keeps_nothing_leaves_nothing_to_learn():
