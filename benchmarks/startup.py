@@ -3,7 +3,8 @@
     python benchmarks/startup.py
 
 The last line is `ludic train tic-tac-toe` up to the metrics of its first update: demonstrations,
-tokenizer, model and the evaluation before are in it. The line before is what it imports at least.
+tokenizer, model and the evaluation before are in it. The line before is what it imports at least,
+as `import ludic_gym and tyro` is for each command.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PROGRAMS: dict[str, tuple[Sequence[str], float]] = {
     "python": (("-c", "pass"), 0.0),
     "import gymnasium": (("-c", "import gymnasium"), 0.0),
     "import ludic_gym": (("-c", "import ludic_gym"), 0.0),
+    "import ludic_gym and tyro": (("-c", "import ludic_gym, tyro, rich.console"), 0.0),
     "ludic --help": (("-m", "ludic_gym", "--help"), 0.35),
     **{f"ludic {name} --help": (("-m", "ludic_gym", name, "--help"), 0.7) for name in COMMANDS},
 }
