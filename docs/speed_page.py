@@ -144,11 +144,15 @@ def _memory(found: Json) -> str:
 
 
 def _startup(found: Json) -> str:
-    lines = ["## Start-up", "", "CPU-seconds of a new process.", ""]
-    lines += ["| what | median | best | goal |", "|---|---|---|---|"]
+    lines = ["## Start-up", "", "CPU-seconds of a new process, each beside `import gymnasium`.", ""]
+    lines += [
+        "| what | median | best | `import gymnasium` | ratio | goal |",
+        "|---|---|---|---|---|---|",
+    ]
     for line in found["lines"]:
-        goal = f"{line['goal']:g}" if line["goal"] else ""
-        lines.append(f"| `{line['what']}` | {line['median']:.2f} | {line['best']:.2f} | {goal} |")
+        goal = f"{line['goal_ratio']:.1f}" if line["goal_ratio"] else ""
+        figures = f"{line['median']:.2f} | {line['best']:.2f} | {line['unit']:.2f}"
+        lines.append(f"| `{line['what']}` | {figures} | {line['ratio']:.2f} | {goal} |")
     return "\n".join(lines) + "\n"
 
 
