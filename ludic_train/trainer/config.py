@@ -143,7 +143,8 @@ class TrainerConfig:
     micro_token_budget: tokens of one forward pass, padding included; changes memory, not results.
         None for 4,096 on a CPU, where more is slower, and 16,384 on a card, or the longest row of
         an update.
-    max_seq_len: rollouts that have a row with more tokens are dropped, and their rows counted.
+    max_seq_len: rollouts that have a row with more tokens are dropped, with a warning at the first,
+        and their rows counted.
     publish_every: updates between two publications of the params.
     router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
         arXiv:2510.11370), which the engine must report; without, through those of the own router.

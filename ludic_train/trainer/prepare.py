@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -287,6 +289,8 @@ def planned_rows(
     usable, left_out = usable_rows(items, cfg, algo, version)
     if not usable:
         raise _none_left(len(items), left_out, cfg, algo)
+    if left_out["rows/overlong"].value:
+        _warn_of_overlong(cfg.max_seq_len)
     plan = plan_update(
         usable,
         token_budget=cfg.token_budget(max(len(item.input_ids) for item in usable)),
@@ -368,6 +372,16 @@ def _none_left(rows: int, left_out: Metrics, cfg: TrainerConfig, algo: RLAlgorit
     return EmptyBatch(
         f"of {rows} rows, {overlong:.0f} exceed max_seq_len={cfg.max_seq_len} and {stale:.0f} lag "
         f"more than max_lag={algo.max_lag} updates; none is left"
+    )
+
+
+@cache
+def _warn_of_overlong(max_seq_len: int) -> None:
+    """Say once what may be so in each update, and biases what is learned."""
+    logging.getLogger(__name__).warning(
+        "rollouts with a row of more than max_seq_len=%d tokens are left out, here and in further "
+        "updates (metric rows/overlong): raise TrainerConfig.max_seq_len, or sample fewer tokens",
+        max_seq_len,
     )
 
 

@@ -165,6 +165,19 @@ def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
     assert metrics["rows"].value == 8 - long - old
 
 
+def test_a_warning_says_once_that_long_rollouts_are_left_out(caplog):
+    # A length of its own, since the warning comes once in a process.
+    trainer = Trainer(
+        tiny_model(), grpo(), Fixed(items := rows(8)), cfg=TrainerConfig(max_seq_len=11)
+    )
+    for _ in range(2):
+        trainer.update(items)
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "rollouts with a row of more than max_seq_len=11 tokens are left out, here and in further "
+        "updates (metric rows/overlong)"
+    ]
+
+
 class InTurn(Fixed):
     """A source whose batches are given in turn, the last one for ever."""
 
