@@ -20,6 +20,11 @@ def sdk(gateway, session, **options):
     return openai.AsyncOpenAI(base_url=gateway.base_url(session), api_key="any", **options)
 
 
+def gives_up(after_s):
+    """A client's limits: it has sent its request, on a busy machine too, when it gives up."""
+    return openai.Timeout(10.0, read=after_s)
+
+
 def rows_of(session):
     """Rows of the session's calls so far, all in one step."""
     decision = Decision(action="", completions=tuple(c.reply.completion for c in session.calls))
@@ -210,7 +215,7 @@ async def test_a_request_that_was_lost_is_not_sampled_again(engine):
     async with Gateway(engine, engine.tokenizer).running() as gateway:
         session = gateway.open()
         # The first attempt ends by the client's time limit, the second one waits for its reply.
-        async with sdk(gateway, session, timeout=0.05, max_retries=8) as client:
+        async with sdk(gateway, session, timeout=gives_up(0.05), max_retries=8) as client:
             message = await ask(client, [{"role": "user", "content": "1 + 2?"}])
         assert message.content == "I  add."
         assert (len(engine.sampled), len(session.calls), session.undelivered) == (1, 1, 0)
@@ -220,7 +225,7 @@ async def test_a_reply_that_no_client_got_is_in_no_row(engine):
     engine.delay_s = 0.004
     async with Gateway(engine, engine.tokenizer).running() as gateway:
         session = gateway.open()
-        async with sdk(gateway, session, timeout=0.1, max_retries=0) as client:
+        async with sdk(gateway, session, timeout=gives_up(0.1), max_retries=0) as client:
             with pytest.raises(openai.APITimeoutError):
                 await ask(client, [{"role": "user", "content": "1 + 2?"}])
         while not engine.sampled:
