@@ -1,10 +1,11 @@
 """Sampled tokens per second, beside the `generate` of transformers; and moves per second.
 
     python benchmarks/sampler.py [--threads 1] [--repeats 3] [--models tiny 10M 135M "135M bf16"]
+        [--seconds 20]
 
 Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens. The
 model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, in as many rounds
-as begin within 20 seconds.
+as begin within `seconds`, since one may take half a minute.
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
 each completion. The limit is the products with the model's matrices, attention and the draws of
 tokens alone, for as many rows. Every number is the median of `repeats`, taken in turns, in CPU
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -40,8 +42,6 @@ MODELS = {
 }
 # Of the other models, with the part of the tokens and with the type of the params.
 LARGE, PART = {"135M": torch.float32, "135M bf16": torch.bfloat16}, 4
-# Seconds after which no round of such a model begins.
-ENOUGH = 20
 PLAYERS, MOVES, GROUP = 256, 16, 8
 # Of the rate of `generate`, by load.
 GOALS = {"batch 1": 1.2, "batch 16": 1.6, "batch 64": 1.6, "ragged 64": 2.5}
@@ -130,14 +130,16 @@ def call_kernels(kernels: Kernels, prompts: Sequence[Sequence[int]], load: Load)
     return sum(load.sizes)
 
 
-def rates(works: Sequence[Callable[[], int]], repeats: int, *, is_slow: bool = False) -> list[Rate]:
+def rates(
+    works: Sequence[Callable[[], int]], repeats: int, *, enough_s: float | None = None
+) -> list[Rate]:
     """Amount per second of each work; they take turns, and the first round does not count.
 
-    is_slow: the first round counts, and none is begun after `ENOUGH` seconds.
+    enough_s: the first round counts, and none is begun after so many seconds.
     """
-    amounts = [0] * len(works) if is_slow else [work() for work in works]
+    amounts = [work() for work in works] if enough_s is None else [0] * len(works)
     seconds: list[list[float]] = [[] for _ in works]
-    while len(seconds[0]) < repeats and not (is_slow and sum(map(sum, seconds)) > ENOUGH):
+    while len(seconds[0]) < repeats and sum(map(sum, seconds)) <= (enough_s or math.inf):
         for i, work in enumerate(works):
             started = clock()
             amounts[i] = work()
@@ -150,8 +152,11 @@ def clock() -> float:
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
-def compared(name: str, repeats: int, kept: list[object]) -> Table:
-    """A row per load; the rates are added to `kept`."""
+def compared(name: str, repeats: int, enough_s: float, kept: list[object]) -> Table:
+    """A row per load; the rates are added to `kept`.
+
+    enough_s: as of `rates`, for the loads of a large model.
+    """
     model, tokenizer = endless(name)
     # Each round has the same prompts, the longer ones of which would be read once.
     client = LocalChatClient(model, tokenizer, prefix_cache_bytes=0)
@@ -168,7 +173,7 @@ def compared(name: str, repeats: int, kept: list[object]) -> Table:
             ],
             repeats,
             # One row has read all params before.
-            is_slow=is_large and len(prompts) > 1,
+            enough_s=enough_s if is_large and len(prompts) > 1 else None,
         )
         found = {"ours": ours, "transformers generate": theirs, KERNELS: least}
         what = f"local engine, {name}, {label}: tokens"
@@ -208,12 +213,13 @@ def main() -> None:
     names = [*MODELS, *LARGE]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(3, 1))
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a load of 135M params")
     parser.add_argument("--models", nargs="*", default=names, choices=names)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console, kept = Console(), list[object]()
     for name in args.models:
-        console.print(compared(name, args.repeats, kept))
+        console.print(compared(name, args.repeats, args.seconds, kept))
     save("engine", kept)
     client = LocalChatClient(*endless("tiny"))
     (rate,) = rates([lambda: play_moves(client)], args.repeats)
