@@ -289,8 +289,6 @@ def planned_rows(
     usable, left_out = usable_rows(items, cfg, algo, version)
     if not usable:
         raise _none_left(len(items), left_out, cfg, algo)
-    if left_out["rows/overlong"].value:
-        _warn_of_overlong(cfg.max_seq_len)
     plan = plan_update(
         usable,
         token_budget=cfg.token_budget(max(len(item.input_ids) for item in usable)),
@@ -339,6 +337,8 @@ def usable_rows(
             stale += len(rows)
         else:
             kept += members
+    if overlong:
+        _warn_of_overlong(cfg.max_seq_len)
     left_out: Metrics = {"rows/overlong": Total(overlong), "rows/stale": Total(stale)}
     return [items[i] for i in sorted(kept)], left_out
 

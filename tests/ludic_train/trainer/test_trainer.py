@@ -190,6 +190,15 @@ class InTurn(Fixed):
         return self.batches[min(self.given, len(self.batches)) - 1]
 
 
+async def test_a_batch_that_is_left_out_whole_is_warned_of_too(caplog):
+    long = [item for item in rows(20) if len(item.input_ids) > 13]
+    short = [item for item in rows(20) if len(item.input_ids) <= 13]
+    source = InTurn([long, short])
+    await Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=13)).train(1)
+    assert source.given == 2
+    assert "more than max_seq_len=13 tokens are left out" in caplog.text
+
+
 async def test_a_batch_without_usable_rows_waits_for_the_next():
     overlong = [item for item in rows(20) if len(item.input_ids) > 12]
     source = InTurn([overlong, overlong, rows(4)])
