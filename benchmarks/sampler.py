@@ -131,15 +131,15 @@ def call_kernels(kernels: Kernels, prompts: Sequence[Sequence[int]], load: Load)
 
 
 def rates(
-    works: Sequence[Callable[[], int]], repeats: int, *, enough_s: float | None = None
+    works: Sequence[Callable[[], int]], repeats: int, *, enough_s: float = math.inf
 ) -> list[Rate]:
     """Amount per second of each work; they take turns, and the first round does not count.
 
-    enough_s: the first round counts, and none is begun after so many seconds.
+    enough_s: where it is finite, the first round counts, and none begins after so many seconds.
     """
-    amounts = [work() for work in works] if enough_s is None else [0] * len(works)
+    amounts = [work() for work in works] if enough_s == math.inf else [0] * len(works)
     seconds: list[list[float]] = [[] for _ in works]
-    while len(seconds[0]) < repeats and sum(map(sum, seconds)) <= (enough_s or math.inf):
+    while len(seconds[0]) < repeats and sum(map(sum, seconds)) <= enough_s:
         for i, work in enumerate(works):
             started = clock()
             amounts[i] = work()
@@ -173,7 +173,7 @@ def compared(name: str, repeats: int, enough_s: float, kept: list[object]) -> Ta
             ],
             repeats,
             # One row has read all params before.
-            enough_s=enough_s if is_large and len(prompts) > 1 else None,
+            enough_s=enough_s if is_large and len(prompts) > 1 else math.inf,
         )
         found = {"ours": ours, "transformers generate": theirs, KERNELS: least}
         what = f"local engine, {name}, {label}: tokens"

@@ -28,7 +28,7 @@ COMMANDS = (
     *("bench", "play", "list", "check", "audit", "view", "compare", "leaderboard", "tournament"),
     *("sandbox", "train", "actor", "launch", "plan", "serve", "status", "top", "doctor", "model"),
 )
-# What help costs that says nothing.
+# The least that a command's help takes.
 ONE_OPTION = """\
 import ludic_gym, tyro
 def command(option: int = 1): ...

@@ -68,7 +68,7 @@ async def until_published(out: Path, stop: asyncio.Event) -> None:
 
 
 def _missing(out: Path, address: Address | None) -> str:
-    """What is missing in the folder of a run, and which command writes it."""
+    """The missing part of a run's folder, and the command that writes it."""
     if address is not None:
         return f"the first params of the run in {out}"
     if not out.is_dir():

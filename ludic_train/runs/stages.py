@@ -197,8 +197,8 @@ def sft_stage(
     updates = number_of_rank_0(num_updates)
     source: BatchSource = OnRank0()
     if rank() == 0:
-        rows = _typed_rows(recipe, learner, imitated)
-        source = OfflineBatchSource(rows, batch_size=SFT_ROLLOUTS, seed=config.seed)
+        functions = _typed_rows(recipe, learner, imitated)
+        source = OfflineBatchSource(functions, batch_size=SFT_ROLLOUTS, seed=config.seed)
     cfg = TrainerConfig(
         device=learner.device,
         adamw=AdamW(bits=config.adamw_bits),

@@ -28,7 +28,7 @@ class OfflineBatchSource:
 
     data: rollouts, whose rows get the filter and the credit of the trainer's algorithm, over all of
         them, when the first batch is made; or rows, which keep their weights; or functions that
-        make the rows of a rollout each, called when a batch first takes it.
+        make the rows of a rollout each, at least one, called when a batch first takes it.
     A rollout is the rows of one id, which stay together, as do those of a pair of
     `preference_rows`; a row without an id is one by itself. Every pass sees each once; those that
     do not fill a batch at its end open the next pass.
