@@ -20,13 +20,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import gpu
 import torch
 from acceptance.bench import Bench, StepFailed, python
 from acceptance.checks import Found
 from acceptance.models import REWARD, write_random_model
 from acceptance.report import Outcome, write_report
 from acceptance.steps import STEPS, Step, dtype_of
+from harness.shapes import SHAPES
 
 from ludic_gym.errors import ConfigError
 from ludic_train.serving.installed import Installed, find_vllm
@@ -57,7 +57,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--size", choices=sorted(gpu.SHAPES), default="0.5B")
+    parser.add_argument("--size", choices=sorted(SHAPES), default="0.5B")
     parser.add_argument("--engine", choices=["vllm", "local"], default="vllm")
     parser.add_argument("--model", help="folder or hub id, in place of random params")
     parser.add_argument(

@@ -14,7 +14,7 @@ import argparse
 from dataclasses import dataclass
 
 import torch
-from transformers import PretrainedConfig, Qwen2Config, Qwen3Config
+from harness.shapes import SHAPES
 
 from ludic_train.commands.plan import BESIDE_PRODUCTS
 from ludic_train.trainer.adamw8 import moment_bytes
@@ -27,36 +27,6 @@ NVLINK, NETWORK, CARDS_PER_MACHINE = 450e9, 50e9, 8
 CARD_GIB, RESERVE = 80, 0.08
 MICRO_TOKENS = 16_384
 CARDS = (1, 8, 64)
-
-
-def qwen2(hidden: int, mlp: int, layers: int, heads: tuple[int, int], tied: bool) -> Qwen2Config:
-    """The shape of a Qwen2.5 model. heads: of queries, and of keys and values."""
-    return Qwen2Config(
-        vocab_size=151_936 if tied else 152_064,
-        hidden_size=hidden,
-        intermediate_size=mlp,
-        num_hidden_layers=layers,
-        num_attention_heads=heads[0],
-        num_key_value_heads=heads[1],
-        tie_word_embeddings=tied,
-    )
-
-
-SHAPES: dict[str, PretrainedConfig] = {
-    "0.5B": qwen2(896, 4864, 24, (14, 2), tied=True),
-    "0.6B": Qwen3Config(
-        vocab_size=151_936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        tie_word_embeddings=True,
-    ),
-    "7B": qwen2(3584, 18_944, 28, (28, 4), tied=False),
-    "32B": qwen2(5120, 27_648, 64, (40, 8), tied=False),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

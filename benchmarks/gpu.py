@@ -2,10 +2,11 @@
 
     python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768] [--json FILE]
 
-Models have the shapes of Qwen2.5 and random params; updates compute in bfloat16 with float32
+Models have the shapes of Qwen models and random params; updates compute in bfloat16 with float32
 logits, over params and moments in float32, as `ludic train --dtype bf16` does. Rows have lengths
-between 512 and 2048 tokens, half of them sampled. MFU counts six operations per param and token,
-and what attention takes, against --peak-tflops (989, the dense bfloat16 peak of an H100 or H200).
+between a quarter of --longest and all of it, half of them sampled; with --equal, all of it. MFU
+counts six operations per param and token, of the head's params for sampled tokens alone, and what
+attention takes, against --peak-tflops (989, the dense bfloat16 peak of an H100 or H200).
 `--device cpu --sizes tiny` goes the same way on a small model, to see that it goes.
 """
 
@@ -21,9 +22,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from expected import attended
+from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
@@ -32,14 +34,6 @@ from ludic_train.models.logprobs import action_logprobs
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
-
-# hidden size, layers, heads, key-value heads, MLP size, vocabulary, tied embeddings
-SHAPES = {
-    "tiny": (64, 2, 2, 1, 128, 1000, True),
-    "0.5B": (896, 24, 14, 2, 4864, 151_936, True),
-    "1.5B": (1536, 28, 12, 2, 8960, 151_936, True),
-    "7B": (3584, 28, 28, 4, 18_944, 152_064, False),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +46,12 @@ class Update:
     peak_bytes: int
 
 
-def make_config(size: str) -> Qwen2Config:
-    """The config of a Qwen2.5-shaped model."""
-    hidden, layers, heads, kv_heads, mlp, vocabulary, tied = SHAPES[size]
-    return Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=mlp,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        max_position_embeddings=32_768,
-        tie_word_embeddings=tied,
-    )
-
-
-def make_model(size: str, device: str, dtype: torch.dtype) -> torch.nn.Module:
-    """A Qwen2.5-shaped model with random params."""
-    torch.manual_seed(0)
-    with torch.device(device):
-        return Qwen2ForCausalLM(make_config(size)).to(dtype)
-
-
-def make_rows(tokens: int, longest: int, vocabulary: int) -> list[SAWItem]:
-    """Rows of a quarter to all of `longest` tokens, half of them sampled; about `tokens` in all."""
+def make_rows(tokens: int, lengths: tuple[int, int], vocabulary: int) -> list[SAWItem]:
+    """Rows of lengths between these two, half of them sampled; about `tokens` in all."""
     rng, rows = np.random.default_rng(0), []
+    shortest, longest = lengths
     while tokens > 0:
-        length = int(rng.integers(longest // 4, longest + 1))
+        length = int(rng.integers(shortest, longest + 1))
         mask = np.arange(length) >= length // 2
         row = SAWItem(
             input_ids=rng.integers(3, vocabulary, length).astype(np.int32),
@@ -92,7 +65,7 @@ def make_rows(tokens: int, longest: int, vocabulary: int) -> list[SAWItem]:
 
 
 def measured_update(
-    model: torch.nn.Module, rows: list[SAWItem], args: argparse.Namespace
+    size: str, model: torch.nn.Module, rows: list[SAWItem], args: argparse.Namespace
 ) -> Update:
     """The fastest of the updates; the first, which allocates and tunes, is left out."""
     cfg = TrainerConfig(
@@ -105,11 +78,12 @@ def measured_update(
     reset_peak(args.device)
     seconds = [timed(lambda: trainer.update(rows), args.device) for _ in range(args.updates + 1)]
     tokens = sum(len(row.input_ids) for row in rows)
-    return Update(tokens, min(seconds[1:]), update_flops(model, rows), peak_bytes(args.device))
+    flops = update_flops(size, model, rows)
+    return Update(tokens, min(seconds[1:]), flops, peak_bytes(args.device))
 
 
-def update_flops(model: torch.nn.Module, rows: list[SAWItem]) -> float:
-    """Operations of the model: 6 per param and token, 6 per layer, width and pair that attends."""
+def update_flops(size: str, model: torch.nn.Module, rows: list[SAWItem]) -> float:
+    """Operations of the model: 6 per param and token, 3 per operation of attention forward."""
     config = model.config
     embedding = config.vocab_size * config.hidden_size
     body = sum(p.numel() for p in model.parameters()) - embedding
@@ -119,14 +93,14 @@ def update_flops(model: torch.nn.Module, rows: list[SAWItem]) -> float:
     for row in rows:
         length, sampled = len(row.input_ids), int(row.action_mask.sum())
         total += 6.0 * (body * length + embedding * sampled)
-        total += 6.0 * config.num_hidden_layers * config.hidden_size * length**2
+        total += 3.0 * attended(size, length) * length
     return total
 
 
 def logits_memory(size: str, tokens: int, device: str) -> tuple[int, int]:
     """Peak bytes above the params of both passes: logits in chunks, and all at once."""
-    model = make_model(size, device, torch.bfloat16)
-    ids = torch.randint(3, 1000, (1, tokens), device=device)
+    model = random_model(size, device=device).bfloat16()
+    ids = torch.randint(3, model.config.vocab_size, (1, tokens), device=device)
     at = torch.arange(1, tokens, device=device)
     row, ones = torch.zeros_like(at), torch.ones(len(at), device=device)
 
@@ -153,8 +127,8 @@ def peak_of(work: Callable[[], None], model: torch.nn.Module, device: str) -> in
 
 def precision(size: str, device: str, tokens: int) -> tuple[float, float]:
     """Log-probs of bfloat16 params against the same params in float32: mean and largest gap."""
-    model = make_model(size, device, torch.bfloat16)
-    ids = torch.randint(3, 1000, (1, tokens), device=device)
+    model = random_model(size, device=device).bfloat16()
+    ids = torch.randint(3, model.config.vocab_size, (1, tokens), device=device)
     at = torch.arange(1, tokens, device=device)
     row, ones = torch.zeros_like(at), torch.ones(len(at), device=device)
     with torch.no_grad():
@@ -206,6 +180,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32_768, help="of an update")
     parser.add_argument("--micro-tokens", type=int, default=16_384, help="of a forward pass")
     parser.add_argument("--longest", type=int, default=2048, help="row, in tokens")
+    parser.add_argument("--equal", action="store_true", help="all rows are the longest")
     parser.add_argument("--peak-tflops", type=float, default=989.0)
     parser.add_argument("--json", type=Path, help="file that gets the numbers of the updates too")
     parser.add_argument("--recompute", action="store_true", help="activations, in backward")
@@ -221,12 +196,13 @@ def main() -> None:
 
 def measured_size(size: str, args: argparse.Namespace) -> dict[str, float]:
     """Tokens per second, MFU and peak bytes of updates of a model."""
-    model = make_model(size, args.device, torch.float32)
+    model = random_model(size, device=args.device)
     if args.recompute:
         checkpoint_activations(model)
     shard_model(model, param_dtype=torch.bfloat16)
-    rows = make_rows(args.tokens, args.longest, model.config.vocab_size)
-    made = measured_update(model, rows, args)
+    shortest = args.longest if args.equal else args.longest // 4
+    rows = make_rows(args.tokens, (shortest, args.longest), model.config.vocab_size)
+    made = measured_update(size, model, rows, args)
     return {
         "tokens/s": made.tokens / made.seconds,
         "MFU": made.flops / made.seconds / (args.peak_tflops * 1e12),

@@ -111,8 +111,8 @@ def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
     out = model.generate(
-        ids,
-        attention_mask=real,
+        ids.to(model.device),
+        attention_mask=real.to(model.device),
         do_sample=True,
         max_new_tokens=max(load.sizes),
         return_dict_in_generate=True,
@@ -120,7 +120,8 @@ def sample_theirs(model: torch.nn.Module, prompts: Sequence[Sequence[int]], load
         pad_token_id=0,
     )
     logprobs = torch.stack(out.logits, 1).log_softmax(-1)
-    logprobs.gather(2, out.sequences[:, width:, None])
+    # Copied to the host, as Ludic's are.
+    logprobs.gather(2, out.sequences[:, width:, None]).tolist()
     return sum(load.sizes)
 
 

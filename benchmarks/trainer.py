@@ -105,12 +105,12 @@ def hand_made_update(
     update_from(model, optimizer, sorted_chunks(items))
 
 
-def sorted_chunks(items: list[SAWItem]) -> list[list[SAWItem]]:
-    """Rows by length, as many in a chunk as BUDGET allows, padding included."""
+def sorted_chunks(items: list[SAWItem], budget: int = BUDGET) -> list[list[SAWItem]]:
+    """Rows by length, as many in a chunk as fit into `budget` tokens, padding included."""
     chunks: list[list[SAWItem]] = [[]]
     # Shortest first, so that the row at hand is the widest of its chunk.
     for item in sorted(items, key=lambda item: len(item.input_ids)):
-        if (len(chunks[-1]) + 1) * len(item.input_ids) > BUDGET:
+        if (len(chunks[-1]) + 1) * len(item.input_ids) > budget:
             chunks.append([])
         chunks[-1].append(item)
     return chunks
@@ -123,7 +123,10 @@ def update_from(
     optimizer.zero_grad()
     total = sum(int(item.action_mask.sum()) for chunk in chunks for item in chunk)
     for chunk in chunks:
-        surrogate(model, chunk, total).backward()
+        # Of 16 bits on a card; the params and their gradients stay float32.
+        with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
+            loss = surrogate(model, chunk, total)
+        loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 
@@ -133,9 +136,8 @@ def surrogate(model: PreTrainedModel, items: list[SAWItem], total: int) -> torch
     width = max(len(item.input_ids) for item in items)
 
     def padded(arrays: list[np.ndarray]) -> torch.Tensor:
-        return torch.stack(
-            [torch.from_numpy(np.pad(array, (0, width - len(array)))) for array in arrays]
-        )
+        rows = [torch.from_numpy(np.pad(array, (0, width - len(array)))) for array in arrays]
+        return torch.stack(rows).to(model.device)
 
     ids = padded([item.input_ids.astype(np.int64) for item in items])
     mask = padded([item.action_mask for item in items])[:, 1:]
@@ -189,7 +191,7 @@ def trained_rates(size: str, items: list[SAWItem], repeats: int) -> dict[str, Ra
 
 
 def trl_rates(
-    size: str, batches: dict[str, list[SAWItem]], args: argparse.Namespace
+    model: PreTrainedModel, batches: dict[str, list[SAWItem]], args: argparse.Namespace
 ) -> dict[str, tuple[str, Rate]]:
     """Name of TRL's best way on each batch, and its rate of updates."""
     plain = {
@@ -206,10 +208,11 @@ def trl_rates(
     }
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model").mkdir()
-        save_model(made(size), make_tokenizer(["a b c"]), Path(folder) / "model")
+        save_model(model, make_tokenizer(["a b c"]), Path(folder) / "model")
         (Path(folder) / "batches.json").write_text(json.dumps(plain))
         program = Path(__file__).parent / "peers" / "trl_grpo.py"
-        arguments = [folder, str(args.repeats + 1), str(args.threads), *args.trl_micro_batches]
+        where = ["--device", model.device.type, "--threads", str(torch.get_num_threads())]
+        arguments = [folder, str(args.repeats + 1), *where, "--counts", *args.trl_micro_batches]
         subprocess.run([args.trl_python, program, *arguments], check=True, stdout=sys.stderr)
         found = json.loads((Path(folder) / "found.json").read_text())
     return {
@@ -257,7 +260,7 @@ def main() -> None:
     for size in args.sizes:
         # With the larger model, an update of a row per turn takes TRL a minute.
         for_peer = batches | ({PER_TURN: per_turn()} if size == SMALL else {})
-        peer = trl_rates(size, for_peer, args) if args.trl_python else {}
+        peer = trl_rates(made(size), for_peer, args) if args.trl_python else {}
         for name, items in batches.items():
             for where, line in compared(table, size, name, items, peer, args.repeats):
                 kept[where].append(line)

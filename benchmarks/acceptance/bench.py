@@ -37,7 +37,7 @@ class Bench:
     """Settings of all steps, and the commands of the present one.
 
     folder: of models, runs and logs; commands run in it. device: "cuda" or "cpu". cards: how many
-    there are. size: of the random model, a key of `gpu.SHAPES`. engine: "vllm" or "local".
+    there are. size: of the random model, a key of `shapes.SHAPES`. engine: "vllm" or "local".
     model: that steps train. is_random: its params are, and replies earn a reward by lot.
     start: starts Python programs.
     """

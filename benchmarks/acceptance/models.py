@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import gpu
 import torch
+from harness.shapes import SHAPES, random_model
 from tokenizers import Tokenizer
 from transformers import (
     PreTrainedTokenizerBase,
@@ -35,9 +35,9 @@ def reward(rollout):
 
 
 def write_random_model(folder: Path, size: str, dtype: torch.dtype) -> None:
-    """Write a model of `gpu.SHAPES[size]`, and a tokenizer that has a text for each of its ids."""
-    tokenizer = tokenizer_of(gpu.SHAPES[size][5])
-    model = gpu.make_model(size, "cpu", dtype)
+    """Write a model of `SHAPES[size]`, and a tokenizer that has a text for each of its ids."""
+    tokenizer = tokenizer_of(SHAPES[size].vocab_size)
+    model = random_model(size).to(dtype)
     with torch.no_grad():
         model.model.norm.weight.mul_(SHARPNESS)
     model.config.update({"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None})

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import gpu
 import torch
+from harness.shapes import SHAPES
 
 from acceptance.bench import Bench, killed, ran, served
 from acceptance.checks import Found, checked_run
@@ -45,7 +45,7 @@ def updates(bench: Bench) -> Found:
     """Updates without sampling: tokens/s, MFU, and memory against the estimate."""
     found = Found()
     tokens, micro, longest = (32_768, 16_384, 2048) if bench.on_card else (256, 128, 64)
-    gpu.make_config(bench.size).save_pretrained(bench.folder / "shape")
+    SHAPES[bench.size].save_pretrained(bench.folder / "shape")
     sizes = ["--tokens", tokens, "--micro-tokens", micro]
     chosen = ["--device", bench.device, "--sizes", bench.size, "--longest", longest]
     ran(bench, "python", "benchmarks/gpu.py", *chosen, *sizes, "--json", "updates.json")
@@ -110,15 +110,16 @@ def exact(bench: Bench) -> Found:
 
 
 def server(bench: Bench) -> Found:
-    """A vLLM has the trainer's flags and log-probs, takes params, and is batch-invariant."""
+    """A server has the flags and log-probs of the trainer; a vLLM is batch-invariant."""
     found = Found()
-    env = {"VLLM_BATCH_INVARIANT": "1"} if bench.on_card else {}
-    with served(bench, bench.model, *bench.vllm, *shared_card(bench), env=env) as url:
+    # On a CPU vLLM has no batch-invariant mode.
+    invariant = bench.on_card and bench.engine == "vllm"
+    env = {"VLLM_BATCH_INVARIANT": "1"} if invariant else {}
+    with served(bench, bench.model, *own_server(bench), env=env) as url:
         ran(bench, "ludic", "doctor", "--url", url, "--model", bench.model)
         different = different_bits(url)
     found.figures["server"] = {"log-probs that differ alone and in a batch": different}
-    # On a CPU vLLM has no batch-invariant mode.
-    if bench.on_card:
+    if invariant:
         found.equal("log-probs that differ alone and in a batch", different, 0)
     return found
 
@@ -138,10 +139,9 @@ def ranks(bench: Bench) -> Found:
 
 
 def tensor_parallel(bench: Bench) -> Found:
-    """A server, over two cards if on cards, samples for a trainer by its address."""
-    own = ["--engine", "local"] if bench.engine == "local" else bench.vllm
-    split = ["--tensor-parallel-size", 2] if bench.on_card else []
-    with served(bench, bench.model, *own, *split, *shared_card(bench)) as url:
+    """A server, a vLLM over two cards if on cards, samples for a trainer by its address."""
+    split = ["--tensor-parallel-size", 2] if bench.on_card and bench.engine == "vllm" else []
+    with served(bench, bench.model, *own_server(bench), *split) as url:
         return _trained(bench, "parallel", bench.model, "--lora-rank", 0, engine=url)
 
 
@@ -171,9 +171,11 @@ def device(bench: Bench) -> list[str]:
     return [] if bench.on_card else ["--device", "cpu"]
 
 
-def shared_card(bench: Bench) -> list[object]:
-    """Flags of a vLLM that leaves the trainer half of its card."""
-    return ["--gpu-memory-utilization", 0.4] if bench.on_card else []
+def own_server(bench: Bench) -> list[object]:
+    """Options of a server of the bench's engine; a vLLM leaves the trainer half of its card."""
+    if bench.engine == "local":
+        return ["--engine", "local"]
+    return [*bench.vllm, *(["--gpu-memory-utilization", 0.4] if bench.on_card else [])]
 
 
 def dtype_of(bench: Bench) -> torch.dtype:
@@ -216,13 +218,13 @@ def _no_masks(bench: Bench) -> str:
     return "vLLM on a CPU returns neither sampling masks nor experts" if on_cpu else ""
 
 
-def _no_vllm(bench: Bench) -> str:
-    return "" if bench.engine == "vllm" else "needs --engine vllm"
-
-
 def _one_card(bench: Bench) -> str:
     few = bench.on_card and bench.cards < 2
     return f"needs two cards, and there is {bench.cards}" if few else ""
+
+
+def _one_card_for_vllm(bench: Bench) -> str:
+    return _one_card(bench) if bench.engine == "vllm" else ""
 
 
 STEPS: Mapping[str, Step] = {
@@ -246,15 +248,14 @@ STEPS: Mapping[str, Step] = {
             shows="ludic doctor; on GPUs batch invariance",
             seconds=150,
             run=server,
-            lacking=_no_vllm,
         ),
         Step(name="ranks", shows="two ranks, torchrun", seconds=150, run=ranks, lacking=_one_card),
         Step(
             name="parallel",
-            shows="a server by address; on GPUs over two cards",
+            shows="a server by address; a vLLM on GPUs over two cards",
             seconds=180,
             run=tensor_parallel,
-            lacking=_one_card,
+            lacking=_one_card_for_vllm,
         ),
     )
 }

@@ -11,9 +11,24 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
     Qwen2Config,
+    Qwen3Config,
 )
 
 from ludic_train.models.exact import make_exact
+
+
+def qwen2(hidden: int, mlp: int, layers: int, *, heads: tuple[int, int], tied: bool) -> Qwen2Config:
+    """The shape of a Qwen2.5 model. heads: of queries, and of keys and values."""
+    return Qwen2Config(
+        vocab_size=151_936 if tied else 152_064,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_hidden_layers=layers,
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[1],
+        tie_word_embeddings=tied,
+    )
+
 
 SHAPES: dict[str, PretrainedConfig] = {
     # Of a hundredth of the products of 135M.
@@ -45,28 +60,35 @@ SHAPES: dict[str, PretrainedConfig] = {
         num_key_value_heads=3,
         tie_word_embeddings=True,
     ),
-    # Of Qwen2.5-0.5B.
-    "0.5B": Qwen2Config(
+    # Of Qwen2.5.
+    "0.5B": qwen2(896, 4864, 24, heads=(14, 2), tied=True),
+    "1.5B": qwen2(1536, 8960, 28, heads=(12, 2), tied=True),
+    "7B": qwen2(3584, 18_944, 28, heads=(28, 4), tied=False),
+    "32B": qwen2(5120, 27_648, 64, heads=(40, 8), tied=False),
+    # Of Qwen3.
+    "0.6B": Qwen3Config(
         vocab_size=151_936,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
         tie_word_embeddings=True,
     ),
 }
 
 
-def random_model(shape: str, *, exact: bool = False) -> PreTrainedModel:
+def random_model(shape: str, *, exact: bool = False, device: str = "cpu") -> PreTrainedModel:
     """A random model of SHAPES, the same for each call, that knows no token that ends a text.
 
-    exact: True for the attention of `--exact`.
+    exact: True for the attention of `--exact`. device: where its params are drawn.
     """
     torch.manual_seed(0)
     config = copy.deepcopy(SHAPES[shape])
     config.bos_token_id = config.eos_token_id = None
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
+    with torch.device(device):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
     if exact:
         make_exact(model)
     return model

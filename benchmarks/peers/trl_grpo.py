@@ -1,6 +1,7 @@
 """Seconds per update of TRL's GRPOTrainer on a model and batches that benchmarks/trainer.py made.
 
-Started by that program where TRL is installed: `python trl_grpo.py FOLDER UPDATES THREADS COUNTS`.
+Started by that program, and by gpu_peers.py, where TRL is installed:
+`python trl_grpo.py FOLDER UPDATES --device cpu --threads 1 --counts 1 2 4`.
 Everything but sampling is TRL's own: the step that would sample, shuffle and cut the batch gives
 micro-batches of rows of similar length instead, each padded to its own width. That is better than
 what TRL does, which pads all rows of a batch to its longest. Several numbers of micro-batches are
@@ -9,8 +10,9 @@ tried, each in two updates of which the second counts; the fastest is then measu
 
 from __future__ import annotations
 
+import argparse
+import copy
 import json
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -19,14 +21,17 @@ import numpy as np
 import torch
 import trl
 from datasets import Dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 Row = dict[str, list[float]]
 
 
 def clock() -> float:
-    """CPU seconds of this process, or with several threads seconds of the wall."""
+    """CPU seconds of this process; with a card or several threads seconds of the wall."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        return time.perf_counter()
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
@@ -49,7 +54,8 @@ class WithoutSampling(GRPOTrainer):
     """Trains on `micro_batches` again and again, all of them in each update."""
 
     def _prepare_inputs(self, inputs: object) -> dict[str, torch.Tensor]:
-        return self.micro_batches[self._step % len(self.micro_batches)]
+        batch = self.micro_batches[self._step % len(self.micro_batches)]
+        return {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
 
 
 def padded(rows: list[np.ndarray], left: bool = False) -> torch.Tensor:
@@ -86,11 +92,13 @@ def micro_batches_of(rows: list[Row], count: int) -> list[dict[str, torch.Tensor
     return [batch_of(by_length[at : at + size], sampled) for at in range(0, len(rows), size)]
 
 
-def seconds_of_updates(folder: Path, rows: list[Row], updates: int, count: int) -> list[float]:
+def seconds_of_updates(
+    args: argparse.Namespace, model: PreTrainedModel, rows: list[Row], updates: int, count: int
+) -> list[float]:
     """Seconds of each update but the first, from so many micro-batches."""
-    clock = Clock()
+    clock, on_cpu = Clock(), args.device == "cpu"
     config = GRPOConfig(
-        output_dir=str(folder / "trl"),
+        output_dir=str(args.folder / "trl"),
         per_device_train_batch_size=len(rows) // count,
         gradient_accumulation_steps=count,
         num_generations=len(rows),
@@ -98,8 +106,8 @@ def seconds_of_updates(folder: Path, rows: list[Row], updates: int, count: int) 
         learning_rate=1e-5,
         beta=0.0,
         loss_type="grpo",
-        use_cpu=True,
-        bf16=False,
+        use_cpu=on_cpu,
+        bf16=not on_cpu,
         gradient_checkpointing=False,
         max_grad_norm=1.0,
         logging_strategy="no",
@@ -108,11 +116,11 @@ def seconds_of_updates(folder: Path, rows: list[Row], updates: int, count: int) 
         disable_tqdm=True,
     )
     trainer = WithoutSampling(
-        model=AutoModelForCausalLM.from_pretrained(folder / "model"),
+        model=copy.deepcopy(model),
         reward_funcs=lambda completions, **kwargs: [0.0] * len(completions),
         args=config,
         train_dataset=Dataset.from_dict({"prompt": ["a"] * len(rows)}),
-        processing_class=AutoTokenizer.from_pretrained(folder / "model"),
+        processing_class=AutoTokenizer.from_pretrained(args.folder / "model"),
         callbacks=[clock],
     )
     trainer.micro_batches = micro_batches_of(rows, count)
@@ -120,14 +128,19 @@ def seconds_of_updates(folder: Path, rows: list[Row], updates: int, count: int) 
     return clock.seconds[1:]
 
 
-def best(folder: Path, rows: list[Row], updates: int, counts: list[int]) -> dict[str, object]:
+def best(args: argparse.Namespace, model: PreTrainedModel, rows: list[Row]) -> dict[str, object]:
     """The number of micro-batches whose update is fastest, and seconds of its updates."""
     tried = {}
-    for count in counts:
-        (tried[count],) = seconds_of_updates(folder, rows, 2, count)
+    for count in args.counts:
+        try:
+            (tried[count],) = seconds_of_updates(args, model, rows, 2, count)
+        except torch.OutOfMemoryError:
+            print(f"{len(rows)} rows, {count} micro-batches: more memory than there is", flush=True)
+            torch.cuda.empty_cache()
+            continue
         print(f"{len(rows)} rows, {count} micro-batches: {tried[count]:.3f} s", flush=True)
     fastest = min(tried, key=tried.__getitem__)
-    seconds = seconds_of_updates(folder, rows, updates, fastest)
+    seconds = seconds_of_updates(args, model, rows, args.updates, fastest)
     print(
         f"{len(rows)} rows, {fastest} micro-batches: {median(seconds):.3f} s, the best", flush=True
     )
@@ -135,12 +148,20 @@ def best(folder: Path, rows: list[Row], updates: int, counts: list[int]) -> dict
 
 
 def main() -> None:
-    folder, updates = Path(sys.argv[1]), int(sys.argv[2])
-    counts = list(map(int, sys.argv[4:]))
-    torch.set_num_threads(int(sys.argv[3]))
-    batches = json.loads((folder / "batches.json").read_text())
-    found = {name: best(folder, rows, updates, counts) for name, rows in batches.items()}
-    (folder / "found.json").write_text(json.dumps({"version": trl.__version__, "batches": found}))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("updates", type=int)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--counts", nargs="+", type=int, required=True)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    batches = json.loads((args.folder / "batches.json").read_text())
+    model = AutoModelForCausalLM.from_pretrained(args.folder / "model", dtype=torch.float32)
+    model.to(args.device)
+    found = {name: best(args, model, rows) for name, rows in batches.items()}
+    report = {"version": trl.__version__, "batches": found}
+    (args.folder / "found.json").write_text(json.dumps(report))
 
 
 if __name__ == "__main__":

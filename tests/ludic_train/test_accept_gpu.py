@@ -27,15 +27,15 @@ def accepted(out, *options, start=forked.Python):
 @pytest.mark.long
 def test_a_run_is_trained_killed_resumed_and_checked_with_the_local_engine(tmp_path, capsys):
     out = tmp_path / "accepted"
-    code, steps = accepted(out, "--engine", "local", "--steps", "updates", "full", "lora", "server")
+    code, steps = accepted(out, "--engine", "local", "--steps", "updates", "full", "lora", "local")
     assert code == 0, capsys.readouterr().out
     assert {name: step["verdict"] for name, step in steps.items()} == {
         "updates": "passed",
         "full": "passed",
         "lora": "passed",
-        "server": "not run",
+        "local": "not run",
     }
-    assert steps["server"]["reason"] == "needs --engine vllm"
+    assert steps["local"]["reason"] == "the step full has it"
     checks = {check["name"]: check["found"] for check in steps["lora"]["found"]["checks"]}
     assert checks["lora: updates"] == str([*range(1, 13)])
     assert checks["lora: attention kernels"] == "['flash']"
@@ -43,7 +43,7 @@ def test_a_run_is_trained_killed_resumed_and_checked_with_the_local_engine(tmp_p
     figures = steps["full"]["found"]["figures"]["full"]
     assert figures["trained tokens/s"] > 0
     assert figures["compute"]["moments"].keys() == {"float32 on cpu"}
-    assert "| server | ludic doctor; on GPUs batch invariance | not run: needs" in (
+    assert "| local | the local engine on the device | not run: the step full has it" in (
         out / "report.md"
     ).read_text(encoding="utf-8")
 
@@ -63,7 +63,7 @@ def test_every_step_of_the_local_engine_passes_in_processes_of_its_own(tmp_path)
     code, steps = accepted(tmp_path / "accepted", "--engine", "local", start=accept_gpu.python)
     assert code == 0
     not_run = {name for name, step in steps.items() if step["verdict"] == "not run"}
-    assert not_run == {"local", "server"}
+    assert not_run == {"local"}
 
 
 @pytest.mark.vllm
@@ -88,9 +88,9 @@ def test_a_random_model_is_of_its_type_and_has_a_text_for_each_id(tmp_path, dtyp
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["dtype"] == str(dtype).removeprefix("torch.")
     tokenizer = load_tokenizer(tmp_path)
-    assert len(tokenizer) == config["vocab_size"] == 1000
+    assert len(tokenizer) == config["vocab_size"] == 512
     assert config["eos_token_id"] == tokenizer.eos_token_id
-    assert all(tokenizer.decode([number]) for number in range(1000))
+    assert all(tokenizer.decode([number]) for number in range(512))
     assert tokenizer.decode(tokenizer.encode("What is 12?")) == "What is 12?"
 
 
