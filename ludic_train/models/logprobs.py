@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import repeat
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ludic_train.models.context_parallel import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
-from ludic_train.models.heads import (
-    CHUNK_TOKENS,
-    LogitFinish,
-    SamplingMasks,
-    chunk_logprobs,
-    chunked,
-    outside,
-)
+from ludic_train.models.heads import LogitFinish, SamplingMasks, chunk_logprobs, chunked
+from ludic_train.models.plain_head import is_plain, plain_logprobs
 from ludic_train.types import TokenLogprobs
 
 if TYPE_CHECKING:
@@ -32,17 +24,12 @@ if TYPE_CHECKING:
 
 # So many probabilities, 0.5 GB, are kept for the backward pass; more are computed again by it.
 KEPT_PROBABILITIES = 2**27
-# Logits that each pass over them works on: on a CPU, 1 MB, which stay in its cache; on a card, as
-# many as keep it busy, because the pass needs as much memory again.
-CPU_PART, CARD_PART = 2**18, 2**23
 VALUE_HEAD = "value_head"
 # Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
 # bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
 FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
 DIVISORS = ("logits_scaling",)
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-# Types of params that the product of a plain head is written for.
-PLAIN_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _SHARDED_FORWARD = "sharded_forward"
 
 
@@ -175,10 +162,8 @@ def _scored(
     finish = logit_finish(causal_lm.config)
     is_kept = len(targets) * causal_lm.config.get_text_config().vocab_size <= KEPT_PROBABILITIES
     found: tuple[Tensor, ...]
-    if _is_plain(head, selected) and finish is None and top is None and not exact:
-        found = _PlainHead.apply(  # type: ignore[no-untyped-call]
-            selected, head.weight, targets, temperature, masks, entropy, is_kept
-        )
+    if is_plain(head, selected) and finish is None and top is None and not exact:
+        found = plain_logprobs(selected, head.weight, targets, temperature, masks, entropy, is_kept)
     else:
         head = partial(exact_linear, head) if exact else head
         of_chunk = partial(chunk_logprobs, head, finish or _unchanged)
@@ -237,164 +222,3 @@ def _finished(logits: Tensor, *, factor: float, cap: float | None) -> Tensor:
 def _unchanged(logits: Tensor) -> Tensor:
     """The logits of a head without a finish."""
     return logits
-
-
-def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
-    """True for a head that is one matrix, of the type of the hidden states."""
-    if type(head) is not nn.Linear or "bias" in dict(head.named_parameters(recurse=False)):
-        return False
-    return head.weight.dtype == hidden.dtype and hidden.dtype in PLAIN_TYPES
-
-
-class _PlainHead(torch.autograd.Function):
-    """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(h W^T / T).
-
-    One pass over chunks of tokens instead of an operation of autograd after the other. The backward
-    pass reads p - onehot(y) [N, V], which is kept, or made again where that takes too much memory:
-
-        d log p_y / d logits = onehot(y) - p        d H / d logits = -p log p - p H
-
-    The gradient of W is added up in float32 and rounded once, whatever the type of W.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 - torch's own
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        temperature: Tensor,
-        masks: SamplingMasks | None,
-        wants_entropy: bool,
-        is_kept: bool,
-    ) -> tuple[Tensor, Tensor]:
-        ctx.set_materialize_grads(False)
-        kept: list[Tensor] = []
-        found: list[tuple[Tensor, Tensor]] = []
-        for h, y, t, mask in _chunks(hidden, targets, temperature, masks):
-            logits = _logits(h, weight, t, mask)
-            found.append(_softmax_less_target_(logits, y, masks is not None, wants_entropy))
-            if is_kept and any(ctx.needs_input_grad[:2]):
-                kept.append(logits)
-        logprobs, entropy = map(torch.cat, zip(*found, strict=True))
-        ctx.masks = masks
-        ctx.save_for_backward(hidden, weight, targets, temperature, logprobs, entropy, *kept)
-        if not wants_entropy:
-            ctx.mark_non_differentiable(entropy)
-        return logprobs, entropy
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        of_logprob: Tensor | None,
-        of_entropy: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, temperature, logprobs, entropy, *kept = ctx.saved_tensors
-        for_hidden, for_weight, *_ = ctx.needs_input_grad
-        of_hidden: list[Tensor] = []
-        of_weight: Tensor | None = None
-        at = 0
-        for k, (h, y, t, mask) in enumerate(_chunks(hidden, targets, temperature, ctx.masks)):
-            own = slice(at, at := at + len(h))
-            less = kept[k] if kept else _logits(h, weight, t, mask)
-            if not kept:
-                _softmax_less_target_(less, y, mask is not None, False)
-            scale = -of_logprob[own] / t if of_logprob is not None else torch.zeros_like(t)
-            if of_entropy is not None:
-                slope = _entropy_slope(less, y, logprobs[own], entropy[own])
-                less = less * scale[:, None] + slope * (of_entropy[own] / t)[:, None]
-                scale = torch.ones_like(t)
-            less, h, scale = _scaled(less, h, scale, weight.dtype)
-            if for_hidden:
-                of_hidden.append((less @ weight).mul_(scale[:, None]))
-            if for_weight:
-                of_weight = _added(of_weight, less.t(), h * scale[:, None])
-        return (
-            torch.cat(of_hidden) if for_hidden else None,
-            None if of_weight is None else of_weight.to(weight.dtype),
-            *(None,) * 5,
-        )
-
-
-def _chunks(
-    hidden: Tensor, targets: Tensor, temperature: Tensor, masks: SamplingMasks | None
-) -> Iterator[tuple[Tensor, Tensor, Tensor, SamplingMasks | None]]:
-    """Hidden states, targets, temperatures and masks of CHUNK_TOKENS tokens after the others."""
-    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
-    of_masks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
-    return zip(*streams, of_masks, strict=False)
-
-
-def _logits(
-    hidden: Tensor, weight: Tensor, temperature: Tensor, mask: SamplingMasks | None
-) -> Tensor:
-    """Logits [N, V] in float32, divided by the temperature [N], -inf outside of the masks.
-
-    Rounding them to bfloat16 moves log-probs by 1e-2; ScaleRL (arXiv:2510.13786) finds that to cost
-    a fifth of the final score.
-    """
-    if weight.dtype == torch.float32:
-        logits = hidden @ weight.t()
-    elif hidden.is_cuda:
-        logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
-    else:
-        # The CPU has no such product, and copying the matrices is what it can do.
-        logits = F.linear(hidden.float(), weight.float())
-    # A comparison on a card would wait for all that it has to do.
-    if hidden.is_cuda or hidden.is_meta or bool((temperature != 1).any()):
-        logits.div_(temperature[:, None])
-    return logits if mask is None else logits.masked_fill_(outside(mask, logits), -torch.inf)
-
-
-def _softmax_less_target_(
-    logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
-) -> tuple[Tensor, Tensor]:
-    """Log-probs [N] of the targets and entropies, [N] or [0]; logits become p - onehot(target)."""
-    rows = max((CPU_PART if logits.is_cpu else CARD_PART) // logits.shape[1], 1)
-    chosen, entropies = [], []
-    for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
-        logprobs = z.log_softmax(-1)
-        chosen.append(logprobs.gather(-1, y[:, None])[:, 0])
-        torch.exp(logprobs, out=z)
-        if wants_entropy:
-            # Finite, because 0 x -inf is no number.
-            if is_masked:
-                logprobs.clamp_(min=torch.finfo(z.dtype).min)
-            # Subtracted from 0, because the negative of 0 prints as -0.
-            entropies.append(0.0 - logprobs.mul_(z).sum(-1))
-    # Now and not in the backward pass, whose products then read what is kept as it is.
-    logits.scatter_add_(-1, targets[:, None], logits.new_full((len(targets), 1), -1.0))
-    return torch.cat(chosen), torch.cat(entropies) if entropies else logits.new_empty(0)
-
-
-def _entropy_slope(less: Tensor, targets: Tensor, logprobs: Tensor, entropy: Tensor) -> Tensor:
-    """Gradient of H with respect to the logits, [N, V], of p - onehot(target)."""
-    # -p (log p + H). At the target p is made anew: 1 + (p - 1) has lost the digits of a small p.
-    p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
-    slope: Tensor = torch.special.entr(p)
-    return slope.addcmul_(p, entropy[:, None], value=-1)
-
-
-def _scaled(
-    less: Tensor, hidden: Tensor, scale: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Factors of the gradients' products; float32 rows are scaled where they are short, in D."""
-    if dtype == torch.float32:
-        return less, hidden, scale
-    # Rounded once, scale included.
-    rounded = torch.mul(less, scale[:, None], out=torch.empty_like(less, dtype=dtype))
-    return rounded, hidden, torch.ones_like(scale, dtype=dtype)
-
-
-def _added(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
-    """`total` + left right, in float32."""
-    if left.dtype == torch.float32:
-        return left @ right if total is None else total.addmm_(left, right)
-    # A card multiplies 16 bits into float32; a CPU would round each product's sum to 16 bits.
-    if not left.is_cuda:
-        left, right = left.float(), right.float()
-        return left @ right if total is None else total.addmm_(left, right)
-    if total is None:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return torch.addmm(total, left, right, out_dtype=torch.float32)
