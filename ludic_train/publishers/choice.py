@@ -94,7 +94,7 @@ def has_room(model: nn.Module | None, reserve: int) -> bool:
 def _no_nccl(own: Peer, workers: Sequence[Peer]) -> str:
     """The reason for which a server's workers cannot join a group of NCCL; "" for none."""
     if not all(peer.card for peer in workers):
-        return "computes on a CPU"
+        return "takes params into the memory of its host"
     if any(peer.card == own.card for peer in workers):
         return "shares the card of this process, which NCCL refuses"
     if len(workers) > 1:

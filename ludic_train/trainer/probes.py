@@ -21,6 +21,8 @@ MASKED_ATTENTION = ("sdpa", "eager")
 # In nats, by the type that is computed with: the model's own 16-bit logits are rounded, ours not.
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-4}
 ROUNDING_OF_16_BITS = 0.1
+# Of float32 products on a card, where they may have factors of 10 bits (TF32).
+ROUNDING_OF_TF32 = 0.01
 # A packed row is another shape, and takes other kernels: so many times the noise of another shape.
 TIMES_NOISE = 3.0
 
@@ -51,7 +53,7 @@ def logprob_difference(model: nn.Module, device: str = "cpu") -> tuple[float, fl
     expected = logprobs.gather(-1, ids[:, 1:, None])[..., 0]
     # The mean, because single tokens of 16-bit logits are further off.
     difference = float((_scores(model, ids, None) - expected).abs().mean())
-    return difference, ROUNDING.get(logits.dtype, ROUNDING_OF_16_BITS)
+    return difference, _rounding_of(logits)
 
 
 def may_pack(model: nn.Module, device: str = "cpu") -> bool:
@@ -165,8 +167,15 @@ def _scores_of_family(model: nn.Module, ids: Tensor) -> Tensor:
 
 def _rounding(model: nn.Module, ids: Tensor) -> float:
     """Nats per token by which the model's own logits are rounded."""
-    dtype = model(input_ids=ids[:, :2], use_cache=False).logits.dtype
-    return ROUNDING.get(dtype, ROUNDING_OF_16_BITS)
+    return _rounding_of(model(input_ids=ids[:, :2], use_cache=False).logits)
+
+
+def _rounding_of(logits: Tensor) -> float:
+    """Nats per token by which such logits are rounded."""
+    has_tf32 = logits.is_cuda and torch.get_float32_matmul_precision() != "highest"
+    if logits.dtype == torch.float32 and has_tf32:
+        return ROUNDING_OF_TF32
+    return ROUNDING.get(logits.dtype, ROUNDING_OF_16_BITS)
 
 
 def _has_experts(model: nn.Module) -> bool:

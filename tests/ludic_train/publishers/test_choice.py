@@ -34,7 +34,7 @@ CASES = {
     "own and another card": (OWN, {"a": [OTHER], "b": [SAME]}, "files", "b shares the card of"),
     "same number elsewhere": (OWN, {"a": [replace(SAME, host="there")]}, "tcp", "a shares the"),
     "tensor parallel": (OWN, {"a": [OTHER, AWAY]}, "tcp", "a spreads its model over 2 cards"),
-    "a CPU here": (OWN, {"a": [CPU]}, "files", "a computes on a CPU"),
+    "a CPU here": (OWN, {"a": [CPU]}, "files", "a takes params into the memory of its host"),
     "from the host": (ON_HOST, {"a": [OTHER]}, "files", "sends from the memory of its host"),
     "from the host, away": (ON_HOST, {"a": [AWAY]}, "tcp", "sends from the memory of its host"),
     "no cards": (ON_HOST, {"a": [CPU]}, "files", ""),
