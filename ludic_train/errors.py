@@ -106,6 +106,10 @@ class CannotLearn(TrainError):
     """The first episodes show that a run would learn nothing: change what the message names."""
 
 
+class OutOfMemory(TrainError):
+    """A card has too little memory for an update: take what the message names."""
+
+
 class Collapsed(TrainError):
     """Entropy or reward fell below its floor: resume from a checkpoint with other settings."""
 

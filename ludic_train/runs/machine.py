@@ -33,6 +33,11 @@ class Machine:
             where there is one; each of several ranks has its own.
         offload: Keep params, gradients and moments in the memory of the host, and a block at a time
             on the card: slower, and for models that fit on no card.
+        recompute: Compute the activations of an update again in its backward pass, and keep few of
+            them: a fraction of the memory, a third more computation (`ludic plan --recompute`).
+        micro_tokens: Tokens of a forward pass of updates: fewer take less memory, for the same
+            results, and rollouts with more tokens are left out. Without it 4,096 on a CPU and
+            16,384 on a card, or those of the longest rollout.
         replicas: Copies of the model, each sharded over neighbouring ranks, such as those of one
             machine, so that only gradients travel between machines (HSDP).
         context_parallel: Neighbouring ranks that compute each row together, a part of its tokens
@@ -60,6 +65,8 @@ class Machine:
 
     device: str = "auto"
     offload: bool = False
+    recompute: bool = False
+    micro_tokens: int | None = None
     replicas: int = 1
     context_parallel: int = 1
     attention: Implementation = "auto"
@@ -80,6 +87,8 @@ class Machine:
             )
         if not self.lost_after > 0:
             raise ConfigError(f"lost_after={self.lost_after} s; it must be positive")
+        if self.micro_tokens is not None and self.micro_tokens < 1:
+            raise ConfigError(f"micro_tokens={self.micro_tokens}; it must be at least 1")
         if self.context_parallel < 1:
             raise ConfigError(f"context_parallel={self.context_parallel}; it must be at least 1")
         if self.vllm_python is not None and not self.starts_vllm:

@@ -24,7 +24,7 @@ from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.load_sharded import read_shards
 from ludic_train.checkpoints.param_files import ParamFiles, hollow
-from ludic_train.distributed.fsdp import shard_from_rank_0
+from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank_0
 from ludic_train.distributed.ranks import gathered, rank, scattered, world_size
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.inference.client import LocalChatClient
@@ -88,6 +88,7 @@ def sharded_learner(
     device: str,
     param_dtype: torch.dtype | None,
     offload: bool,
+    recompute: bool = False,
     replicas: int = 1,
     router_replay: bool = False,
     seed: int,
@@ -97,7 +98,7 @@ def sharded_learner(
     whole: rank 0's, on the CPU; its model becomes the shards.
     algo: decides on a value head and on a reference, which has to be sharded like the model.
     param_dtype: type of forward and backward, and of the copy that is sampled from.
-    offload, replicas: as of `shard_model`.
+    offload, replicas: as of `shard_model`. recompute: activations, in the backward pass.
     router_replay: the copy reports the experts of a mixture.
     """
     own = scattered(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
@@ -135,6 +136,8 @@ def sharded_learner(
     if VALUES in algo.attach:
         # Not on the meta device on rank 0, whose head the others get.
         add_value_head(learner.model, "cpu" if rank() == 0 else None)
+    if recompute:
+        checkpoint_activations(learner.model)
     spread(learner.model)
     return replace(learner, reference=reference, computes_on=device)
 

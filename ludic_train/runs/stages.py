@@ -22,7 +22,7 @@ from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
-from ludic_train.distributed.fsdp import sharded_modules
+from ludic_train.distributed.fsdp import checkpoint_activations, sharded_modules
 from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank, world_size
 from ludic_train.inference.policy_spec import PolicySpec, new_context
 from ludic_train.models.attention_kernels import attention_for
@@ -136,6 +136,8 @@ def spread_learner(
         )
     if not torch.distributed.is_initialized():
         assert whole is not None
+        if machine.recompute:
+            checkpoint_activations(whole.model)
         if machine.replicas != 1:
             raise ConfigError(f"replicas={machine.replicas} in one process: take --gpus")
         return whole
@@ -148,6 +150,7 @@ def spread_learner(
         device=device,
         param_dtype=param_dtype,
         offload=machine.offload,
+        recompute=machine.recompute,
         replicas=machine.replicas,
         router_replay=config.router_replay,
         seed=config.seed,
@@ -206,7 +209,8 @@ def sft_stage(
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
         publish_every=_sft_publish_every(config, learner, updates),
-        max_seq_len=_positions(learner),
+        micro_token_budget=machine.micro_tokens if machine else None,
+        max_seq_len=_longest_row(learner, machine),
         execution=_execution(machine, config, learner),
     )
     trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
@@ -283,7 +287,8 @@ def rl_stage(
         minibatches=config.minibatches,
         publish_every=pushes,
         # What sampling is limited by: nothing that was sampled is left out for its length.
-        max_seq_len=min(config.max_length or LONGEST, _positions(learner)),
+        micro_token_budget=machine.micro_tokens,
+        max_seq_len=min(config.max_length or LONGEST, _longest_row(learner, machine)),
         execution=_execution(machine, config, learner),
         seed=config.seed,
     )
@@ -343,11 +348,11 @@ def _execution(machine: Machine | None, config: RunConfig, learner: Learner) -> 
     )
 
 
-def _positions(learner: Learner) -> int:
-    """Tokens of the longest row that the model can read."""
+def _longest_row(learner: Learner, machine: Machine | None) -> int:
+    """Tokens of the longest row that the model can read, and that a forward pass may have."""
     config = unwrapped(learner.model).config.get_text_config()
     positions: int | None = getattr(config, "max_position_embeddings", None)
-    return positions or LONGEST
+    return min(positions or LONGEST, (machine and machine.micro_tokens) or LONGEST)
 
 
 def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:

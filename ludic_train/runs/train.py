@@ -79,6 +79,8 @@ def train(
     curriculum: bool | LevelSchedule = False,
     device: str = "auto",
     offload: bool = False,
+    recompute: bool = False,
+    micro_tokens: int | None = None,
     replicas: int = 1,
     context_parallel: int = 1,
     attention: Implementation = "auto",
@@ -110,8 +112,8 @@ def train(
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, offload, replicas, context_parallel, attention, engine, vllm_python, lost_after, exact,
-        queue, limits: as in `Machine`.
+    device, offload, recompute, micro_tokens, replicas, context_parallel, attention, engine,
+        vllm_python, lost_after, exact, queue, limits: as in `Machine`.
     resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
@@ -151,6 +153,8 @@ def train(
         Machine(
             device=device,
             offload=offload,
+            recompute=recompute,
+            micro_tokens=micro_tokens,
             replicas=replicas,
             context_parallel=context_parallel,
             attention=attention,

@@ -16,6 +16,7 @@ from ludic_train.errors import CheckpointError
 from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
+from ludic_train.trainer.shards import ShardAdamW
 
 
 def optimizer_of(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.Optimizer:
@@ -23,7 +24,7 @@ def optimizer_of(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.op
     settings = asdict(cfg.adamw)
     if settings.pop("bits") == 8:
         return AdamW8bit(params, lr=cfg.lr, **settings)
-    return torch.optim.AdamW(params, lr=cfg.lr, fused=True, **settings)
+    return ShardAdamW(params, lr=cfg.lr, **settings)
 
 
 def refuse_low_precision(model: nn.Module) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from ludic_train.distributed.fsdp import local_part
 from ludic_train.distributed.ranks import gathered
-from ludic_train.errors import UntrainableRollout
+from ludic_train.errors import OutOfMemory, UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
 from ludic_train.models.heads import SamplingMasks
 from ludic_train.models.logprobs import action_logprobs, unwrapped
@@ -112,7 +113,9 @@ def loss_batch(micro_batch: MicroBatch, version: int, device: str = "cpu") -> Lo
 def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
     """The array on a device, in its dtype; on a CPU both share memory."""
     # Shares the array's memory on a CPU; nothing writes to it.
-    return torch.from_numpy(array).to(device)
+    shared = torch.from_numpy(array)
+    # From pageable memory, a copy would wait for all that the card has to do.
+    return shared if device == "cpu" else shared.pin_memory().to(device, non_blocking=True)
 
 
 def without_dropout(model: nn.Module) -> None:
@@ -128,6 +131,24 @@ def without_dropout(model: nn.Module) -> None:
             for name in [n for n, value in vars(module).items() if isinstance(value, float)]:
                 if "dropout" in name:
                     setattr(module, name, 0.0)
+
+
+@contextmanager
+def memory_explained(device: str, tokens: int) -> Iterator[None]:
+    """Raise OutOfMemory, which names what needs less, for torch's own error of a card.
+
+    tokens: of a forward pass.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition(". ")[0]
+        raise OutOfMemory(
+            f"{device} has too little memory for an update in forward passes of {tokens:,} tokens "
+            f"({reason}): take --recompute first (`checkpoint_activations`), then fewer "
+            "--micro-tokens (TrainerConfig.micro_token_budget), --lora-rank 16, --adamw-bits 8 or "
+            "--offload; `ludic plan` says what each needs"
+        ) from error
 
 
 def not_finite(model: nn.Module) -> str:

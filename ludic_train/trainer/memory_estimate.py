@@ -24,9 +24,8 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from ludic_gym.errors import ConfigError
-from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.distributed.fsdp import checkpoint_activations, units
 from ludic_train.errors import ModelNotFound
-from ludic_train.models.blocks import blocks
 from ludic_train.models.cache import resolved
 from ludic_train.models.load import LoRA, with_new_lora
 from ludic_train.models.logprobs import action_logprobs
@@ -334,6 +333,6 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _gathered_bytes(model: nn.Module) -> int:
-    """Two blocks, the one at work and the next, and what no block holds: whole on every rank."""
-    inside = [_bytes(block.parameters()) for block in blocks(model)]
+    """Two units, the one at work and the next, and what no block holds: whole on every rank."""
+    inside = [sum(_bytes(block.parameters()) for block in unit) for unit in units(model)]
     return 2 * max(inside) + _bytes(model.parameters()) - sum(inside)

@@ -16,12 +16,7 @@ from torch import nn
 from ludic_train.algorithms.losses import OnDevice, fetched_each, token_stat
 from ludic_train.algorithms.off_policy import check_sampler, mismatch, without_empty_lags
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.distributed.fsdp import (
-    sharded_modules,
-    sync_gradients,
-    whole,
-    whole_params,
-)
+from ludic_train.distributed.fsdp import sharded_modules, sync_gradients, whole_params
 from ludic_train.distributed.ranks import (
     add_up_gradients,
     awaited_on_rank_0,
@@ -52,6 +47,7 @@ from ludic_train.trainer.construction import (
 from ludic_train.trainer.forward import (
     forward,
     loss_batch,
+    memory_explained,
     not_finite,
     peak_memory,
     replayed,
@@ -60,6 +56,7 @@ from ludic_train.trainer.forward import (
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, first_usable, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
+from ludic_train.trainer.shards import clip_gradients
 from ludic_train.trainer.suspects import sound_rows
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
@@ -305,7 +302,9 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
         # Of one update, whose micro-batches are as those of the others.
-        with nullcontext() if self.attention else NotedAttention(self.attention, self.model):
+        noted = nullcontext() if self.attention else NotedAttention(self.attention, self.model)
+        largest = max((m.input_ids.size for m in micro_batches), default=0)
+        with noted, memory_explained(self.cfg.device, largest):
             parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
         if rank() % self.cfg.execution.context_parallel:
             # The neighbour with which it shares rows counts them.
@@ -368,8 +367,7 @@ class Trainer:
         if world_size() > 1 and not self._sharded:
             add_up_gradients(self._trained)
         # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
-        clipped = nn.utils.clip_grad_norm_(self._trained, self.cfg.max_grad_norm)
-        norm = (whole(clipped) if self._sharded else clipped).item()
+        norm = clip_gradients(self._trained, self.cfg.max_grad_norm).item()
         made = math.isfinite(norm)
         if made:
             self.optimizer.step()

@@ -50,6 +50,22 @@ def test_samples_of_top_p_are_learned_from_on_policy(tmp_path):
 
 
 @pytest.mark.long
+def test_activations_computed_again_in_small_passes_teach_the_same(tmp_path):
+    losses = []
+    for name, options in {"usual": {}, "less": {"recompute": True, "micro_tokens": 256}}.items():
+        trained(tmp_path / name, **options)
+        lines = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+        losses.append([line["loss"] for line in lines if "loss" in line])
+    assert len(losses[0]) == 2
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_forward_pass_has_at_least_a_token(tmp_path):
+    with pytest.raises(ConfigError, match="micro_tokens=0; it must be at least 1"):
+        trained(tmp_path / "run", micro_tokens=0)
+
+
+@pytest.mark.long
 async def test_it_works_in_the_running_loop_of_a_notebook(tmp_path):
     results = trained(tmp_path / "run")
     assert 0.0 <= results["test/success"] <= 1.0
