@@ -19,7 +19,6 @@ from transformers import PreTrainedModel
 
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_mask
-from ludic_train.inference.graphs import StepGraphs
 from ludic_train.inference.layers import (
     Layer,
     head_of,
@@ -83,8 +82,6 @@ class Decoder:
         self.layers: list[Layer] = []
         self._layout = layout_of(self._causal)
         self._mark: Mark | None = None
-        self._graphs = StepGraphs(self._step)
-        self._is_captured = False
         self.release()
 
     @property
@@ -117,8 +114,6 @@ class Decoder:
         self._mark = mark
         self._heads = heads_of(self._causal)
         self._layout = layout_of(self._causal)
-        self._graphs.clear()
-        self._is_captured = _can_be_captured(self._causal)
         self.layers = read_layers(self._causal, self._heads, self._layout)
         self._last_norm = norm_of(self._causal.model.norm)
         self._head = head_of(self._causal, self._layout)
@@ -152,22 +147,13 @@ class Decoder:
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
-        if self._is_captured:
-            return self._graphs(ids, lengths, self.cache.keys)
         num_slots = int(lengths.max()) + 1
+        hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
         at = torch.from_numpy(lengths).to(self.device)
-        # Rows of one length, such as those of a group after its prompt, need no mask.
-        is_ragged = bool(lengths.min() + 1 < num_slots)
-        return self._step(torch.from_numpy(ids).to(self.device), at, num_slots, is_ragged)
-
-    def _step(self, ids: Tensor, at: Tensor, num_slots: int, is_ragged: bool = True) -> Tensor:
-        """Logits [rows, V] of tokens [rows] at positions [rows], which may see `num_slots` slots.
-
-        is_ragged: False if all rows fill these slots.
-        """
-        hidden: Tensor = self._causal.model.embed_tokens(ids)
         turn = self._turn(at)
         places = self.cache.places(torch.arange(len(ids), device=self.device), at)
+        # Rows of one length, such as those of a group after its prompt, need no mask.
+        is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         for i, layer in enumerate(self.layers):
             heads = self._split(layer.heads(layer.before_attention(hidden)))
@@ -314,13 +300,6 @@ def max_positions(config: PretrainedConfig) -> int:
     window: int | None = None if config.model_type == "llama" else config.sliding_window
     positions: int = config.max_position_embeddings
     return positions if window is None else min(positions, window)
-
-
-def _can_be_captured(causal: PreTrainedModel) -> bool:
-    """True for a model on a card whose steps have the same calls for any tokens."""
-    # What tokens an expert reads, a card has to tell.
-    has_experts = any("experts" in name for name, _ in causal.named_modules())
-    return _weight(causal).is_cuda and not has_experts
 
 
 def _weight(causal: PreTrainedModel) -> Tensor:

@@ -146,7 +146,5 @@ def test_log_probs_of_the_local_engine_are_those_of_the_full_forward(dtype, most
         expected = logits.log_softmax(-1).gather(1, own[:, None])[:, 0].cpu()
         errors.append((torch.tensor(completion.logprobs) - expected).abs())
     assert client.cached_keys.device == torch.device(CARD)
-    steps = client._engine._decoder._graphs._steps.values()
-    assert any(step.graph is not None for step in steps)
     assert torch.cat(errors).mean() < most / 10
     assert torch.cat(errors).max() < most
