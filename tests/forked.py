@@ -187,13 +187,7 @@ def _start(address, owner):
     path = f"{TESTS}{os.pathsep}{TESTS.parent}"
     process = subprocess.Popen(
         [sys.executable, __file__, address, str(theirs)],
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": path,
-            # Otherwise a look for cards starts CUDA, which does not survive a fork.
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        },
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
         pass_fds=(theirs,),
         start_new_session=True,

@@ -272,4 +272,5 @@ def _added(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
         return left @ right if total is None else total.addmm_(left, right)
     if total is None:
         return torch.mm(left, right, out_dtype=torch.float32)
-    return torch.addmm(total, left, right, out_dtype=torch.float32)
+    # In place: with a large vocabulary, a copy of the sum takes half as long as the product.
+    return torch.addmm(total, left, right, out_dtype=torch.float32, out=total)

@@ -2,13 +2,13 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-import forked
 import pytest
 import torch
-from two_ranks.launch import run_on_ranks
+from two_ranks.launch import fresh, run_on_ranks
 from two_ranks.learning import gradient_of, random_rows, settings
 from two_ranks.on_gpu import alone
 
@@ -19,7 +19,9 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 
 def run(*command):
-    return forked.run(command, timeout=600)
+    # Not forked: CUDA does not survive it.
+    arguments = [sys.executable, *map(str, command)]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.slow
@@ -44,7 +46,7 @@ def found(tmp_path_factory):
     expected = {"gradient": gradient, "params": alone(settings(100)).detach()}
     torch.save(expected, folder / "expected.pt")
     arguments = [folder / "found.json", folder / "expected.pt"]
-    run_on_ranks("two_ranks.on_gpu", *arguments, ranks=torch.cuda.device_count())
+    run_on_ranks("two_ranks.on_gpu", *arguments, ranks=torch.cuda.device_count(), start=fresh)
     return json.loads((folder / "found.json").read_text())
 
 
