@@ -20,7 +20,7 @@ from ludic_train.checkpoints.layout import complete_updates
 from ludic_train.distributed.device import DTYPES
 
 # Share of the estimate of `ludic plan` that an update on a card may take.
-PLAN = (0.7, 1.3)
+PLAN = (0.9, 1.1)
 # Updates of a run, and of one that is killed after its first checkpoint, which is of update 2.
 UPDATES, LONG = 4, 12
 PROMPTS = [[5 + i, 9, 3 + i] * (1 + i % 7) for i in range(32)]
@@ -47,7 +47,8 @@ def updates(bench: Bench) -> Found:
     tokens, micro, longest = (32_768, 16_384, 2048) if bench.on_card else (256, 128, 64)
     SHAPES[bench.size].save_pretrained(bench.folder / "shape")
     sizes = ["--tokens", tokens, "--micro-tokens", micro]
-    chosen = ["--device", bench.device, "--sizes", bench.size, "--longest", longest]
+    # The estimate is of rows of one length.
+    chosen = ["--device", bench.device, "--sizes", bench.size, "--longest", longest, "--equal"]
     ran(bench, "python", "benchmarks/gpu.py", *chosen, *sizes, "--json", "updates.json")
     measured = json.loads((bench.folder / "updates.json").read_text())[bench.size]
     options = ["--dtype", "bfloat16", "--row-tokens", longest, "--tflops", 400, "--json"]
