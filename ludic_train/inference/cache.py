@@ -26,6 +26,9 @@ class KVCache:
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, like: Tensor) -> None:
         self.keys = like.new_zeros(num_layers, 0, num_kv_heads, 0, head_dim)
         self.values = self.keys
+        # Of each layer, keys and values as [places, head_dim]; and the keys that they are views of.
+        self._flat: list[tuple[Tensor, Tensor]] = []
+        self._flattened: Tensor | None = None
 
     @property
     def num_slots(self) -> int:
@@ -82,15 +85,20 @@ class KVCache:
 
     def append(self, layer: int, key: Tensor, value: Tensor, places: Tensor) -> None:
         """Write tokens, [tokens, kv_heads, head_dim], to the places that `places` gave."""
-        for cache, new in ((self.keys, key), (self.values, value)):
-            cache[layer].view(-1, new.shape[-1]).index_copy_(
-                0, places, new.reshape(-1, new.shape[-1])
-            )
+        if self._flattened is not self.keys:
+            flat = (each.flatten(1, 3).unbind() for each in (self.keys, self.values))
+            self._flat, self._flattened = list(zip(*flat, strict=True)), self.keys
+        keys, values = self._flat[layer]
+        keys.index_copy_(0, places, key.reshape(-1, key.shape[-1]))
+        values.index_copy_(0, places, value.reshape(-1, value.shape[-1]))
 
-    def read(self, layer: int, rows: slice, num_slots: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first slots of some rows, [rows, kv_heads, slots, head_dim]."""
-        where = (layer, rows, slice(None), slice(num_slots))
-        return self.keys[where], self.values[where]
+    def read(self, rows: slice, num_slots: int) -> list[tuple[Tensor, Tensor]]:
+        """Of each layer, keys and values of the first slots of some rows.
+
+        [rows, kv_heads, slots, head_dim]. What `append` writes later shows in them.
+        """
+        parts = (each[:, rows, :, :num_slots].unbind() for each in (self.keys, self.values))
+        return list(zip(*parts, strict=True))
 
     def copied(self, row: int, slots: slice) -> Tensor:
         """Keys and values of some slots of a row, [2, layers, kv_heads, slots, head_dim]."""

@@ -46,8 +46,8 @@ class _Reading:
     """Tokens that are read, text after text, and the keys that they attend to.
 
     turn: of these tokens. last: index of each text's last token, [texts]; last_slots: its slot.
-    places: of the tokens in the cache. rows: of the texts, of which `num_slots` slots are read.
-    width: tokens of the longest text. mask: as of `attend_all`.
+    places: of the tokens in the cache. cached: keys and values of the texts by layer, of which
+        `num_slots` slots are read. width: tokens of the longest text. mask: as of `attend_all`.
     padded, real: index of a token for each place of [texts, width], and of a place for each token;
         None if all texts have as many tokens.
     """
@@ -56,7 +56,7 @@ class _Reading:
     last: Tensor
     last_slots: Tensor
     places: Tensor
-    rows: slice
+    cached: Sequence[tuple[Tensor, Tensor]]
     num_slots: int
     width: int
     mask: Tensor | None
@@ -155,11 +155,11 @@ class Decoder:
         # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
-        for i, layer in enumerate(self.layers):
+        cached = self.cache.read(slice(len(ids)), num_slots)
+        for i, (layer, (keys, values)) in enumerate(zip(self.layers, cached, strict=True)):
             heads = self._split(layer.heads(layer.before_attention(hidden)))
             query, key, value = self._turned_apart(heads, *turn(layer))
             self.cache.append(i, key, value, places)
-            keys, values = self.cache.read(i, slice(len(ids)), num_slots)
             hidden = _finished(layer, hidden, attend_one(query, keys, values, mask))
         return self._logits(hidden)
 
@@ -186,7 +186,7 @@ class Decoder:
             last=after - 1,
             last_slots=ends - 1,
             places=self.cache.places(first_row + row, positions),
-            rows=slice(first_row, first_row + len(lengths)),
+            cached=self.cache.read(slice(first_row, first_row + len(lengths)), num_slots),
             num_slots=num_slots,
             width=width,
             mask=mask,
@@ -207,7 +207,7 @@ class Decoder:
 
     def _attended(self, layer: int, query: Tensor, at: _Reading) -> Tensor:
         """Attention of the tokens that are read, [tokens, heads, head_size] in and out."""
-        keys, values = self.cache.read(layer, at.rows, at.num_slots)
+        keys, values = at.cached[layer]
         # Only here do texts need one width: the products, most of the work, see no padding.
         if at.padded is not None:
             query = query.index_select(0, at.padded)
@@ -225,7 +225,7 @@ class Decoder:
         x = layer.before_attention(hidden)
         key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
         self.cache.append(number, self._turned(key, cos[:, n:], sin[:, n:]), value, at.places)
-        keys, values = self.cache.read(number, at.rows, at.num_slots)
+        keys, values = at.cached[number]
         query = self._split(layer.queries(x[at.last]))
         query = self._turned(query, cos[at.last, :n], sin[at.last, :n])
         mask = length_mask(at.last_slots, at.num_slots, x.dtype)

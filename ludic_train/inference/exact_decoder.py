@@ -73,10 +73,11 @@ class ExactDecoder:
         row, column = (positions < lengths[:, None]).nonzero(as_tuple=True)
         places = self.cache.places(first_row + row, positions[row, column])
         rows = slice(first_row, first_row + len(texts))
+        cached = self.cache.read(rows, num_slots + -num_slots % KEYS)
 
         def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             self.cache.append(layer, key[row, :, column], value[row, :, column], places)
-            return self.cache.read(layer, rows, num_slots + -num_slots % KEYS)
+            return cached[layer]
 
         hidden = self._hidden(ids, positions, store)
         return self._logits(hidden[torch.arange(len(texts)), lengths - first - 1])
@@ -88,10 +89,11 @@ class ExactDecoder:
         at = torch.from_numpy(np.pad(lengths, (0, missing)))
         num_slots = int(lengths.max()) + 1
         places = self.cache.places(torch.arange(len(at)), at)
+        cached = self.cache.read(slice(len(at)), num_slots + -num_slots % KEYS)
 
         def store(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             self.cache.append(layer, key[:, :, 0], value[:, :, 0], places)
-            return self.cache.read(layer, slice(len(at)), num_slots + -num_slots % KEYS)
+            return cached[layer]
 
         hidden = self._hidden(
             torch.from_numpy(np.pad(ids, (0, missing)))[:, None], at[:, None], store

@@ -175,7 +175,7 @@ def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     if not layout.packed:
         return partial(F.linear, weight=weight, bias=bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS)
-    apart, few = _apart(linears), FEW_ROWS * (weight.dtype == torch.float32)
+    apart, few = _apart(linears), _few_rows(weight, layout)
 
     def apply(x: Tensor) -> Tensor:
         if len(x) <= few:
@@ -184,6 +184,11 @@ def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
         return found
 
     return apply
+
+
+def _few_rows(weight: Tensor, layout: Layout) -> int:
+    """Rows up to which matrices are used where they are."""
+    return FEW_ROWS if layout.packed and weight.dtype == torch.float32 else 0
 
 
 def head_of(causal: PreTrainedModel, layout: Layout) -> Map:
@@ -198,11 +203,16 @@ def _linear_in(module: nn.Linear, layout: Layout) -> Map:
 
 
 def _linear(module: nn.Linear) -> Map:
-    """The linear map without the overhead of a module call; adapters stay as they are."""
+    """The linear map of tokens [tokens, D]; adapters stay as they are."""
     # A subclass may compute something else, such as an adapter's sum.
-    if type(module) is nn.Linear:
-        return partial(F.linear, weight=module.weight, bias=module.bias)
-    return module
+    if type(module) is not nn.Linear:
+        return module
+    bias: Tensor | None = module.bias
+    if bias is not None:
+        return partial(F.linear, weight=module.weight, bias=bias)
+    # The product itself: a linear map comes to it by four calls of torch, some of which take a
+    # tenth as long as the product of a row and a small matrix.
+    return partial(torch.mm, mat2=module.weight.detach().t())
 
 
 def _mlp(layer: GradientCheckpointingLayer) -> Map:
@@ -224,10 +234,14 @@ def _joined_mlp(layer: GradientCheckpointingLayer, layout: Layout) -> Map:
     """A gated MLP whose first two products are one."""
     mlp = layer.mlp
     gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], layout)
+    gate_alone, up_alone = _linear(mlp.gate_proj), _linear(mlp.up_proj)
     down = _linear_in(mlp.down_proj, layout)
     activation = F.silu if mlp.config.hidden_act == "silu" else mlp.act_fn
+    few = _few_rows(mlp.gate_proj.weight, layout)
 
     def apply(x: Tensor) -> Tensor:
+        if len(x) <= few:
+            return down(activation(gate_alone(x)).mul_(up_alone(x)))
         gate, up = gate_and_up(x).chunk(2, dim=-1)
         return down(activation(gate).mul_(up))
 
