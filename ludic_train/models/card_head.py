@@ -26,7 +26,9 @@ def read_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor
     """
     found = logits.new_empty(3, len(logits))
     size = logits.shape[1]
-    _read[(len(logits),)](logits, targets, *found, SIZE=size, BLOCK=BLOCK, num_warps=WARPS)
+    # Triton starts kernels on the current card, which may be another.
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        _read[(len(logits),)](logits, targets, *found, SIZE=size, BLOCK=BLOCK, num_warps=WARPS)
     return found[0], found[1], found[2]
 
 
@@ -48,20 +50,21 @@ def logit_gradient(
     """
     made = torch.empty_like(logits, dtype=dtype)
     size = logits.shape[1]
-    _slope[(len(logits), triton.cdiv(size, BLOCK))](
-        logits,
-        targets,
-        entropies,
-        logarithms,
-        entropies if of_logprob is None else of_logprob,
-        entropies if of_entropy is None else of_entropy,
-        made,
-        SIZE=size,
-        OF_LOGPROB=of_logprob is not None,
-        OF_ENTROPY=of_entropy is not None,
-        BLOCK=BLOCK,
-        num_warps=WARPS,
-    )
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]
+        _slope[(len(logits), triton.cdiv(size, BLOCK))](
+            logits,
+            targets,
+            entropies,
+            logarithms,
+            entropies if of_logprob is None else of_logprob,
+            entropies if of_entropy is None else of_entropy,
+            made,
+            SIZE=size,
+            OF_LOGPROB=of_logprob is not None,
+            OF_ENTROPY=of_entropy is not None,
+            BLOCK=BLOCK,
+            num_warps=WARPS,
+        )
     return made
 
 
