@@ -25,8 +25,8 @@ from ludic_train.distributed.ranks import meet, rank, world_size
 from ludic_train.models.blocks import blocks
 from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
 
-# Each unit costs the processor some 5 ms in an update, whatever its size; gathered, so many params
-# take 0.13 GB of 16 bits.
+# Each unit costs the processor some 4 ms in a micro-batch, whatever its size; gathered, so many
+# params take 0.13 GB of 16 bits.
 UNIT_PARAMS = 2**26
 
 

@@ -380,7 +380,8 @@ def _warn_of_overlong(max_seq_len: int) -> None:
     """Say once what may be so in each update, and biases what is learned."""
     logging.getLogger(__name__).warning(
         "rollouts with a row of more than max_seq_len=%d tokens are left out, here and in further "
-        "updates (metric rows/overlong): raise TrainerConfig.max_seq_len, or sample fewer tokens",
+        "updates (metric rows/overlong): raise TrainerConfig.max_seq_len, or where they are given "
+        "--micro-tokens or --max-length, or sample fewer tokens",
         max_seq_len,
     )
 

@@ -6,7 +6,10 @@ import pytest
 
 import ludic_train as lt
 from ludic_gym.errors import ConfigError
+from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.errors import EmptyBatch
 from ludic_train.recipes.catalog import RECIPES
+from ludic_train.runs import stages
 from ludic_train.runs import train as train_module
 
 TINY = {
@@ -50,14 +53,27 @@ def test_samples_of_top_p_are_learned_from_on_policy(tmp_path):
 
 
 @pytest.mark.long
-def test_activations_computed_again_in_small_passes_teach_the_same(tmp_path):
-    losses = []
+def test_activations_computed_again_in_small_passes_teach_the_same(tmp_path, monkeypatch):
+    losses, models = [], []
+
+    def noted(model):
+        models.append(model)
+        checkpoint_activations(model)
+
+    monkeypatch.setattr(stages, "checkpoint_activations", noted)
     for name, options in {"usual": {}, "less": {"recompute": True, "micro_tokens": 256}}.items():
         trained(tmp_path / name, **options)
         lines = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
         losses.append([line["loss"] for line in lines if "loss" in line])
     assert len(losses[0]) == 2
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert len(models) == 1
+
+
+@pytest.mark.long
+def test_rollouts_that_a_forward_pass_cannot_hold_are_left_out(tmp_path):
+    with pytest.raises(EmptyBatch, match="exceed max_seq_len=8"):
+        trained(tmp_path / "run", micro_tokens=8)
 
 
 def test_a_forward_pass_has_at_least_a_token(tmp_path):
