@@ -7,6 +7,8 @@ trainer, whose optimizer has to see the final params.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
+from types import MethodType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +19,14 @@ from torch.distributed.fsdp import (
     MixedPrecisionPolicy,
     OffloadPolicy,
     fully_shard,
+    register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.ranks import meet, rank, world_size
 from ludic_train.models.blocks import blocks
-from ludic_train.models.logprobs import gather_for_logprobs, unwrapped
+from ludic_train.models.logprobs import SHARDED_FORWARD, forward_of_head, unwrapped
 
 # Each unit costs the processor some 4 ms in a micro-batch, whatever its size; gathered, so many
 # params take 0.13 GB of 16 bits.
@@ -75,12 +78,29 @@ def shard_model(
         fully_shard(unit, mesh=mesh, mp_policy=policy, offload_policy=host)
     # After they were cut, so that no rank has memory for more than its shards.
     _materialize(causal_lm, torch.device("cpu") if offload else where)
-    gather_for_logprobs(causal_lm)
+    _gather_for_logprobs(causal_lm)
     for module in sharded_modules(model):
         # A loss's scale already holds the global denominator, so ranks add up and never average.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
     return model
+
+
+def _gather_for_logprobs(causal_lm: nn.Module) -> None:
+    """Make `action_logprobs` of a sharded model gather the params that no block of it holds.
+
+    causal_lm: the model that `fully_shard` was applied to, changed in place.
+    FSDP gathers these where the model's own `forward` is called, which computes all logits.
+    """
+    setattr(causal_lm, SHARDED_FORWARD, MethodType(_forward_without_views, causal_lm))
+    register_fsdp_forward_method(causal_lm, SHARDED_FORWARD)
+
+
+def _forward_without_views(
+    *inputs: Any,  # noqa: ANN401 - those of `forward_of_head`
+) -> tuple[Tensor, ...]:
+    # FSDP hangs its backward hooks on what a forward method returns, and warns of views.
+    return tuple(tensor.clone() for tensor in forward_of_head(*inputs))
 
 
 def _mesh_shape(replicas: int) -> tuple[int, ...]:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from types import MethodType
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ludic_train.models.context_parallel import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
-from ludic_train.models.heads import LogitFinish, SamplingMasks, chunk_logprobs, chunked
-from ludic_train.models.plain_head import is_plain, plain_logprobs
+from ludic_train.models.heads import (
+    CHUNK_TOKENS,
+    LogitFinish,
+    SamplingMasks,
+    chunk_logprobs,
+    chunked,
+    outside,
+)
 from ludic_train.types import TokenLogprobs
 
 if TYPE_CHECKING:
@@ -24,13 +31,19 @@ if TYPE_CHECKING:
 
 # So many probabilities, 0.5 GB, are kept for the backward pass; more are computed again by it.
 KEPT_PROBABILITIES = 2**27
+# Logits that each pass over them works on: on a CPU, 1 MB, which stay in its cache; on a card, as
+# many as keep it busy, because the pass needs as much memory again.
+CPU_PART, CARD_PART = 2**18, 2**23
 VALUE_HEAD = "value_head"
 # Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
 # bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
 FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
 DIVISORS = ("logits_scaling",)
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-_SHARDED_FORWARD = "sharded_forward"
+# Types of params that the product of a plain head is written for.
+PLAIN_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Of a sharded model, the name of `forward_of_head` with the params that no block holds gathered.
+SHARDED_FORWARD = "sharded_forward"
 
 
 def action_logprobs(
@@ -65,9 +78,9 @@ def action_logprobs(
     Raises ConfigError for a k beyond the vocabulary.
     """
     causal_lm = unwrapped(model)
-    forward: Callable[..., tuple[Tensor, ...]] = partial(_forward, causal_lm)
+    forward: Callable[..., tuple[Tensor, ...]] = partial(forward_of_head, causal_lm)
     if isinstance(causal_lm, FSDPModule):
-        forward = getattr(causal_lm, _SHARDED_FORWARD)
+        forward = getattr(causal_lm, SHARDED_FORWARD)
     inputs = input_ids, row, column, temperature, position_ids, masks, top, attention_mask
     found = iter(forward(*inputs, entropy))
     return TokenLogprobs(
@@ -77,16 +90,6 @@ def action_logprobs(
         top_ids=next(found) if isinstance(top, int) else None,
         values=next(found, None),
     )
-
-
-def gather_for_logprobs(causal_lm: nn.Module) -> None:
-    """Make `action_logprobs` of a sharded model gather the params that no block of it holds.
-
-    causal_lm: the model that `fully_shard` was applied to, changed in place.
-    FSDP gathers these where the model's own `forward` is called, which computes all logits.
-    """
-    setattr(causal_lm, _SHARDED_FORWARD, MethodType(_forward_without_views, causal_lm))
-    register_fsdp_forward_method(causal_lm, _SHARDED_FORWARD)
 
 
 def is_adapted(model: nn.Module | None) -> TypeGuard[PeftModel]:
@@ -108,7 +111,7 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     return inner
 
 
-def _forward(
+def forward_of_head(
     causal_lm: PreTrainedModel,
     input_ids: Tensor,
     row: Tensor,
@@ -156,14 +159,16 @@ def _scored(
     top: Tensor | int | None,
     entropy: bool,
 ) -> tuple[Tensor, ...]:
-    """As `_forward`, of the states [N, D] before the targets [N]."""
+    """As `forward_of_head`, of the states [N, D] before the targets [N]."""
     head = causal_lm.get_output_embeddings()
     exact = causal_lm.config._attn_implementation == EXACT
     finish = logit_finish(causal_lm.config)
     is_kept = len(targets) * causal_lm.config.get_text_config().vocab_size <= KEPT_PROBABILITIES
     found: tuple[Tensor, ...]
-    if is_plain(head, selected) and finish is None and top is None and not exact:
-        found = plain_logprobs(selected, head.weight, targets, temperature, masks, entropy, is_kept)
+    if _is_plain(head, selected) and finish is None and top is None and not exact:
+        found = _head_on(selected.device).apply(
+            selected, head.weight, targets, temperature, masks, entropy, is_kept
+        )
     else:
         head = partial(exact_linear, head) if exact else head
         of_chunk = partial(chunk_logprobs, head, finish or _unchanged)
@@ -185,14 +190,6 @@ def _form_of(mask: Tensor | None, causal_lm: PreTrainedModel) -> Tensor | None:
         return mask
     least = torch.finfo(causal_lm.dtype).min
     return torch.zeros_like(mask, dtype=causal_lm.dtype).masked_fill_(~mask, least)
-
-
-def _forward_without_views(
-    causal_lm: PreTrainedModel,
-    *inputs: Any,  # noqa: ANN401 - those of `_forward`
-) -> tuple[Tensor, ...]:
-    # FSDP hangs its backward hooks on what a forward method returns, and warns of views.
-    return tuple(tensor.clone() for tensor in _forward(causal_lm, *inputs))
 
 
 def logit_finish(config: PretrainedConfig) -> LogitFinish | None:
@@ -222,3 +219,176 @@ def _finished(logits: Tensor, *, factor: float, cap: float | None) -> Tensor:
 def _unchanged(logits: Tensor) -> Tensor:
     """The logits of a head without a finish."""
     return logits
+
+
+def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
+    """True for a head that is one matrix, of the type of the hidden states."""
+    if type(head) is not nn.Linear or "bias" in dict(head.named_parameters(recurse=False)):
+        return False
+    return head.weight.dtype == hidden.dtype and hidden.dtype in PLAIN_TYPES
+
+
+def _head_on(device: torch.device) -> Any:  # noqa: ANN401 - a torch.autograd.Function
+    """The pass over a plain head, on a card by kernels of Triton, which comes with torch there."""
+    if device.type != "cuda":
+        return _PlainHead
+    try:
+        from ludic_train.models.card_head import card_head
+    except ImportError:
+        return _PlainHead
+    return card_head(device) or _PlainHead
+
+
+class _PlainHead(torch.autograd.Function):
+    """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(h W^T / T).
+
+    One pass over chunks of tokens instead of an operation of autograd after the other. The backward
+    pass reads p - onehot(y) [N, V], which is kept, or made again where that takes too much memory:
+
+        d log p_y / d logits = onehot(y) - p        d H / d logits = -p log p - p H
+
+    The gradient of W is added up in float32 and rounded once, whatever the type of W.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's own
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        temperature: Tensor,
+        masks: SamplingMasks | None,
+        wants_entropy: bool,
+        is_kept: bool,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        kept: list[Tensor] = []
+        found: list[tuple[Tensor, Tensor]] = []
+        for h, y, t, mask in token_chunks(hidden, targets, temperature, masks):
+            logits = float32_logits(h, weight, t, mask)
+            found.append(_softmax_less_target_(logits, y, masks is not None, wants_entropy))
+            if is_kept and any(ctx.needs_input_grad[:2]):
+                kept.append(logits)
+        logprobs, entropy = map(torch.cat, zip(*found, strict=True))
+        ctx.masks = masks
+        ctx.save_for_backward(hidden, weight, targets, temperature, logprobs, entropy, *kept)
+        if not wants_entropy:
+            ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        of_logprob: Tensor | None,
+        of_entropy: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, temperature, logprobs, entropy, *kept = ctx.saved_tensors
+        for_hidden, for_weight, *_ = ctx.needs_input_grad
+        of_hidden: list[Tensor] = []
+        of_weight: Tensor | None = None
+        at = 0
+        for k, (h, y, t, mask) in enumerate(token_chunks(hidden, targets, temperature, ctx.masks)):
+            own = slice(at, at := at + len(h))
+            less = kept[k] if kept else float32_logits(h, weight, t, mask)
+            if not kept:
+                _softmax_less_target_(less, y, mask is not None, False)
+            scale = -of_logprob[own] / t if of_logprob is not None else torch.zeros_like(t)
+            if of_entropy is not None:
+                slope = _entropy_slope(less, y, logprobs[own], entropy[own])
+                less = less * scale[:, None] + slope * (of_entropy[own] / t)[:, None]
+                scale = torch.ones_like(t)
+            less, h, scale = _scaled(less, h, scale, weight.dtype)
+            if for_hidden:
+                of_hidden.append((less @ weight).mul_(scale[:, None]))
+            if for_weight:
+                of_weight = added_in_float32(of_weight, less.t(), h * scale[:, None])
+        return (
+            torch.cat(of_hidden) if for_hidden else None,
+            None if of_weight is None else of_weight.to(weight.dtype),
+            *(None,) * 5,
+        )
+
+
+def token_chunks(
+    hidden: Tensor, targets: Tensor, temperature: Tensor, masks: SamplingMasks | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor, SamplingMasks | None]]:
+    """Hidden states, targets, temperatures and masks of CHUNK_TOKENS tokens after the others."""
+    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
+    of_masks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
+    return zip(*streams, of_masks, strict=False)
+
+
+def float32_logits(
+    hidden: Tensor, weight: Tensor, temperature: Tensor, mask: SamplingMasks | None
+) -> Tensor:
+    """Logits [N, V] in float32, divided by the temperature [N], -inf outside of the masks.
+
+    Rounding them to bfloat16 moves log-probs by 1e-2; ScaleRL (arXiv:2510.13786) finds that to cost
+    a fifth of the final score.
+    """
+    if weight.dtype == torch.float32:
+        logits = hidden @ weight.t()
+    elif hidden.is_cuda:
+        logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
+    else:
+        # The CPU has no such product, and copying the matrices is what it can do.
+        logits = F.linear(hidden.float(), weight.float())
+    # A comparison on a card would wait for all that it has to do.
+    if hidden.is_cuda or hidden.is_meta or bool((temperature != 1).any()):
+        logits.div_(temperature[:, None])
+    return logits if mask is None else logits.masked_fill_(outside(mask, logits), -torch.inf)
+
+
+def _softmax_less_target_(
+    logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probs [N] of the targets and entropies, [N] or [0]; logits become p - onehot(target)."""
+    rows = max((CPU_PART if logits.is_cpu else CARD_PART) // logits.shape[1], 1)
+    chosen, entropies = [], []
+    for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
+        logprobs = z.log_softmax(-1)
+        chosen.append(logprobs.gather(-1, y[:, None])[:, 0])
+        torch.exp(logprobs, out=z)
+        if wants_entropy:
+            # Finite, because 0 x -inf is no number.
+            if is_masked:
+                logprobs.clamp_(min=torch.finfo(z.dtype).min)
+            # Subtracted from 0, because the negative of 0 prints as -0.
+            entropies.append(0.0 - logprobs.mul_(z).sum(-1))
+    # Now and not in the backward pass, whose products then read what is kept as it is.
+    logits.scatter_add_(-1, targets[:, None], logits.new_full((len(targets), 1), -1.0))
+    return torch.cat(chosen), torch.cat(entropies) if entropies else logits.new_empty(0)
+
+
+def _entropy_slope(less: Tensor, targets: Tensor, logprobs: Tensor, entropy: Tensor) -> Tensor:
+    """Gradient of H with respect to the logits, [N, V], of p - onehot(target)."""
+    # -p (log p + H). At the target p is made anew: 1 + (p - 1) has lost the digits of a small p.
+    p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
+    slope: Tensor = torch.special.entr(p)
+    return slope.addcmul_(p, entropy[:, None], value=-1)
+
+
+def _scaled(
+    less: Tensor, hidden: Tensor, scale: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Factors of the gradients' products; float32 rows are scaled where they are short, in D."""
+    if dtype == torch.float32:
+        return less, hidden, scale
+    # Rounded once, scale included.
+    rounded = torch.mul(less, scale[:, None], out=torch.empty_like(less, dtype=dtype))
+    return rounded, hidden, torch.ones_like(scale, dtype=dtype)
+
+
+def added_in_float32(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """`total` + left right, in float32."""
+    if left.dtype == torch.float32:
+        return left @ right if total is None else total.addmm_(left, right)
+    # A card multiplies 16 bits into float32; a CPU would round each product's sum to 16 bits.
+    if not left.is_cuda:
+        left, right = left.float(), right.float()
+        return left @ right if total is None else total.addmm_(left, right)
+    if total is None:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    # In place: with a large vocabulary, a copy of the sum takes half as long as the product.
+    return torch.addmm(total, left, right, out_dtype=torch.float32, out=total)

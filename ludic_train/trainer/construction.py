@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.credit import Remembering
@@ -24,7 +25,9 @@ def optimizer_of(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.op
     settings = asdict(cfg.adamw)
     if settings.pop("bits") == 8:
         return AdamW8bit(params, lr=cfg.lr, **settings)
-    return ShardAdamW(params, lr=cfg.lr, **settings)
+    of_shards = any(isinstance(param, DTensor) for param in params)
+    kind = ShardAdamW if of_shards else torch.optim.AdamW
+    return kind(params, lr=cfg.lr, fused=True, **settings)
 
 
 def refuse_low_precision(model: nn.Module) -> None:

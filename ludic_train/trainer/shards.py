@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
 from ludic_train.distributed.fsdp import local_part, whole
@@ -19,18 +18,15 @@ from ludic_train.distributed.ranks import world_size
 
 
 class ShardAdamW(torch.optim.AdamW):
-    """torch's AdamW in one fused call; its state is that of torch's, and so are the params."""
-
-    def __init__(self, params: Sequence[nn.Parameter], **settings: Any) -> None:  # noqa: ANN401
-        super().__init__(params, fused=True, **settings)
+    """torch's AdamW with `fused=True`; its state is that of torch's, and so are the params."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Update the params by their gradients."""
         known = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        has_shards = all(isinstance(p, DTensor) and self.state.get(p) for p in known)
+        has_state = all(self.state.get(p) for p in known)
         # The first step makes the state.
-        if closure is not None or not has_shards:
+        if closure is not None or not has_state:
             super().step(closure)
             return
         for group in self.param_groups:
@@ -55,10 +51,9 @@ class ShardAdamW(torch.optim.AdamW):
             )
 
 
-def clip_gradients(params: Sequence[nn.Parameter], limit: float) -> Tensor:
+def clip_shards(params: Sequence[nn.Parameter], limit: float) -> Tensor:
     """The L2 norm of all gradients together, which are scaled down to `limit` if it is larger."""
-    sharded = any(isinstance(param, DTensor) for param in params)
-    if sharded and world_size() > 1:
+    if world_size() > 1:
         return whole(nn.utils.clip_grad_norm_(params, limit))
     gradients = [local_part(param.grad) for param in params if param.grad is not None]
     norm = nn.utils.get_total_norm(gradients)

@@ -56,7 +56,7 @@ from ludic_train.trainer.forward import (
 from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.prepare import Plan, first_usable, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
-from ludic_train.trainer.shards import clip_gradients
+from ludic_train.trainer.shards import clip_shards
 from ludic_train.trainer.suspects import sound_rows
 from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
 
@@ -367,7 +367,8 @@ class Trainer:
         if world_size() > 1 and not self._sharded:
             add_up_gradients(self._trained)
         # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
-        norm = clip_gradients(self._trained, self.cfg.max_grad_norm).item()
+        clip = clip_shards if self._sharded else nn.utils.clip_grad_norm_
+        norm = clip(self._trained, self.cfg.max_grad_norm).item()
         made = math.isfinite(norm)
         if made:
             self.optimizer.step()

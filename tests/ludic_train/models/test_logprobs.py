@@ -7,7 +7,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models import heads, logprobs
-from ludic_train.models import plain_head as of_plain
 from ludic_train.models.heads import SamplingMasks
 from ludic_train.models.logprobs import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
@@ -103,7 +102,7 @@ def test_chunks_change_neither_values_nor_gradients(model, monkeypatch, kept):
         return out, torch.cat([p.grad.flatten() for p in model.parameters()])
 
     whole, whole_gradient = values_and_gradient()
-    monkeypatch.setattr(of_plain, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
     cut, cut_gradient = values_and_gradient()
     torch.testing.assert_close(cut.logprobs, whole.logprobs, atol=1e-6, rtol=0)
     torch.testing.assert_close(cut_gradient, whole_gradient, atol=1e-5, rtol=1e-4)
@@ -164,7 +163,7 @@ def masked_reference(model):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 1024])
 def test_log_probs_and_gradients_are_renormalised_over_the_masks(model, chunk, monkeypatch):
-    for module in (heads, of_plain):
+    for module in (heads, logprobs):
         monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in MASKS])
     masks = SamplingMasks(sizes, torch.tensor([i for mask in MASKS if mask for i in mask]))
@@ -274,7 +273,7 @@ def test_with_all_tokens_named_nothing_is_left_for_others():
 def test_the_model_chooses_its_most_likely_tokens_or_scores_given_ones(
     model, chunk, masked, monkeypatch
 ):
-    for module in (heads, of_plain):
+    for module in (heads, logprobs):
         monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
     chosen = MASKS if masked else [None] * 5
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in chosen])
@@ -309,14 +308,14 @@ def test_more_tokens_than_the_vocabulary_has_are_refused(model):
 
 
 def plain_head(weight, hidden, targets, temperature, masks, *, entropy=True, is_kept=True):
-    return of_plain._PlainHead.apply(hidden, weight, targets, temperature, masks, entropy, is_kept)
+    return logprobs._PlainHead.apply(hidden, weight, targets, temperature, masks, entropy, is_kept)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
 @pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
 def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkeypatch):
-    monkeypatch.setattr(of_plain, "CHUNK_TOKENS", 3)
-    monkeypatch.setattr(of_plain, "CPU_PART", 24)
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
+    monkeypatch.setattr(logprobs, "CPU_PART", 24)
     torch.manual_seed(0)
     head = torch.nn.Linear(4, 12, bias=False)
     hidden = torch.randn(8, 4, requires_grad=True)
@@ -348,7 +347,7 @@ def test_a_plain_head_keeps_probabilities_only_where_it_is_asked_to(is_kept):
 def test_the_gradient_of_a_16_bit_head_is_added_up_in_float32(monkeypatch):
     # 512 chunks of 2 tokens whose gradients are all equal: bfloat16 has 8 digits, and after 256
     # of them it would take no more.
-    monkeypatch.setattr(of_plain, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
     hidden = torch.ones(1024, 1, dtype=torch.bfloat16)
     weight = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(1024, dtype=torch.int64)
