@@ -52,16 +52,19 @@ def make_rows(tokens: int, lengths: tuple[int, int], vocabulary: int) -> list[SA
     shortest, longest = lengths
     while tokens > 0:
         length = int(rng.integers(shortest, longest + 1))
-        mask = np.arange(length) >= length // 2
-        row = SAWItem(
-            input_ids=rng.integers(3, vocabulary, length).astype(np.int32),
-            action_mask=mask,
-            weight=np.where(mask, rng.normal(), 0).astype(np.float32),
-            behavior_logprobs=np.where(mask, -np.log(vocabulary), 0).astype(np.float32),
-        )
-        rows.append(row)
+        rows.append(row_of(np.arange(length) >= length // 2, vocabulary, rng))
         tokens -= length
     return rows
+
+
+def row_of(mask: np.ndarray, vocabulary: int, rng: np.random.Generator) -> SAWItem:
+    """A random row, sampled where the mask says."""
+    return SAWItem(
+        input_ids=rng.integers(3, vocabulary, len(mask)).astype(np.int32),
+        action_mask=mask,
+        weight=np.where(mask, rng.normal(), 0).astype(np.float32),
+        behavior_logprobs=np.where(mask, -np.log(vocabulary), 0).astype(np.float32),
+    )
 
 
 def measured_update(

@@ -22,7 +22,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from gpu import refuse_without_device, wait
+from gpu import refuse_without_device, row_of, wait
 from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
@@ -63,16 +63,6 @@ def batches(vocabulary: int, shrink: int = 1) -> dict[str, list[SAWItem]]:
         prompt = ~row.action_mask
         row.input_ids[prompt] = shared[number - number % 8].input_ids[prompt]
     return made
-
-
-def row_of(mask: np.ndarray, vocabulary: int, rng: np.random.Generator) -> SAWItem:
-    """A random row, sampled where the mask says."""
-    return SAWItem(
-        input_ids=rng.integers(3, vocabulary, len(mask)).astype(np.int32),
-        action_mask=mask,
-        weight=np.where(mask, rng.normal(), 0).astype(np.float32),
-        behavior_logprobs=np.where(mask, -np.log(vocabulary), 0).astype(np.float32),
-    )
 
 
 def in_turns(works: Mapping[str, Callable[[], object]], repeats: int, device: str) -> Rates:
@@ -144,7 +134,7 @@ def main() -> None:
     args = parser.parse_args()
     refuse_without_device(args.device)
     kept: list[dict[str, object]] = []
-    table = Table("tokens/s", *(f"{what}" for what in (OURS, "beside it", "its rate", "ratio")))
+    table = Table("tokens/s", OURS, "beside it", "its rate", "ratio")
     ours: Rates = {}
     with process_group(args.device):
         for part, lines in ("update", update_seconds(args)), ("sampled", sampling_seconds(args)):

@@ -139,6 +139,8 @@ def best(args: argparse.Namespace, model: PreTrainedModel, rows: list[Row]) -> d
             torch.cuda.empty_cache()
             continue
         print(f"{len(rows)} rows, {count} micro-batches: {tried[count]:.3f} s", flush=True)
+    if not tried:
+        raise SystemExit(f"{len(rows)} rows: name more micro-batches than {args.counts}")
     fastest = min(tried, key=tried.__getitem__)
     seconds = seconds_of_updates(args, model, rows, args.updates, fastest)
     print(
