@@ -92,6 +92,10 @@ class KVCache:
         keys.index_copy_(0, places, key.reshape(-1, key.shape[-1]))
         values.index_copy_(0, places, value.reshape(-1, value.shape[-1]))
 
+    def layer(self, number: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, [rows, kv_heads, slots, head_dim]."""
+        return self.keys[number], self.values[number]
+
     def read(self, rows: slice, num_slots: int) -> list[tuple[Tensor, Tensor]]:
         """Of each layer, keys and values of the first slots of some rows.
 
@@ -116,7 +120,9 @@ class KVCache:
     def move(self, sources: Sequence[int], targets: Sequence[int], num_slots: int) -> None:
         """Copy the first `num_slots` slots of the source rows over the target rows."""
         for cache in (self.keys, self.values):
-            cache[:, targets, :, :num_slots] = cache[:, sources, :, :num_slots]
+            # One by one: all at once, they would be copied twice.
+            for source, target in zip(sources, targets, strict=True):
+                cache[:, target, :, :num_slots] = cache[:, source, :, :num_slots]
 
 
 def attend_all(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
