@@ -36,6 +36,7 @@ class Kernels:
 
     def __init__(self, model: PreTrainedModel) -> None:
         layout, self._heads = layout_of(model), heads_of(model)
+        self._kernels = layout.kernels
         self._layers = read_layers(model, self._heads, layout)
         self._head = head_of(model, layout)
         self._like = model.lm_head.weight
@@ -59,7 +60,7 @@ class Kernels:
         for step in range(max(requests.sizes)):
             rows = sum(size > step for size in requests.sizes)
             query = self._queries(rows, 1)[:, 0]
-            attend = partial(attend_one, query, *self._slots(rows, mean + step), None)
+            attend = self._attend(query, mean + step)
             # The first tokens follow from the prompts.
             if step:
                 self._layers_of(rows, None if products_alone else attend)
@@ -67,6 +68,15 @@ class Kernels:
             if not products_alone:
                 choose(logits, draws_of([Sampling()] * rows), np.full(rows, 0.5))
         return time.process_time() - started
+
+    def _attend(self, query: torch.Tensor, number: int) -> Callable[[], torch.Tensor]:
+        """Attention of one query a row to so many tokens, as the engine computes it."""
+        rows = len(query)
+        if self._kernels is None:
+            return partial(attend_one, query, *self._slots(rows, number), None)
+        lengths = torch.full((rows,), number)
+        cached = (self._cached, self._cached)
+        return partial(self._kernels.attended, query, cached, torch.arange(rows), lengths)
 
     def _layers_of(self, rows: int, attend: Callable[[], torch.Tensor] | None) -> None:
         x = self._zeros(rows, self._like.shape[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from transformers import PreTrainedModel
 
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_mask
+from ludic_train.inference.cpu_kernels import Kernels
 from ludic_train.inference.layers import (
     Layer,
     head_of,
@@ -36,26 +38,45 @@ if TYPE_CHECKING:
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 # The other kinds of rotary embedding change with the length of the text.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+# Tokens of the longest text up to which float32 prompts are attended to token by token, in which no
+# text is padded; in longer ones torch's blocks of tokens are faster.
+BY_ROW = 128
 
-# From a layer, the factors of heads that turn them: cosines and sines, [tokens, heads, head_size].
-_Turn = Callable[[Layer], tuple[Tensor, Tensor]]
+# Attention of queries, [tokens, heads, head_size], in a layer of this number.
+_Attend = Callable[[int, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Tokens that are written to the cache.
+
+    cos, sin: of their positions, [tokens, 1, head_size]. rows, lengths: of each in the cache, its
+    row and the slots that it attends to, [tokens]. places: as `KVCache` gives them.
+    factors: from a layer, what heads are turned by: cosines and sines, [tokens, heads, head_size].
+    """
+
+    cos: Tensor
+    sin: Tensor
+    rows: Tensor
+    lengths: Tensor
+    places: Tensor
+    factors: Callable[[Layer], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """Tokens that are read, text after text, and the keys that they attend to.
 
-    turn: of these tokens. last: index of each text's last token, [texts]; last_slots: its slot.
-    places: of the tokens in the cache. cached: keys and values of the texts by layer, of which
-        `num_slots` slots are read. width: tokens of the longest text. mask: as of `attend_all`.
+    written: these tokens. last: index of each text's last token, [texts]; last_slots: its slot.
+    cached: keys and values of the texts by layer, of which `num_slots` slots are read.
+    width: tokens of the longest text. mask: as of `attend_all`.
     padded, real: index of a token for each place of [texts, width], and of a place for each token;
         None if all texts have as many tokens.
     """
 
-    turn: _Turn
+    written: _Written
     last: Tensor
     last_slots: Tensor
-    places: Tensor
     cached: Sequence[tuple[Tensor, Tensor]]
     num_slots: int
     width: int
@@ -115,7 +136,8 @@ class Decoder:
         self._heads = heads_of(self._causal)
         self._layout = layout_of(self._causal)
         self.layers = read_layers(self._causal, self._heads, self._layout)
-        self._last_norm = norm_of(self._causal.model.norm)
+        self._last_norm = norm_of(self._causal.model.norm, self._layout.kernels)
+        self._eps = torch.tensor([self._heads.eps or 0.0], device=self.device)
         self._head = head_of(self._causal, self._layout)
 
     def release(self) -> None:
@@ -143,25 +165,70 @@ class Decoder:
         """
         ids = [token for text, start in zip(texts, starts, strict=True) for token in text[start:]]
         at = self._reading(list(map(len, texts)), starts, first_row)
-        return self._logits(self._read(torch.tensor(ids, device=self.device), at))
+        return self._read(torch.tensor(ids, device=self.device), at)
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
         num_slots = int(lengths.max()) + 1
         hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
         at = torch.from_numpy(lengths).to(self.device)
-        turn = self._turn(at)
-        places = self.cache.places(torch.arange(len(ids), device=self.device), at)
+        written = self._written(torch.arange(len(ids), device=self.device), at)
+        if kernels := self._layout.kernels:
+            attend = self._by_row(kernels, written)
+            return self._logits(*self._through(self.layers, hidden, written, attend))
         # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         cached = self.cache.read(slice(len(ids)), num_slots)
-        for i, (layer, (keys, values)) in enumerate(zip(self.layers, cached, strict=True)):
-            heads = self._split(layer.heads(layer.before_attention(hidden)))
-            query, key, value = self._turned_apart(heads, *turn(layer))
-            self.cache.append(i, key, value, places)
-            hidden = _finished(layer, hidden, attend_one(query, keys, values, mask))
-        return self._logits(hidden)
+
+        def attend_masked(layer: int, query: Tensor) -> Tensor:
+            return attend_one(query, *cached[layer], mask)
+
+        return self._logits(*self._through(self.layers, hidden, written, attend_masked))
+
+    def _through(
+        self, layers: Sequence[Layer], hidden: Tensor, written: _Written, attend: _Attend
+    ) -> tuple[Tensor, Tensor | None]:
+        """Hidden states after these layers, the first ones, and what is still to be added."""
+        more = None
+        for i, layer in enumerate(layers):
+            hidden, x = layer.before_attention(hidden, more)
+            query = self._stored(i, layer, self._split(layer.heads(x)), written)
+            attended = attend(i, query).flatten(-2)
+            hidden, x = layer.before_mlp(hidden, layer.after_attention(attended))
+            more = layer.mlp(x)
+        return hidden, more
+
+    def _written(self, rows: Tensor, positions: Tensor) -> _Written:
+        """Tokens at these positions of these rows, [tokens] each."""
+        cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+        return _Written(
+            cos=cos,
+            sin=sin,
+            rows=rows,
+            lengths=positions + 1,
+            places=self.cache.places(rows, positions),
+            factors=self._factors(cos, sin),
+        )
+
+    def _by_row(self, kernels: Kernels, written: _Written) -> _Attend:
+        """Attention by the kernels, of each token to its own row."""
+
+        def attend(layer: int, query: Tensor) -> Tensor:
+            cached = self.cache.layer(layer)
+            return kernels.attended(query, cached, written.rows, written.lengths)
+
+        return attend
+
+    def _stored(self, number: int, layer: Layer, heads: Tensor, written: _Written) -> Tensor:
+        """Turned queries of heads, [tokens, heads, head_size]; keys and values go to the cache."""
+        if kernels := self._layout.kernels:
+            turns, weights = (written.cos, written.sin), (layer.weight, layer.swapped)
+            cached = self.cache.layer(number)
+            return kernels.stored(heads, turns, weights, cached, written.places, self._heads.eps)
+        query, key, value = self._turned_apart(heads, *written.factors(layer))
+        self.cache.append(number, key, value, written.places)
+        return query
 
     def _reading(self, lengths: Sequence[int], starts: Sequence[int], first_row: int) -> _Reading:
         """Positions, cache slots and mask of texts that are read from token `starts[i]` on."""
@@ -182,10 +249,9 @@ class Decoder:
             mask = mask.view(len(lengths), 1, width, num_slots)
         is_padded = len(real) < len(lengths) * width
         return _Reading(
-            turn=self._turn(positions),
+            written=self._written(first_row + row, positions),
             last=after - 1,
             last_slots=ends - 1,
-            places=self.cache.places(first_row + row, positions),
             cached=self.cache.read(slice(first_row, first_row + len(lengths)), num_slots),
             num_slots=num_slots,
             width=width,
@@ -195,17 +261,17 @@ class Decoder:
         )
 
     def _read(self, ids: Tensor, at: _Reading) -> Tensor:
-        """Last hidden states of the texts' last tokens, [texts, hidden]."""
+        """Logits of the texts' last tokens, [texts, V]."""
         hidden: Tensor = self._causal.model.embed_tokens(ids)
-        for i, layer in enumerate(self.layers[:-1]):
-            heads = self._split(layer.heads(layer.before_attention(hidden)))
-            query, key, value = self._turned_apart(heads, *at.turn(layer))
-            self.cache.append(i, key, value, at.places)
-            hidden = _finished(layer, hidden, self._attended(i, query, at))
+        kernels = self._layout.kernels
+        attend: _Attend = partial(self._attended, at)
+        if kernels and kernels.dtype is torch.float32 and at.width <= BY_ROW:
+            attend = self._by_row(kernels, at.written)
+        hidden, more = self._through(self.layers[:-1], hidden, at.written, attend)
         # Only the last token of a prompt needs logits: those of all would be the largest tensor.
-        return self._read_last(hidden, at)
+        return self._logits(*self._read_last(hidden, more, at))
 
-    def _attended(self, layer: int, query: Tensor, at: _Reading) -> Tensor:
+    def _attended(self, at: _Reading, layer: int, query: Tensor) -> Tensor:
         """Attention of the tokens that are read, [tokens, heads, head_size] in and out."""
         keys, values = at.cached[layer]
         # Only here do texts need one width: the products, most of the work, see no padding.
@@ -215,42 +281,45 @@ class Decoder:
         attended = attend_all(query, keys, values, at.mask).flatten(0, 1)
         return attended if at.real is None else attended.index_select(0, at.real)
 
-    def _read_last(self, hidden: Tensor, at: _Reading) -> Tensor:
-        """The last layer, [texts, hidden], at the last tokens only.
+    def _read_last(
+        self, hidden: Tensor, more: Tensor | None, at: _Reading
+    ) -> tuple[Tensor, Tensor]:
+        """The last layer, at the last tokens only, as `_through` gives it.
 
         The other tokens' outputs are never used: of them it takes the keys and values alone.
         """
         layer, n, number = self.layers[-1], self._heads.num_queries, len(self.layers) - 1
-        cos, sin = at.turn(layer)
-        x = layer.before_attention(hidden)
+        cos, sin = at.written.factors(layer)
+        hidden, x = layer.before_attention(hidden, more)
         key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
-        self.cache.append(number, self._turned(key, cos[:, n:], sin[:, n:]), value, at.places)
-        keys, values = at.cached[number]
+        key = self._turned(key, cos[:, n:], sin[:, n:])
+        self.cache.append(number, key, value, at.written.places)
         query = self._split(layer.queries(x[at.last]))
         query = self._turned(query, cos[at.last, :n], sin[at.last, :n])
         mask = length_mask(at.last_slots, at.num_slots, x.dtype)
-        return _finished(layer, hidden[at.last], attend_one(query, keys, values, mask))
+        attended = attend_one(query, *at.cached[number], mask).flatten(-2)
+        hidden, x = layer.before_mlp(hidden[at.last], layer.after_attention(attended))
+        return hidden, layer.mlp(x)
 
     def _split(self, heads: Tensor) -> Tensor:
         """Heads that lie side by side, [..., heads, head_size]."""
         return heads.view(*heads.shape[:-1], -1, self._heads.size)
 
-    def _turn(self, positions: Tensor) -> _Turn:
-        """Factors that turn queries and keys at these positions, [tokens].
+    def _factors(self, cos: Tensor, sin: Tensor) -> Callable[[Layer], tuple[Tensor, Tensor]]:
+        """As of `_Written`.
 
         The norm multiplies a head by a number and its weight, and rotating is linear, so the weight
         goes into the cosines and sines, and the number comes last.
         """
-        cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
 
-        def turn(layer: Layer) -> tuple[Tensor, Tensor]:
+        def factors(layer: Layer) -> tuple[Tensor, Tensor]:
             return cos * layer.weight, sin * layer.swapped
 
         if self._heads.eps is not None:
-            return turn
+            return factors
         # Without norms of heads the weights of all layers are equal.
-        factors = turn(self.layers[0])
-        return lambda layer: factors
+        once = cache(partial(factors, self.layers[0]))
+        return lambda _: once()
 
     def _turned_apart(
         self, heads: Tensor, cos: Tensor, sin: Tensor
@@ -268,11 +337,11 @@ class Decoder:
         turned = (heads * cos).addcmul_(rolled, sin)
         if self._heads.eps is None:
             return turned
-        return turned.mul_(inverse_rms(heads, self._heads.eps))
+        return turned.mul_(inverse_rms(heads, self._eps))
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits of last hidden states, [..., V]."""
-        logits: Tensor = self._head(self._last_norm(hidden))
+    def _logits(self, hidden: Tensor, more: Tensor | None) -> Tensor:
+        """Logits of last hidden states, of which a part is still to be added, [..., V]."""
+        logits: Tensor = self._head(self._last_norm(hidden, more)[1])
         return logits
 
 
@@ -313,9 +382,3 @@ def _signed(sin: Tensor) -> Tensor:
     # The sign moves into the sines once, instead of into half of every head in every step.
     low, high = sin.chunk(2, dim=-1)
     return torch.cat((-low, high), dim=-1)
-
-
-def _finished(layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-    """The rest of a layer: output projection, residuals, MLP."""
-    hidden = hidden + layer.after_attention(attended.flatten(-2))
-    return hidden + layer.mlp(layer.before_mlp(hidden))

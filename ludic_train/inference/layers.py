@@ -11,12 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ludic_train.inference.cpu_kernels import Kernels, kernels_for
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.modeling_layers import GradientCheckpointingLayer
-    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+    from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 Map = Callable[[Tensor], Tensor]
+# From hidden states and what is added to them, if anything: the sum, and its norm.
+AddedNorm = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 # Matrices of a model up to this size are joined and copied whenever they are read: that costs less
 # than the many small calls it saves.
@@ -41,12 +45,12 @@ RMS_NORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The shape of the attention; eps: [1], of the norm of each query and key, if there is one."""
+    """The shape of the attention; eps: of the norm of each query and key, if there is one."""
 
     num_queries: int
     num_keys: int
     size: int
-    eps: Tensor | None
+    eps: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,12 @@ class Layer:
         attention scores included; swapped: the same with its halves exchanged.
     """
 
-    before_attention: Map
+    before_attention: AddedNorm
     queries: Map
     keys_values: Map
     heads: Map
     after_attention: Map
-    before_mlp: Map
+    before_mlp: AddedNorm
     mlp: Map
     weight: Tensor
     swapped: Tensor
@@ -73,10 +77,12 @@ class Layout:
     """Treatment of the matrices of a model.
 
     joined: those with the same input are one copied matrix. packed: copies are in oneDNN's layout.
+    kernels: for what is between the products; None for torch's functions.
     """
 
     joined: bool = False
     packed: bool = False
+    kernels: Kernels | None = None
 
 
 def heads_of(causal: PreTrainedModel) -> Heads:
@@ -84,22 +90,23 @@ def heads_of(causal: PreTrainedModel) -> Heads:
     config, attention = causal.config, causal.model.layers[0].self_attn
     eps = None
     if config.model_type in ("qwen3", "qwen3_moe"):
-        eps = torch.tensor([attention.q_norm.variance_epsilon], device=causal.lm_head.weight.device)
+        eps = attention.q_norm.variance_epsilon
     return Heads(config.num_attention_heads, config.num_key_value_heads, attention.head_dim, eps)
 
 
 def layout_of(causal: PreTrainedModel) -> Layout:
     """Treatment of the matrices of the model as it is now."""
     layers, head = causal.model.layers, causal.lm_head
+    kernels = kernels_for(head.weight, layers[0].self_attn.head_dim)
     linears = [m for m in (*layers.modules(), head) if isinstance(m, nn.Linear)]
     # Anything else than the seven products of a plain layer, such as adapters, runs as it is.
     if len(linears) != 7 * len(layers) + 1 or any(type(m) is not nn.Linear for m in linears):
-        return Layout()
+        return Layout(kernels=kernels)
     if sum(m.weight.nbytes for m in linears[:-1]) <= JOINED_BYTES:
-        return Layout(joined=True)
+        return Layout(joined=True, kernels=kernels)
     total = sum(m.weight.nbytes for m in linears)
     packed = total <= PACKED_BYTES and _has_packed_products(head.weight)
-    return Layout(joined=packed, packed=packed)
+    return Layout(joined=packed, packed=packed, kernels=kernels)
 
 
 def _has_packed_products(weight: Tensor) -> bool:
@@ -125,12 +132,12 @@ def _read_layer(layer: GradientCheckpointingLayer, heads: Heads, layout: Layout)
     # The last layer alone takes heads apart, once a prompt: a packed copy is not worth its memory.
     apart = Layout(joined=layout.joined and not layout.packed)
     return Layer(
-        before_attention=norm_of(layer.input_layernorm),
+        before_attention=norm_of(layer.input_layernorm, layout.kernels),
         queries=_linear(attention.q_proj),
         keys_values=_side_by_side(projections[1:], apart),
         heads=_side_by_side(projections, layout),
         after_attention=_linear_in(attention.o_proj, layout),
-        before_mlp=norm_of(layer.post_attention_layernorm),
+        before_mlp=norm_of(layer.post_attention_layernorm, layout.kernels),
         mlp=_joined_mlp(layer, layout) if layout.joined else _mlp(layer),
         weight=weight,
         swapped=weight.roll(heads.size // 2, dims=-1),
@@ -236,23 +243,43 @@ def _joined_mlp(layer: GradientCheckpointingLayer, layout: Layout) -> Map:
     gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], layout)
     gate_alone, up_alone = _linear(mlp.gate_proj), _linear(mlp.up_proj)
     down = _linear_in(mlp.down_proj, layout)
-    activation = F.silu if mlp.config.hidden_act == "silu" else mlp.act_fn
+    gated = _gated(mlp, layout)
     few = _few_rows(mlp.gate_proj.weight, layout)
 
     def apply(x: Tensor) -> Tensor:
         if len(x) <= few:
-            return down(activation(gate_alone(x)).mul_(up_alone(x)))
-        gate, up = gate_and_up(x).chunk(2, dim=-1)
-        return down(activation(gate).mul_(up))
+            return down(gated(gate_alone(x), up_alone(x)))
+        return down(gated(*gate_and_up(x).chunk(2, dim=-1)))
 
     return apply
 
 
-def norm_of(module: LlamaRMSNorm) -> Map:
-    """Root-mean-square norm (Zhang & Sennrich 2019, arXiv:1910.07467) in five calls, not ten."""
+def _gated(mlp: LlamaMLP, layout: Layout) -> Callable[[Tensor, Tensor], Tensor]:
+    """The activation of the MLP for the first tensor, times the second."""
+    is_silu = mlp.config.hidden_act == "silu"
+    if is_silu and layout.kernels:
+        return layout.kernels.gated
+    activation = F.silu if is_silu else mlp.act_fn
+    return lambda gate, up: activation(gate).mul_(up)
+
+
+def norm_of(module: LlamaRMSNorm, kernels: Kernels | None) -> AddedNorm:
+    """Root-mean-square norm (Zhang & Sennrich 2019, arXiv:1910.07467) of a sum."""
     if type(module).__name__ not in RMS_NORMS:
-        as_it_is: Map = module
-        return as_it_is
+        return partial(_with_sum, norm=module)
+    if kernels and module.weight.dtype is kernels.dtype:
+        eps, weight = module.variance_epsilon, module.weight.detach()
+        return lambda hidden, more: kernels.added_norm(hidden, more, weight, eps)
+    return partial(_with_sum, norm=_norm(module))
+
+
+def _with_sum(hidden: Tensor, more: Tensor | None, norm: Map) -> tuple[Tensor, Tensor]:
+    hidden = hidden if more is None else hidden + more
+    return hidden, norm(hidden)
+
+
+def _norm(module: LlamaRMSNorm) -> Map:
+    """The norm in five calls of torch, not ten."""
     weight: Tensor = module.weight
     eps = torch.tensor([module.variance_epsilon], device=weight.device)
 

@@ -7,11 +7,18 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ludic_train.errors import UnsupportedModel
 from ludic_train.inference import layers
-from ludic_train.inference.decoder import Decoder
+from ludic_train.inference.decoder import BY_ROW, Decoder
 from ludic_train.models.load import LoRA, load_model, save_model
 
 LENGTHS = (40, 9, 17, 5)
 PROMPTS = (25, 9, 8, 3)
+
+
+@pytest.fixture(autouse=True, params=["kernels", "torch"])
+def kernels(request, monkeypatch):
+    """Once with the compiled kernels, where the machine can have them, and once without."""
+    if request.param == "torch":
+        monkeypatch.setattr(layers, "kernels_for", lambda weight, head_size: None)
 
 
 def sequences(lengths=LENGTHS, vocab=300):
@@ -78,6 +85,21 @@ def test_larger_models_are_exact_with_few_rows(
         decoder.prefill([text[:6] for text in texts], [0] * rows, 0)
         logits = decoder.decode(np.array([text[6] for text in texts]), np.full(rows, 6))
     assert decoder.has_copies
+    expected = torch.stack([reference_logits(model, text)[-1] for text in texts])
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("start", [0, 100])
+def test_long_prompts_are_exact(family, start, make_model, reference_logits):
+    model, texts = make_model(family), sequences((BY_ROW + 30, BY_ROW + 1))
+    decoder = Decoder(model)
+    with torch.inference_mode():
+        decoder.refresh()
+        decoder.reserve(2, BY_ROW + 30)
+        if start:
+            decoder.prefill([text[:start] for text in texts], [0, 0], 0)
+        logits = decoder.prefill(texts, [start, start], 0)
     expected = torch.stack([reference_logits(model, text)[-1] for text in texts])
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 

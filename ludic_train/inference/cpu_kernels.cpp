@@ -1,0 +1,215 @@
+// What is between the matrix products of a layer, each in one pass over its numbers.
+//
+// Arrays are contiguous, of float or bfloat16; sums are of floats. Each function takes the number
+// of threads last.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+constexpr int64_t LARGEST_HEAD = 512;
+
+struct bfloat16 {
+    uint16_t bits;
+};
+
+inline float read(float x) { return x; }
+
+inline float read(bfloat16 x) {
+    uint32_t bits = uint32_t(x.bits) << 16;
+    float out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+inline void write(float *at, float x) { *at = x; }
+
+inline void write(bfloat16 *at, float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    // To the nearest, and to the even one of two; a NaN could round to infinity.
+    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    at->bits = x != x ? 0x7fc0 : uint16_t(rounded);
+}
+
+template <class T> inline float rounded(float x) {
+    T out;
+    write(&out, x);
+    return read(out);
+}
+
+// e^x for |x| <= 87, without the branches of the library's, so that loops become vectors: x is
+// n ln 2 + r, and e^r a polynomial with the coefficients of Cephes. Keeps NaN.
+inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 87.0f ? 87.0f : x;
+    float n = __builtin_rintf(x * 1.44269504f);
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t power = (int32_t(n) + 127) << 23;
+    float scale;
+    memcpy(&scale, &power, sizeof scale);
+    return p * scale;
+}
+
+template <class T> inline float inverse_rms(const T *x, int64_t size, float eps) {
+    float sum = 0;
+    for (int64_t j = 0; j < size; j++) sum += read(x[j]) * read(x[j]);
+    return 1 / std::sqrt(sum / size + eps);
+}
+
+// hidden += more, if there is more; out = weight * hidden / rms(hidden). [rows, width]
+template <class T>
+void added_norm(T *hidden, const T *more, const T *weight, T *out, int64_t rows, int64_t width,
+                float eps, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < rows; i++) {
+        T *x = hidden + i * width, *o = out + i * width;
+        if (more) {
+            const T *y = more + i * width;
+            for (int64_t j = 0; j < width; j++) write(&x[j], read(x[j]) + read(y[j]));
+        }
+        float scale = inverse_rms(x, width, eps);
+        for (int64_t j = 0; j < width; j++)
+            write(&o[j], read(weight[j]) * rounded<T>(read(x[j]) * scale));
+    }
+}
+
+// out = silu(gate) * up. [rows, width]; gate and up have rows of `stride` numbers.
+template <class T>
+void gated(const T *gate, const T *up, T *out, int64_t rows, int64_t width, int64_t stride,
+           int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < rows; i++) {
+        const T *g = gate + i * stride, *u = up + i * stride;
+        T *o = out + i * width;
+        for (int64_t j = 0; j < width; j++)
+            write(&o[j], read(g[j]) / (1 + exponential(-read(g[j]))) * read(u[j]));
+    }
+}
+
+// A head, normed if eps >= 0, and rotated. [size]; sin has the sign of the half that it goes to.
+template <class T>
+inline void turned(const T *x, const T *cos, const T *sin, const T *weight, const T *swapped, T *out,
+                   int64_t size, float eps) {
+    float scale = eps < 0 ? 1 : inverse_rms(x, size, eps);
+    int64_t half = size / 2;
+    for (int64_t j = 0; j < half; j++)
+        write(&out[j], scale * (read(x[j]) * read(cos[j]) * read(weight[j]) +
+                                read(x[j + half]) * read(sin[j]) * read(swapped[j])));
+    for (int64_t j = half; j < size; j++)
+        write(&out[j], scale * (read(x[j]) * read(cos[j]) * read(weight[j]) +
+                                read(x[j - half]) * read(sin[j]) * read(swapped[j])));
+}
+
+// heads: [tokens, num_queries + 2 num_keys, size]: queries, turned into `query`, and keys and
+// values, of which head i of all goes to place `places[i]` of a layer's cache.
+// cos, sin: [tokens, size]. weight, swapped: [num_queries + num_keys, size].
+template <class T>
+void stored(const T *heads, const T *cos, const T *sin, const T *weight, const T *swapped, T *query,
+            T *keys, T *values, const int64_t *places, int64_t tokens, int64_t num_queries,
+            int64_t num_keys, int64_t size, float eps, int threads) {
+    int64_t num_heads = num_queries + 2 * num_keys;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < num_heads; h++) {
+            const T *x = heads + (t * num_heads + h) * size;
+            int64_t key = h - num_queries, value = key - num_keys;
+            if (value >= 0) {
+                memcpy(values + places[t * num_keys + value] * size, x, size * sizeof(T));
+                continue;
+            }
+            T *out = key < 0 ? query + (t * num_queries + h) * size
+                             : keys + places[t * num_keys + key] * size;
+            turned(x, cos + t * size, sin + t * size, weight + h * size, swapped + h * size, out,
+                   size, eps);
+        }
+}
+
+// Attention of one query, [size], to `length` keys and values: out, [size].
+template <class T, int64_t SIZE>
+inline void attended_one(const T *query, const T *keys, const T *values, T *out, float *weights,
+                         int64_t length, int64_t any_size) {
+    // A size that the compiler knows lets it keep a head in registers.
+    const int64_t size = SIZE ? SIZE : any_size;
+    float q[SIZE ? SIZE : LARGEST_HEAD], sums[SIZE ? SIZE : LARGEST_HEAD];
+    for (int64_t d = 0; d < size; d++) {
+        q[d] = read(query[d]);
+        sums[d] = 0;
+    }
+    float greatest = -INFINITY, total = 0;
+    for (int64_t s = 0; s < length; s++) {
+        float score = 0;
+        for (int64_t d = 0; d < size; d++) score += q[d] * read(keys[s * size + d]);
+        weights[s] = score;
+    }
+    for (int64_t s = 0; s < length; s++) greatest = weights[s] > greatest ? weights[s] : greatest;
+    for (int64_t s = 0; s < length; s++) {
+        weights[s] = exponential(weights[s] - greatest);
+        total += weights[s];
+    }
+    for (int64_t s = 0; s < length; s++)
+        for (int64_t d = 0; d < size; d++) sums[d] += weights[s] * read(values[s * size + d]);
+    for (int64_t d = 0; d < size; d++) write(&out[d], sums[d] / total);
+}
+
+// query, out: [tokens, num_queries, size]. keys, values: a layer's cache, [rows, num_keys, slots,
+// size]; token t attends to the first `lengths[t]` slots of row `rows[t]`.
+template <class T>
+void attended(const T *query, const T *keys, const T *values, T *out, const int64_t *rows,
+              const int64_t *lengths, int64_t tokens, int64_t num_queries, int64_t num_keys,
+              int64_t slots, int64_t size, int threads) {
+    int64_t shared = num_queries / num_keys;
+    auto one = size == 64    ? attended_one<T, 64>
+               : size == 128 ? attended_one<T, 128>
+                             : attended_one<T, 0>;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        float *weights = new float[slots];
+#pragma omp for
+        for (int64_t t = 0; t < tokens; t++)
+            for (int64_t h = 0; h < num_queries; h++) {
+                int64_t at = (rows[t] * num_keys + h / shared) * slots * size;
+                int64_t i = (t * num_queries + h) * size;
+                one(query + i, keys + at, values + at, out + i, weights, lengths[t], size);
+            }
+        delete[] weights;
+    }
+}
+
+}  // namespace
+
+#define KERNELS(T)                                                                                 \
+    void added_norm_##T(T *hidden, const T *more, const T *weight, T *out, int64_t rows,           \
+                        int64_t width, float eps, int threads) {                                   \
+        added_norm(hidden, more, weight, out, rows, width, eps, threads);                          \
+    }                                                                                              \
+    void gated_##T(const T *gate, const T *up, T *out, int64_t rows, int64_t width,                \
+                   int64_t stride, int threads) {                                                  \
+        gated(gate, up, out, rows, width, stride, threads);                                        \
+    }                                                                                              \
+    void stored_##T(const T *heads, const T *cos, const T *sin, const T *weight, const T *swapped, \
+                    T *query, T *keys, T *values, const int64_t *places, int64_t tokens,           \
+                    int64_t num_queries, int64_t num_keys, int64_t size, float eps, int threads) { \
+        stored(heads, cos, sin, weight, swapped, query, keys, values, places, tokens, num_queries, \
+               num_keys, size, eps, threads);                                                      \
+    }                                                                                              \
+    void attended_##T(const T *query, const T *keys, const T *values, T *out, const int64_t *rows, \
+                      const int64_t *lengths, int64_t tokens, int64_t num_queries,                 \
+                      int64_t num_keys, int64_t slots, int64_t size, int threads) {                \
+        attended(query, keys, values, out, rows, lengths, tokens, num_queries, num_keys, slots,    \
+                 size, threads);                                                                   \
+    }
+
+extern "C" {
+KERNELS(float)
+KERNELS(bfloat16)
+}

@@ -1,0 +1,251 @@
+"""What is between the products of a layer, on a CPU: `cpu_kernels.cpp`, compiled once a machine.
+
+torch makes some 45 calls there per layer and step, which read and write their numbers again and
+again; these are five, in a half to a quarter of the time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+# Sums may be added in any order, so that they become vectors; NaN and infinity stay what they are.
+FLAGS = (
+    *("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
+    *("-fno-math-errno", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"),
+    *(["-mprefer-vector-width=512"] if platform.machine() == "x86_64" else []),
+)
+COMPILERS = ("c++", "g++", "clang++")
+COMPILE_S = 120.0
+# As `LARGEST_HEAD` of the source.
+LARGEST_HEAD = 512
+# Numbers that one thread takes alone, as in torch.
+ONE_THREAD = 2**15
+
+_POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS = {
+    "added_norm": (*[_POINTER] * 4, *[_INT] * 2, _FLOAT, ctypes.c_int),
+    "gated": (*[_POINTER] * 3, *[_INT] * 3, ctypes.c_int),
+    "stored": (*[_POINTER] * 9, *[_INT] * 4, _FLOAT, ctypes.c_int),
+    "attended": (*[_POINTER] * 6, *[_INT] * 5, ctypes.c_int),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The functions for tensors of one type on the CPU. Others are converted, and copied."""
+
+    dtype: torch.dtype
+    functions: dict[str, Callable[..., None]]
+
+    def added_norm(
+        self, hidden: Tensor, more: Tensor | None, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """`hidden + more`, in the place of `hidden`, and its root-mean-square norm.
+
+        hidden, more: [rows, width]. weight: [width].
+        """
+        hidden = self._plain(hidden)
+        more = None if more is None else self._plain(more)
+        weight, out = self._plain(weight), torch.empty_like(hidden)
+        self.functions["added_norm"](
+            hidden.data_ptr(),
+            None if more is None else more.data_ptr(),
+            weight.data_ptr(),
+            out.data_ptr(),
+            *hidden.shape,
+            eps,
+            _threads(hidden.numel()),
+        )
+        return hidden, out
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) * up, [rows, width]; both may be parts of one tensor's rows."""
+        rows, width = gate.shape
+        if gate.stride() != up.stride() or gate.stride(1) != 1 or gate.dtype is not self.dtype:
+            gate, up = self._plain(gate), self._plain(up)
+        out = gate.new_empty(rows, width)
+        self.functions["gated"](
+            gate.data_ptr(),
+            up.data_ptr(),
+            out.data_ptr(),
+            rows,
+            width,
+            gate.stride(0),
+            _threads(out.numel()),
+        )
+        return out
+
+    def stored(
+        self,
+        heads: Tensor,
+        turns: tuple[Tensor, Tensor],
+        weights: tuple[Tensor, Tensor],
+        cached: tuple[Tensor, Tensor],
+        places: Tensor,
+        eps: float | None,
+    ) -> Tensor:
+        """Turned queries, [tokens, num_queries, size]; keys and values go to the cache.
+
+        heads: [tokens, heads, size], queries, keys and values side by side.
+        turns: cosines and signed sines, [tokens, size]. weights: as `Layer.weight` and `swapped`.
+        cached: keys and values of the layer, [rows, num_keys, slots, size]. places: as `KVCache`
+            gives them. eps: of the norm of queries and keys, if there is one.
+        """
+        heads = self._plain(heads)
+        tokens, num_heads, size = heads.shape
+        num_keys = cached[0].shape[1]
+        num_queries = num_heads - 2 * num_keys
+        out = heads.new_empty(tokens, num_queries, size)
+        inputs = [self._plain(each) for each in (*turns, *weights)]
+        self.functions["stored"](
+            heads.data_ptr(),
+            *[each.data_ptr() for each in inputs],
+            out.data_ptr(),
+            *[each.data_ptr() for each in cached],
+            places.data_ptr(),
+            tokens,
+            num_queries,
+            num_keys,
+            size,
+            -1.0 if eps is None else eps,
+            _threads(heads.numel()),
+        )
+        return out
+
+    def attended(
+        self, query: Tensor, cached: tuple[Tensor, Tensor], rows: Tensor, lengths: Tensor
+    ) -> Tensor:
+        """Attention of queries, [tokens, heads, size] in and out; the scale is in them already.
+
+        cached: as of `stored`. rows, lengths: int64 [tokens], the row of each token in the cache,
+            and how many of its slots the token attends to.
+        """
+        query = self._plain(query)
+        tokens, num_queries, size = query.shape
+        _, num_keys, slots, _ = cached[0].shape
+        out = torch.empty_like(query)
+        self.functions["attended"](
+            query.data_ptr(),
+            *[each.data_ptr() for each in cached],
+            out.data_ptr(),
+            rows.data_ptr(),
+            lengths.data_ptr(),
+            tokens,
+            num_queries,
+            num_keys,
+            slots,
+            size,
+            # Of the keys and values that all tokens of a row read.
+            _threads(tokens * num_queries * slots),
+        )
+        return out
+
+    def _plain(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype).contiguous()
+
+
+def kernels_for(weight: Tensor, head_size: int) -> Kernels | None:
+    """The kernels for a model with this param, compiled if need be; None if there are none."""
+    name = {torch.float32: "float", torch.bfloat16: "bfloat16"}.get(weight.dtype)
+    if weight.device.type != "cpu" or name is None or head_size > LARGEST_HEAD:
+        return None
+    library = _library()
+    if library is None:
+        return None
+    functions: dict[str, Callable[..., None]] = {}
+    for function, arguments in _ARGUMENTS.items():
+        found = getattr(library, f"{function}_{name}")
+        found.argtypes, found.restype = arguments, None
+        functions[function] = found
+    return Kernels(weight.dtype, functions)
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """The kernels, compiled at the first call on a machine; None, with a warning, if they can't be.
+
+    Only on Linux: elsewhere compilers take other flags.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    warn = partial(
+        logging.getLogger(__name__).warning,
+        "the local engine samples by torch's functions alone, which is slower: %s",
+    )
+    compiler = _compiler()
+    if not compiler:
+        warn("it found no C++ compiler; install g++, or name one in the variable CXX")
+        return None
+    try:
+        return _loaded(compiler)
+    except subprocess.CalledProcessError as error:
+        warn(f"{shlex.join(compiler)} failed with {error.stderr.strip()[:500]!r}")
+    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+        warn(f"{shlex.join(compiler)}: {error}")
+    return None
+
+
+def _compiler() -> list[str]:
+    """The C++ compiler as the beginning of a command: that of CXX, or the first that is there."""
+    if chosen := shlex.split(os.environ.get("CXX", "")):
+        return chosen
+    return next(([found] for name in COMPILERS if (found := shutil.which(name))), [])
+
+
+def _loaded(compiler: Sequence[str]) -> ctypes.CDLL:
+    """The shared library, from the user's cache if it is there."""
+    command = [*compiler, *FLAGS]
+    # A home may be shared by machines, and instructions of one end the process on another.
+    made_of = (SOURCE.read_bytes(), repr(command).encode(), _processor())
+    name = f"kernels-{hashlib.sha256(b'|'.join(made_of)).hexdigest()[:24]}.so"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludic"
+    with suppress(OSError):
+        return ctypes.CDLL(str(folder / name))
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / name
+        command += ["-o", str(path), str(SOURCE)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_S)
+        # Where nothing can be kept, this process alone has it.
+        with suppress(OSError):
+            path = _kept(path, folder)
+        return ctypes.CDLL(str(path))
+
+
+def _kept(path: Path, folder: Path) -> Path:
+    """A copy of the file in the folder."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = folder / f"{path.name}.{os.getpid()}"
+    shutil.copyfile(path, draft)
+    # In one step, since other processes may look for it meanwhile.
+    return draft.replace(folder / path.name)
+
+
+def _processor() -> bytes:
+    """Facts of the first processor: its model and instructions."""
+    with Path("/proc/cpuinfo").open("rb") as file:
+        facts = file.read(2**14).split(b"\n\n")[0]
+    kept = (b"model", b"flags", b"Features", b"CPU")
+    return b"\n".join(line for line in facts.splitlines() if line.startswith(kept))
+
+
+def _threads(numbers: int) -> int:
+    """Threads for work on so many numbers."""
+    return torch.get_num_threads() if numbers > ONE_THREAD else 1

@@ -1,0 +1,232 @@
+"""The compiled kernels beside the same formulas in float64, and how they come to be compiled."""
+
+import logging
+import shutil
+
+import pytest
+import torch
+from torch import Tensor
+
+from ludic_train.inference import cpu_kernels
+from ludic_train.inference.cpu_kernels import LARGEST_HEAD, ONE_THREAD, Kernels, kernels_for
+
+NEEDS_COMPILER = pytest.mark.skipif(not cpu_kernels._compiler(), reason="there is no C++ compiler")
+# Of the result's greatest value: half a unit in the last place, and float32's own sums.
+ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2**-8}
+DTYPES = list(ROUNDING)
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def kernels(request) -> Kernels:
+    found = kernels_for(torch.zeros(1, dtype=request.param), 64)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def random(kernels):
+    """`random(*shape)`: normal numbers of the kernels' type, equal in each test."""
+    generator = torch.Generator().manual_seed(0)
+    return lambda *shape: torch.randn(shape, generator=generator).to(kernels.dtype)
+
+
+def assert_close(found: Tensor, expected: Tensor, parts: float = 1.0) -> None:
+    """parts: roundings that the kernel makes."""
+    allowed = parts * ROUNDING[found.dtype] * expected.abs().max().item()
+    torch.testing.assert_close(found.double(), expected, atol=allowed, rtol=0)
+
+
+def turned(heads: Tensor, cos: Tensor, sin: Tensor, eps: float | None) -> Tensor:
+    """Heads [tokens, heads, size] with factors of the same shape, as the formulas say it."""
+    low, high = heads.chunk(2, -1)
+    rotated = heads * cos + torch.cat((high, low), -1) * sin
+    if eps is None:
+        return rotated
+    return rotated / (heads.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [1, 5, 3 * ONE_THREAD // 70])
+def test_the_norm_of_a_sum(rows, kernels, random):
+    hidden, more, weight = random(rows, 70), random(rows, 70), random(70)
+    total = (hidden.double() + more.double()).to(kernels.dtype)
+    expected = total.double() / (total.double().square().mean(-1, keepdim=True) + 0.1).sqrt()
+    found, normed = kernels.added_norm(hidden, more, weight, 0.1)
+    assert found.equal(total)
+    assert found.data_ptr() == hidden.data_ptr()
+    assert_close(normed, expected * weight.double(), parts=3)
+    again, alone = kernels.added_norm(total, None, weight, 0.1)
+    assert again.equal(total)
+    assert alone.equal(normed)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [1, 5, 3 * ONE_THREAD // 70])
+def test_the_activation_of_rows_side_by_side_and_apart(rows, kernels, random):
+    both = 5 * random(rows, 140)
+    gate, up = both.chunk(2, -1)
+    expected = torch.nn.functional.silu(gate.double()) * up.double()
+    assert_close(kernels.gated(gate, up), expected)
+    assert kernels.gated(gate.contiguous(), up.contiguous()).equal(kernels.gated(gate, up))
+    assert kernels.gated(gate.contiguous(), up).equal(kernels.gated(gate, up))
+
+
+@NEEDS_COMPILER
+def test_the_activation_of_any_number_is_right_and_not_infinite():
+    kernels = kernels_for(torch.zeros(1), 64)
+    gate = torch.cat((torch.linspace(-86, 86, 4001), torch.tensor([-1e30, -100, 100, 1e30])))[None]
+    found = kernels.gated(gate, torch.ones_like(gate))[0].double()
+    expected = torch.nn.functional.silu(gate[0].double())
+    torch.testing.assert_close(found[:-4], expected[:-4], atol=0, rtol=1e-6)
+    torch.testing.assert_close(found[-4:], expected[-4:], atol=1e-7, rtol=1e-6)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("eps", [None, 0.1])
+@pytest.mark.parametrize(("tokens", "size"), [(1, 64), (7, 24), (3 * ONE_THREAD // 192, 64)])
+def test_heads_are_turned_and_go_to_their_places(tokens, size, eps, kernels, random):
+    queries, keys, slots = 6, 3, 40
+    rows = -(-tokens // slots)
+    heads = random(tokens, queries + 2 * keys, size)
+    cos, sin, weight = random(tokens, 1, size), random(tokens, 1, size), random(9, size)
+    swapped = weight.roll(size // 2, -1)
+    cached = torch.zeros(2, rows, keys, slots, size, dtype=kernels.dtype).unbind()
+    token = torch.arange(tokens)
+    row, slot = token // slots, token % slots
+    places = ((row[:, None] * keys + torch.arange(keys)) * slots + slot[:, None]).flatten()
+    query = kernels.stored(heads, (cos, sin), (weight, swapped), cached, places, eps)
+    factors = cos.double() * weight.double(), sin.double() * swapped.double()
+    expected = turned(heads[:, :9].double(), *factors, eps)
+    assert_close(query, expected[:, :queries])
+    assert_close(cached[0][row, :, slot], expected[:, queries:])
+    assert cached[1][row, :, slot].equal(heads[:, 9:])
+    beyond = rows * slots - tokens
+    assert sum(int((each == 0).all(-1).sum()) for each in cached) == 2 * keys * beyond
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("size", [16, 64, 128, LARGEST_HEAD])
+@pytest.mark.parametrize("tokens", [1, 9, ONE_THREAD // 100])
+def test_attention_reads_the_slots_of_each_tokens_row_alone(tokens, size, kernels, random):
+    queries, keys, slots, rows = 6, 2, 33, 4
+    query = random(tokens, queries, size) / size**0.5
+    cached = random(rows, keys, slots, size), random(rows, keys, slots, size)
+    row, lengths = torch.arange(tokens) % rows, torch.arange(tokens) % slots + 1
+    found = kernels.attended(query, cached, row, lengths)
+    key, value = (each[row].repeat_interleave(3, 1).double() for each in cached)
+    scores = torch.einsum("thd,thsd->ths", query.double(), key)
+    scores[(torch.arange(slots) >= lengths[:, None])[:, None].expand_as(scores)] = -torch.inf
+    assert_close(found, torch.einsum("ths,thsd->thd", scores.softmax(-1), value))
+
+
+@NEEDS_COMPILER
+def test_what_is_not_a_number_stays_so(kernels, random):
+    hidden, weight = random(2, 64), random(64)
+    hidden[1, 3] = torch.nan
+    normed = kernels.added_norm(hidden, None, weight, 0.1)[1]
+    assert normed[0].isfinite().all()
+    assert normed[1].isnan().all()
+    assert kernels.gated(hidden, hidden).isnan().nonzero().tolist() == [[1, 3]]
+    cached = random(1, 1, 4, 64), random(1, 1, 4, 64)
+    cached[0][0, 0, 2, 5] = torch.nan
+    rows, lengths = torch.zeros(2, dtype=torch.int64), torch.tensor([2, 3])
+    found = kernels.attended(random(2, 1, 64), cached, rows, lengths)
+    assert found[0].isfinite().all()
+    assert found[1].isnan().all()
+
+
+@NEEDS_COMPILER
+def test_other_types_and_layouts_are_converted(kernels, random):
+    hidden, weight = random(70, 6), random(6)
+    other = torch.float32 if kernels.dtype is torch.bfloat16 else torch.float64
+    expected = kernels.added_norm(hidden.clone(), None, weight, 0.1)[1]
+    across = hidden.T.contiguous().T.to(other)
+    assert kernels.added_norm(across, None, weight.to(other), 0.1)[1].equal(expected)
+
+
+@NEEDS_COMPILER
+def test_no_number_of_threads_changes_a_bit(kernels, random):
+    hidden, weight = random(ONE_THREAD // 10, 70), random(70)
+    threads = torch.get_num_threads()
+    found = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        found.append(kernels.added_norm(hidden.clone(), hidden, weight, 0.1)[1])
+    torch.set_num_threads(threads)
+    assert found[0].equal(found[1])
+
+
+@pytest.mark.parametrize(
+    ("like", "head_size"),
+    [(torch.zeros(1).half(), 64), (torch.zeros(1, device="meta"), 64), (torch.zeros(1), 520)],
+    ids=["float16", "another device", "large heads"],
+)
+def test_other_models_have_none(like, head_size):
+    assert kernels_for(like, head_size) is None
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """`_library` as in a new process of a user whose cache is `tmp_path`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cpu_kernels._library.__wrapped__
+
+
+@NEEDS_COMPILER
+def test_they_are_compiled_once_for_all_processes_of_a_user(load, monkeypatch, tmp_path):
+    assert load() is not None
+    (kept,) = (tmp_path / "ludic").iterdir()
+    assert kept.suffix == ".so"
+    monkeypatch.setattr(cpu_kernels.subprocess, "run", None)
+    assert load() is not None
+
+
+@NEEDS_COMPILER
+def test_broken_ones_are_compiled_anew(load, monkeypatch, tmp_path):
+    load()
+    (kept,) = (tmp_path / "ludic").iterdir()
+    # Of another user, because a process keeps what it has loaded from a path.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    broken = tmp_path / "other" / "ludic" / kept.name
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"cut")
+    assert load() is not None
+    assert broken.read_bytes() == kept.read_bytes()
+
+
+@NEEDS_COMPILER
+def test_each_processor_has_its_own(load, monkeypatch, tmp_path):
+    load()
+    monkeypatch.setattr(cpu_kernels, "_processor", lambda: b"another")
+    assert load() is not None
+    assert len(list((tmp_path / "ludic").iterdir())) == 2
+
+
+@NEEDS_COMPILER
+def test_they_are_compiled_where_nothing_can_be_kept(load, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert load() is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (None, "found no C++ compiler; install g++"),
+        ("no-such-compiler -m64", "no-such-compiler -m64: [Errno 2]"),
+        ("sh -c 'echo its own words >&2; exit 1'", "failed with 'its own words'"),
+    ],
+)
+def test_without_a_compiler_torch_goes_on_and_a_warning_says_so(
+    command, said, load, monkeypatch, caplog
+):
+    monkeypatch.delenv("CXX", raising=False)
+    if command is None:
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+    else:
+        monkeypatch.setenv("CXX", command)
+    with caplog.at_level(logging.WARNING):
+        assert load() is None
+    (record,) = caplog.records
+    assert "samples by torch's functions alone" in record.getMessage()
+    assert said in record.getMessage()
