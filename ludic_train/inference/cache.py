@@ -57,6 +57,15 @@ class KVCache:
         rows = max(num_rows, rows)
         self.keys, self.values = (_grown(kept, rows, slots) for kept in (self.keys, self.values))
 
+    def check_room(self, num_rows: int, num_slots: int) -> None:
+        """Raise IndexError where there is no room: kernels would write into memory of others."""
+        _, rows, _, slots, _ = self.keys.shape
+        if num_rows > rows or num_slots > slots:
+            raise IndexError(
+                f"{num_rows} rows of {num_slots} tokens, and room for {rows} of {slots}; "
+                "call `reserve`"
+            )
+
     def follow(self, like: Tensor) -> None:
         """Take the type and device of `like`; what rows hold stays."""
         self.keys, self.values = self.keys.to(like), self.values.to(like)

@@ -109,6 +109,7 @@ class Kernels:
         cached: keys and values of the layer, [rows, num_keys, slots, size]. places: as `KVCache`
             gives them. eps: of the norm of queries and keys, if there is one.
         """
+        self._check(cached)
         heads = self._plain(heads)
         tokens, num_heads, size = heads.shape
         num_keys = cached[0].shape[1]
@@ -138,6 +139,7 @@ class Kernels:
         cached: as of `stored`. rows, lengths: int64 [tokens], the row of each token in the cache,
             and how many of its slots the token attends to.
         """
+        self._check(cached)
         query = self._plain(query)
         tokens, num_queries, size = query.shape
         _, num_keys, slots, _ = cached[0].shape
@@ -160,6 +162,12 @@ class Kernels:
 
     def _plain(self, x: Tensor) -> Tensor:
         return x.to(self.dtype).contiguous()
+
+    def _check(self, cached: tuple[Tensor, Tensor]) -> None:
+        """Refuse a cache that the kernels would read or write as numbers of another size."""
+        for each in cached:
+            if each.dtype is not self.dtype or not each.is_contiguous():
+                raise ValueError(f"a cache of {each.dtype} and strides {each.stride()}")
 
 
 def kernels_for(weight: Tensor, head_size: int) -> Kernels | None:

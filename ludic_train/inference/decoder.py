@@ -164,12 +164,14 @@ class Decoder:
         queries of shorter ones are padded.
         """
         ids = [token for text, start in zip(texts, starts, strict=True) for token in text[start:]]
+        self.cache.check_room(first_row + len(texts), max(map(len, texts)))
         at = self._reading(list(map(len, texts)), starts, first_row)
         return self._read(torch.tensor(ids, device=self.device), at)
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
         num_slots = int(lengths.max()) + 1
+        self.cache.check_room(len(ids), num_slots)
         hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
         at = torch.from_numpy(lengths).to(self.device)
         written = self._written(torch.arange(len(ids), device=self.device), at)

@@ -97,7 +97,8 @@ def heads_of(causal: PreTrainedModel) -> Heads:
 def layout_of(causal: PreTrainedModel) -> Layout:
     """Treatment of the matrices of the model as it is now."""
     layers, head = causal.model.layers, causal.lm_head
-    kernels = kernels_for(head.weight, layers[0].self_attn.head_dim)
+    # Of the type of the cache, which follows this param.
+    kernels = kernels_for(causal.model.embed_tokens.weight, layers[0].self_attn.head_dim)
     linears = [m for m in (*layers.modules(), head) if isinstance(m, nn.Linear)]
     # Anything else than the seven products of a plain layer, such as adapters, runs as it is.
     if len(linears) != 7 * len(layers) + 1 or any(type(m) is not nn.Linear for m in linears):

@@ -166,6 +166,34 @@ def test_moved_rows_go_on_as_if_they_had_been_there(make_model, reference_logits
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
+def test_rows_and_tokens_without_room_are_refused(make_model):
+    decoder = Decoder(make_model("qwen3"))
+    with torch.inference_mode():
+        decoder.refresh()
+        decoder.reserve(2, 32)
+        with pytest.raises(IndexError, match="3 rows of 2 tokens, and room for 2 of 32; call"):
+            decoder.prefill([[5, 6], [7]], [0, 0], 1)
+        decoder.prefill([[5, 6], [7]], [0, 0], 0)
+        with pytest.raises(IndexError, match="1 rows of 33 tokens, and room for 2 of 32; call"):
+            decoder.decode(np.array([5]), np.array([32]))
+
+
+def test_a_model_of_another_type_is_refused_until_the_cache_follows(make_model):
+    model = make_model("qwen3")
+    decoder = Decoder(model)
+    with torch.inference_mode():
+        decoder.refresh()
+        decoder.reserve(1, 32)
+        model.bfloat16()
+        decoder.refresh()
+        with pytest.raises((ValueError, RuntimeError), match=r"dtype|torch\.float32"):
+            decoder.prefill([[5, 6]], [0], 0)
+        decoder.follow()
+        decoder.reserve(1, 32)
+        assert decoder.prefill([[5, 6]], [0], 0).isfinite().all()
+    model.float()
+
+
 def test_a_sliding_window_bounds_the_positions(make_model):
     assert Decoder(make_model("mistral")).max_positions == 200
     assert Decoder(make_model("llama")).max_positions == 256
