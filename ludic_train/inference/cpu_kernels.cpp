@@ -1,4 +1,4 @@
-// What is between the matrix products of a layer, each in one pass over its numbers.
+// Norms, rotary embeddings, activations and attention of a layer, each in one pass over its numbers.
 //
 // Arrays are contiguous, of float or bfloat16; sums are of floats. Each function takes the number
 // of threads last.
@@ -29,9 +29,9 @@ inline void write(float *at, float x) { *at = x; }
 inline void write(bfloat16 *at, float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    // To the nearest, and to the even one of two; a NaN could round to infinity.
-    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    at->bits = x != x ? 0x7fc0 : uint16_t(rounded);
+    // To the nearest, and to the even one of two. NaN stays NaN: processors make it with zeros in
+    // the lower half, and it has those of its bfloat16 otherwise.
+    at->bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
 template <class T> inline float rounded(float x) {

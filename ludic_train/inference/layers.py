@@ -77,7 +77,7 @@ class Layout:
     """Treatment of the matrices of a model.
 
     joined: those with the same input are one copied matrix. packed: copies are in oneDNN's layout.
-    kernels: for what is between the products; None for torch's functions.
+    kernels: for norms, activations and attention; None for torch's functions.
     """
 
     joined: bool = False

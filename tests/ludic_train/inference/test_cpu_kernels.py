@@ -69,6 +69,7 @@ def test_the_activation_of_rows_side_by_side_and_apart(rows, kernels, random):
     assert_close(kernels.gated(gate, up), expected)
     assert kernels.gated(gate.contiguous(), up.contiguous()).equal(kernels.gated(gate, up))
     assert kernels.gated(gate.contiguous(), up).equal(kernels.gated(gate, up))
+    assert kernels.gated(gate, up.double()).equal(kernels.gated(gate, up))
 
 
 @NEEDS_COMPILER
