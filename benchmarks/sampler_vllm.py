@@ -7,9 +7,9 @@ A model with the shape of SmolLM2-135M and random params; vLLM loads it in a pro
 peers/vllm_offline.py. Both get token ids, sample at temperature 1 and return the log-prob of each
 token; nothing ends before its number of tokens. Each round has new prompts, so that no cached
 prefix is of use, and the first one does not count. Rates are of CPU seconds, on one thread each,
-in turns: the median of `repeats`. The limit is the products with the model's matrices, in the
-layout of oneDNN, attention and the draws of tokens alone, for as many rows: no sampler that calls
-these kernels of torch is faster. One line compares log-probs of vLLM's tokens with the model's.
+in turns: the median of `repeats`. The limit is the products with the model's matrices, attention
+and the draws of tokens alone, as the engine computes them, for as many rows: no sampler that calls
+these kernels is faster. One line compares log-probs of vLLM's tokens with the model's.
 """
 
 from __future__ import annotations

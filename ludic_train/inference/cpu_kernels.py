@@ -1,7 +1,8 @@
-"""Norms, rotary embeddings, activations and attention of a layer on a CPU, compiled from C++.
+"""The parts of a layer on a CPU, compiled from C++: products, norms, heads, attention.
 
-torch makes some 45 calls per layer and step for them, each of which reads and writes its tensors.
-The four kernels of `cpu_kernels.cpp` take a half to a quarter of the time for few tokens.
+Between the products torch makes some 45 calls per layer and step, each of which reads and writes
+its tensors; the kernels of `cpu_kernels.cpp` take a half to a quarter of the time for few tokens.
+The products of `cpu_products.cpp` read the matrices as fast as memory is, for up to 16 rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCES = [Path(__file__).with_name(f"cpu_{name}") for name in ("kernels.cpp", "products.cpp")]
+HEADERS = [Path(__file__).with_name("cpu_numbers.h")]
 # Sums may be added in any order, so that they become vectors; NaN and infinity stay what they are.
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
@@ -45,15 +47,64 @@ _ARGUMENTS = {
     "gated": (*[_POINTER] * 3, *[_INT] * 3, ctypes.c_int),
     "stored": (*[_POINTER] * 9, *[_INT] * 4, _FLOAT, ctypes.c_int),
     "attended": (*[_POINTER] * 6, *[_INT] * 5, ctypes.c_int),
+    "packed": (*[_POINTER] * 2, *[_INT] * 3, ctypes.c_int),
+    "product": (*[_POINTER] * 4, *[_INT] * 3, ctypes.c_int),
 }
+# Inputs of a matrix of bfloat16 come in so many at a time, as in the processor's matrix unit.
+TILE_INPUTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The kernels for one type of tensors on the CPU; other types and layouts are copied."""
+    """The kernels for one type of tensors on the CPU; other types and layouts are copied.
+
+    panel: rows of a matrix that are kept together for the products; 0 where the processor has none.
+    """
 
     dtype: torch.dtype
     functions: dict[str, Callable[..., None]]
+    panel: int
+
+    def can_multiply(self, weight: Tensor) -> bool:
+        """True if there are products with this matrix, [outputs, inputs]."""
+        tile = TILE_INPUTS if self.dtype is torch.bfloat16 else 1
+        return self.panel > 0 and weight.dtype is self.dtype and weight.shape[1] % tile == 0
+
+    def packed(self, weight: Tensor) -> Tensor:
+        """A copy of a matrix, [outputs, inputs], for `product`; zeros fill its last panel."""
+        weight = self._plain(weight)
+        outputs, inputs = weight.shape
+        panels = weight.new_empty(-(-outputs // self.panel) * self.panel, inputs)
+        self.functions["packed"](
+            weight.data_ptr(),
+            panels.data_ptr(),
+            outputs,
+            *panels.shape,
+            _threads(panels.numel()),
+        )
+        return panels
+
+    def product(self, x: Tensor, panels: Tensor, bias: Tensor | None, outputs: int) -> Tensor:
+        """Products of rows, [rows, inputs], with a matrix from `packed`: [rows, outputs].
+
+        bias: [outputs]. A row's result is the same to the bit in any batch.
+        """
+        x = self._plain(x)
+        if x.shape[1] != panels.shape[1]:
+            raise ValueError(
+                f"rows of {x.shape[1]} numbers and a matrix of {panels.shape[1]} inputs"
+            )
+        out = x.new_empty(len(x), outputs)
+        self.functions["product"](
+            x.data_ptr(),
+            panels.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            *x.shape,
+            outputs,
+            _threads(panels.numel()),
+        )
+        return out
 
     def added_norm(
         self, hidden: Tensor, more: Tensor | None, weight: Tensor, eps: float
@@ -179,12 +230,14 @@ def kernels_for(weight: Tensor, head_size: int) -> Kernels | None:
     library = _library()
     if library is None:
         return None
+    panel: int = getattr(library, f"panel_{name}")()
     functions: dict[str, Callable[..., None]] = {}
     for function, arguments in _ARGUMENTS.items():
-        found = getattr(library, f"{function}_{name}")
-        found.argtypes, found.restype = arguments, None
-        functions[function] = found
-    return Kernels(weight.dtype, functions)
+        # Not there without the processor's matrix unit.
+        if found := getattr(library, f"{function}_{name}", None):
+            found.argtypes, found.restype = arguments, None
+            functions[function] = found
+    return Kernels(weight.dtype, functions, panel)
 
 
 @cache
@@ -223,14 +276,15 @@ def _loaded(compiler: Sequence[str]) -> ctypes.CDLL:
     """The shared library, from the user's cache if it is there."""
     command = [*compiler, *FLAGS]
     # A home may be shared by machines, and instructions of one end the process on another.
-    made_of = (SOURCE.read_bytes(), repr(command).encode(), _processor())
+    sources = [path.read_bytes() for path in (*HEADERS, *SOURCES)]
+    made_of = (*sources, repr(command).encode(), _processor())
     name = f"kernels-{hashlib.sha256(b'|'.join(made_of)).hexdigest()[:24]}.so"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ludic"
     with suppress(OSError):
         return ctypes.CDLL(str(folder / name))
     with tempfile.TemporaryDirectory() as made:
         path = Path(made) / name
-        command += ["-o", str(path), str(SOURCE)]
+        command += ["-o", str(path), *map(str, SOURCES)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_S)
         # Where nothing can be kept, this process alone has it.
         with suppress(OSError):

@@ -25,14 +25,9 @@ AddedNorm = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 # Matrices of a model up to this size are joined and copied whenever they are read: that costs less
 # than the many small calls it saves.
 JOINED_BYTES = 2**22
-# On a CPU, those of larger models up to this size are copied in oneDNN's own layout, when they have
+# On a CPU, those of larger models up to this size are copied for our own products, when they have
 # changed. Those of still larger ones are used where they are: a copy takes as much memory again.
 PACKED_BYTES = 2**30
-# Rows that the layout is made for. It is faster than the usual layout for up to 400: there each
-# product begins with copies of the matrix's parts.
-PACKED_ROWS = 16
-# Rows up to which float32 matrices are faster where they are: they are read as fast as memory is.
-FEW_ROWS = 2
 RMS_NORMS = (
     "LlamaRMSNorm",
     "MistralRMSNorm",
@@ -76,8 +71,8 @@ class Layer:
 class Layout:
     """Treatment of the matrices of a model.
 
-    joined: those with the same input are one copied matrix. packed: copies are in oneDNN's layout.
-    kernels: for norms, activations and attention; None for torch's functions.
+    joined: those with the same input are one copied matrix. packed: copies are as the kernels
+    multiply with them. kernels: None for torch's functions.
     """
 
     joined: bool = False
@@ -105,19 +100,10 @@ def layout_of(causal: PreTrainedModel) -> Layout:
         return Layout(kernels=kernels)
     if sum(m.weight.nbytes for m in linears[:-1]) <= JOINED_BYTES:
         return Layout(joined=True, kernels=kernels)
-    total = sum(m.weight.nbytes for m in linears)
-    packed = total <= PACKED_BYTES and _has_packed_products(head.weight)
+    packed = False
+    if kernels and sum(m.weight.nbytes for m in linears) <= PACKED_BYTES:
+        packed = all(kernels.can_multiply(m.weight) for m in linears)
     return Layout(joined=packed, packed=packed, kernels=kernels)
-
-
-def _has_packed_products(weight: Tensor) -> bool:
-    """True if oneDNN multiplies matrices of this type and device in its own layout."""
-    has_dnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if weight.device.type != "cpu" or not has_dnn:
-        return False
-    if weight.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return weight.dtype == torch.float32
 
 
 def read_layers(causal: PreTrainedModel, heads: Heads, layout: Layout) -> list[Layer]:
@@ -161,18 +147,8 @@ def _side_by_side(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     """Several linear maps of one input, their outputs side by side."""
     if layout.joined:
         return _joined(linears, layout)
-
-    return _apart(linears)
-
-
-def _apart(linears: Sequence[nn.Linear]) -> Map:
-    """The same, each by itself."""
     maps = [_linear(linear) for linear in linears]
-
-    def apply(x: Tensor) -> Tensor:
-        return torch.cat([linear(x) for linear in maps], dim=-1)
-
-    return apply if len(maps) > 1 else maps[0]
+    return lambda x: torch.cat([linear(x) for linear in maps], dim=-1)
 
 
 def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
@@ -180,23 +156,10 @@ def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     biases = [linear.bias for linear in linears if linear.bias is not None]
     bias = torch.cat(tuple(biases)).detach() if biases else None
     weight = torch.cat(tuple(linear.weight for linear in linears)).detach()
-    if not layout.packed:
+    if not (layout.packed and layout.kernels):
         return partial(F.linear, weight=weight, bias=bias)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS)
-    apart, few = _apart(linears), _few_rows(weight, layout)
-
-    def apply(x: Tensor) -> Tensor:
-        if len(x) <= few:
-            return apart(x)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return found
-
-    return apply
-
-
-def _few_rows(weight: Tensor, layout: Layout) -> int:
-    """Rows up to which matrices are used where they are."""
-    return FEW_ROWS if layout.packed and weight.dtype == torch.float32 else 0
+    panels = layout.kernels.packed(weight)
+    return partial(layout.kernels.product, panels=panels, bias=bias, outputs=len(weight))
 
 
 def head_of(causal: PreTrainedModel, layout: Layout) -> Map:
@@ -242,17 +205,9 @@ def _joined_mlp(layer: GradientCheckpointingLayer, layout: Layout) -> Map:
     """A gated MLP whose first two products are one."""
     mlp = layer.mlp
     gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], layout)
-    gate_alone, up_alone = _linear(mlp.gate_proj), _linear(mlp.up_proj)
     down = _linear_in(mlp.down_proj, layout)
     gated = _gated(mlp, layout)
-    few = _few_rows(mlp.gate_proj.weight, layout)
-
-    def apply(x: Tensor) -> Tensor:
-        if len(x) <= few:
-            return down(gated(gate_alone(x), up_alone(x)))
-        return down(gated(*gate_and_up(x).chunk(2, dim=-1)))
-
-    return apply
+    return lambda x: down(gated(*gate_and_up(x).chunk(2, dim=-1)))
 
 
 def _gated(mlp: LlamaMLP, layout: Layout) -> Callable[[Tensor, Tensor], Tensor]:

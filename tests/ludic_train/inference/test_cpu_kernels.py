@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,13 @@ def kernels(request) -> Kernels:
     found = kernels_for(torch.zeros(1, dtype=request.param), 64)
     assert found is not None
     return found
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """`_library` as in a new process of a user whose cache is `tmp_path`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return cpu_kernels._library.__wrapped__
 
 
 @pytest.fixture
@@ -120,6 +128,90 @@ def test_attention_reads_the_slots_of_each_tokens_row_alone(tokens, size, kernel
     assert_close(found, torch.einsum("ths,thsd->thd", scores.softmax(-1), value))
 
 
+def needs_products(kernels: Kernels) -> None:
+    if not kernels.panel:
+        pytest.skip(f"this processor has no products of {kernels.dtype}")
+
+
+# One output, a panel and a part of one, several; inputs of one tile and of more.
+SHAPES = [(1, 32), (50, 64), (96, 576), (133, 1536)]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [1, 5, 8, 9, 16, 17, 32, 33, 300])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_are_those_of_the_matrix(rows, shape, kernels, random):
+    needs_products(kernels)
+    weight, bias, x = random(*shape), random(shape[0]), random(rows, shape[1])
+    panels = kernels.packed(weight)
+    # Float32 sums of so many numbers differ by their order.
+    parts = 1.0 if kernels.dtype is torch.bfloat16 else 3.0
+    expected = x.double() @ weight.double().T
+    assert_close(kernels.product(x, panels, None, shape[0]), expected, parts)
+    assert_close(kernels.product(x, panels, bias, shape[0]), expected + bias.double(), parts)
+
+
+@NEEDS_COMPILER
+def test_a_rows_product_is_the_same_to_the_bit_in_any_batch_and_with_two_threads(kernels, random):
+    needs_products(kernels)
+    weight, x = random(500, 576), random(300, 576)
+    panels = kernels.packed(weight)
+    assert panels.numel() > ONE_THREAD
+    threads = torch.get_num_threads()
+    found = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        found.append(kernels.product(x, panels, None, 500))
+        assert kernels.packed(weight).equal(panels)
+    torch.set_num_threads(threads)
+    assert found[0].equal(found[1])
+    with pytest.raises(ValueError, match="rows of 32 numbers and a matrix of 576 inputs"):
+        kernels.product(x[:, :32], panels, None, 500)
+    for size in (1, 2, 7, 16, 31, 299):
+        last = kernels.product(x[-size:].contiguous(), panels, None, 500)
+        assert last.equal(found[0][-size:])
+
+
+@NEEDS_COMPILER
+def test_products_leave_those_of_torch_as_they_are(random, kernels):
+    needs_products(kernels)
+    weight, x = random(96, 576), random(40, 576)
+    expected = torch.nn.functional.linear(x, weight)
+    ours = kernels.product(x, kernels.packed(weight), None, 96)
+    for _ in range(3):
+        assert torch.nn.functional.linear(x, weight).equal(expected)
+        assert kernels.product(x, kernels.packed(weight), None, 96).equal(ours)
+
+
+@NEEDS_COMPILER
+def test_matrices_that_there_are_no_products_with():
+    float32, bfloat16 = (kernels_for(torch.zeros(1, dtype=dtype), 64) for dtype in DTYPES)
+    assert float32.can_multiply(torch.zeros(3, 5)) == bool(float32.panel)
+    assert not float32.can_multiply(torch.zeros(3, 5).bfloat16())
+    assert bfloat16.can_multiply(torch.zeros(3, 64).bfloat16()) == bool(bfloat16.panel)
+    assert not bfloat16.can_multiply(torch.zeros(3, 48).bfloat16())
+
+
+@NEEDS_COMPILER
+@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor with AVX2")
+@pytest.mark.parametrize(
+    ("flags", "panel"), [(("-mno-avx512f",), 24), (("-mno-avx2",), 0)], ids=["AVX2", "before AVX2"]
+)
+def test_products_of_older_processors(flags, panel, load, monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "FLAGS", (*cpu_kernels.FLAGS, "-mno-amx-tile", *flags))
+    library = load()
+    monkeypatch.setattr(cpu_kernels, "_library", lambda: library)
+    old = kernels_for(torch.zeros(1), 64)
+    assert old.panel == panel
+    generator = torch.Generator().manual_seed(0)
+    weight, x = (torch.randn(size, 64, generator=generator) for size in (50, 7))
+    if panel:
+        found = old.product(x, old.packed(weight), None, 50)
+        assert_close(found, x.double() @ weight.double().T)
+    else:
+        assert not old.can_multiply(weight)
+
+
 @NEEDS_COMPILER
 def test_what_is_not_a_number_stays_so(kernels, random):
     hidden, weight = random(2, 64), random(64)
@@ -134,6 +226,10 @@ def test_what_is_not_a_number_stays_so(kernels, random):
     found = kernels.attended(random(2, 1, 64), cached, rows, lengths)
     assert found[0].isfinite().all()
     assert found[1].isnan().all()
+    needs_products(kernels)
+    products = kernels.product(hidden, kernels.packed(random(40, 64)), None, 40)
+    assert products[0].isfinite().all()
+    assert products[1].isnan().all()
 
 
 @NEEDS_COMPILER
@@ -164,13 +260,6 @@ def test_no_number_of_threads_changes_a_bit(kernels, random):
 )
 def test_other_models_have_none(like, head_size):
     assert kernels_for(like, head_size) is None
-
-
-@pytest.fixture
-def load(monkeypatch, tmp_path):
-    """`_library` as in a new process of a user whose cache is `tmp_path`."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return cpu_kernels._library.__wrapped__
 
 
 @NEEDS_COMPILER

@@ -1,0 +1,303 @@
+// Products of a few rows with the matrices of a model.
+//
+// A matrix, [outputs, inputs], is kept in panels of its rows, which are read one after another, each
+// as one stream. With few rows the time is the memory's, so that the next panel is fetched while
+// this one is used. Each sum is added up in one order, however many rows and threads there are.
+
+#include "cpu_numbers.h"
+
+#include <algorithm>
+#include <utility>
+
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define TILES
+#endif
+
+namespace {
+
+// Floats of a vector, and rows and vectors of sums that fit in the registers.
+#if defined(__AVX512F__)
+constexpr int64_t LANES = 16, ROWS = 8;
+#else
+constexpr int64_t LANES = 8, ROWS = 4;
+#endif
+constexpr int64_t VECTORS = 3, WIDTH = LANES * VECTORS;
+// A tile has 16 rows of 64 bytes; a panel's row of tiles has so many outputs, of pairs of inputs.
+constexpr int64_t TILE = 16, TILE_INPUTS = 32, TILED_WIDTH = 32;
+// Rows that pass through a panel before the next one: they stay in the cache.
+constexpr int64_t BLOCK = 256;
+constexpr int64_t LINE = 64;
+
+// Anywhere in arrays of floats.
+typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+// Part `i` of `parts` of `total`: its beginning.
+inline int64_t part(int64_t total, int64_t i, int64_t parts) { return total * i / parts; }
+
+// Part `i` of `parts` of the panel that follows, asked for line by line while this one is used.
+struct Following {
+    const char *at;
+    int64_t lines;
+
+    // panel: of so many bytes, which are used in so many steps.
+    Following(const void *panel, int64_t bytes, int64_t i, int64_t parts, int64_t steps) {
+        int64_t all = bytes / (steps * LINE);
+        lines = (all + parts - 1) / parts;
+        at = static_cast<const char *>(panel) + bytes + i * lines * steps * LINE;
+        if (i * lines >= all) lines = 0;
+    }
+
+    inline void fetch() {
+        for (int64_t j = 0; j < lines; j++, at += LINE) __builtin_prefetch(at, 0, 2);
+    }
+};
+
+// Sums of R rows with one panel, [inputs, WIDTH], into rows of out that are `stride` apart.
+template <int64_t R>
+void summed(const float *x, const float *panel, float *out, int64_t inputs, int64_t stride,
+            Following following) {
+    Floats sums[R][VECTORS];
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < R; r++)
+#pragma GCC unroll 3
+        for (int64_t j = 0; j < VECTORS; j++) sums[r][j] = Floats{};
+    for (int64_t k = 0; k < inputs; k++) {
+        following.fetch();
+        const Floats *y = reinterpret_cast<const Floats *>(panel + k * WIDTH);
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < R; r++)
+#pragma GCC unroll 3
+            for (int64_t j = 0; j < VECTORS; j++) sums[r][j] += x[r * inputs + k] * y[j];
+    }
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < R; r++)
+#pragma GCC unroll 3
+        for (int64_t j = 0; j < VECTORS; j++)
+            *reinterpret_cast<Floats *>(out + r * stride + j * LANES) = sums[r][j];
+}
+
+constexpr decltype(&summed<1>) OF_ROWS[] = {
+    summed<1>, summed<2>, summed<3>, summed<4>,
+#if defined(__AVX512F__)
+    summed<5>, summed<6>, summed<7>, summed<8>,
+#endif
+};
+
+// x: [rows, inputs]. panels: as of `packed`. out: [rows, outputs].
+void product(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
+             int64_t inputs, int64_t outputs, int threads) {
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t block = std::min(rows - first, BLOCK), parts = (block + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+        for (int64_t column = 0; column < outputs; column += WIDTH) {
+            const float *panel = panels + column * inputs;
+            int64_t columns = std::min(outputs - column, WIDTH);
+            float sums[ROWS * WIDTH];
+            for (int64_t i = 0; i < parts; i++) {
+                int64_t row = first + part(block, i, parts);
+                int64_t count = first + part(block, i + 1, parts) - row;
+                float *to = out + row * outputs + column;
+                bool is_final = !bias && columns == WIDTH;
+                Following following(panel, inputs * WIDTH * sizeof(float), i, parts, inputs);
+                OF_ROWS[count - 1](x + row * inputs, panel, is_final ? to : sums, inputs,
+                                   is_final ? outputs : WIDTH, following);
+                for (int64_t r = 0; r < count && !is_final; r++)
+                    for (int64_t c = 0; c < columns; c++)
+                        to[r * outputs + c] = sums[r * WIDTH + c] + (bias ? bias[column + c] : 0);
+            }
+        }
+    }
+}
+
+// weight, [outputs, units], as [padded / width, units, width], with zeros behind the outputs. A unit
+// is a float, or two inputs of bfloat16.
+template <int64_t width>
+void packed(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
+            int64_t units, int threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t column = 0; column < padded; column += width) {
+        uint32_t *panel = panels + column * units;
+        int64_t columns = outputs - column;
+        for (int64_t k = 0; k < units; k++)
+            for (int64_t c = 0; c < width; c++)
+                panel[k * width + c] = c < columns ? weight[(column + c) * units + k] : 0;
+    }
+}
+
+#ifdef TILES
+
+struct Shapes {
+    uint8_t palette, start, zeros[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
+
+static_assert(sizeof(Shapes) == 64, "as the processor reads it");
+
+// Tiles 0 and 1 for the sums of `above` rows, 2 and 3 for those of `below`; 4 and 5 for the rows; 6
+// and 7 for the matrix.
+inline void shape_tiles(int64_t above, int64_t below) {
+    Shapes shapes = {};
+    shapes.palette = 1;
+    std::fill_n(shapes.bytes, 8, LINE);
+    std::fill_n(shapes.rows, 8, TILE);
+    shapes.rows[0] = shapes.rows[1] = shapes.rows[4] = above;
+    shapes.rows[2] = shapes.rows[3] = shapes.rows[5] = std::max<int64_t>(below, 1);
+    _tile_loadconfig(&shapes);
+}
+
+// Sums of a panel that become outputs row by row, while the unit computes the next ones.
+struct Pending {
+    const float *sums;
+    const bfloat16 *bias;
+    bfloat16 *out;
+    int64_t rows, outputs;
+    // Bits of the columns that there are.
+    uint32_t columns;
+
+    inline void finish(int64_t r) const {
+        const float *row = sums + r * TILED_WIDTH;
+        __m512 low = _mm512_load_ps(row), high = _mm512_load_ps(row + TILE);
+        if (bias) {
+            __m512i more = _mm512_maskz_loadu_epi16(columns, bias);
+            low += _mm512_cvtpbh_ps((__m256bh)_mm512_castsi512_si256(more));
+            high += _mm512_cvtpbh_ps((__m256bh)_mm512_extracti64x4_epi64(more, 1));
+        }
+        __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+        _mm512_mask_storeu_epi16(out + r * outputs, columns, both);
+    }
+};
+
+// Sums of 16 rows, or of up to 32 if `below`, with one panel, [2, inputs / 2, TILE, 2]: out, [rows,
+// TILED_WIDTH]. A function of its own, so that its loop finds free registers.
+template <bool below>
+__attribute__((noinline)) void summed_tiles(const bfloat16 *x, const bfloat16 *panel, float *out,
+                                            int64_t inputs, Following following,
+                                            const Pending &pending) {
+    constexpr int64_t across = TILED_WIDTH * sizeof(float);
+    const bfloat16 *right = panel + inputs * TILE, *under = x + inputs * TILE;
+    const int64_t stride = inputs * sizeof(bfloat16);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t k = 0; k < inputs; k += TILE_INPUTS) {
+        following.fetch();
+        // Two rows a step, of the step's number: with a counter, the loop takes half as long again.
+        if (k / TILE + 1 < pending.rows) {
+            pending.finish(k / TILE);
+            pending.finish(k / TILE + 1);
+        }
+        _tile_loadd(6, panel + k * TILE, LINE);
+        _tile_loadd(4, x + k, stride);
+        _tile_loadd(7, right + k * TILE, LINE);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (below) {
+            _tile_loadd(5, under + k, stride);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    for (int64_t r = std::min(pending.rows / 2 * 2, inputs / TILE); r < pending.rows; r++)
+        pending.finish(r);
+    _tile_stored(0, out, across);
+    _tile_stored(1, out + TILE, across);
+    if (below) {
+        _tile_stored(2, out + TILE * TILED_WIDTH, across);
+        _tile_stored(3, out + TILE * TILED_WIDTH + TILE, across);
+    }
+}
+
+// The same as `product` by the processor's matrix unit.
+void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
+           int64_t rows, int64_t inputs, int64_t outputs, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        // Other users of the unit, such as oneDNN, rely on the shapes that they left.
+        Shapes before;
+        _tile_storeconfig(&before);
+        int64_t shaped = 0;
+        alignas(LINE) float sums[2][2 * TILE * TILED_WIDTH];
+        float *now = sums[0], *other = sums[1];
+        Pending pending = {};
+        for (int64_t first = 0; first < rows; first += BLOCK) {
+            int64_t last = std::min(rows, first + BLOCK);
+            int64_t parts = (last - first + 2 * TILE - 1) / (2 * TILE);
+#pragma omp for
+            for (int64_t column = 0; column < outputs; column += TILED_WIDTH) {
+                const bfloat16 *panel = panels + column * inputs;
+                int64_t columns = std::min(outputs - column, TILED_WIDTH);
+                uint32_t real = ~uint32_t(0) >> (TILED_WIDTH - columns);
+                for (int64_t i = 0; i < parts; i++) {
+                    int64_t row = first + i * 2 * TILE, count = std::min(last - row, 2 * TILE);
+                    int64_t above = std::min(count, TILE), below = count - above;
+                    if (count != shaped) shape_tiles(above, below);
+                    shaped = count;
+                    Following following(panel, inputs * TILED_WIDTH * sizeof(bfloat16), i, parts,
+                                        inputs / TILE_INPUTS);
+                    auto summed = below ? summed_tiles<true> : summed_tiles<false>;
+                    summed(x + row * inputs, panel, now, inputs, following, pending);
+                    pending = {now,   bias ? bias + column : bias, out + row * outputs + column,
+                               count, outputs, real};
+                    std::swap(now, other);
+                }
+            }
+        }
+        for (int64_t r = 0; r < pending.rows; r++) pending.finish(r);
+        if (before.palette)
+            _tile_loadconfig(&before);
+        else
+            _tile_release();
+    }
+}
+
+#endif
+
+}  // namespace
+
+extern "C" {
+
+// Outputs of a panel; 0 if this processor has no products of the type.
+int64_t panel_float() {
+#if defined(__AVX2__)
+    return WIDTH;
+#else
+    return 0;
+#endif
+}
+
+int64_t panel_bfloat16() {
+#ifdef TILES
+    // A process has to ask for the matrix unit before it uses it.
+    constexpr long REQUEST = 0x1023, TILE_DATA = 18;
+    if (syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0) return TILED_WIDTH;
+#endif
+    return 0;
+}
+
+void packed_float(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
+                  int64_t inputs, int threads) {
+    packed<WIDTH>(weight, panels, outputs, padded, inputs, threads);
+}
+
+void packed_bfloat16(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
+                     int64_t inputs, int threads) {
+    packed<TILE>(weight, panels, outputs, padded, inputs / 2, threads);
+}
+
+void product_float(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
+                   int64_t inputs, int64_t outputs, int threads) {
+    product(x, panels, bias, out, rows, inputs, outputs, threads);
+}
+
+#ifdef TILES
+void product_bfloat16(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias,
+                      bfloat16 *out, int64_t rows, int64_t inputs, int64_t outputs, int threads) {
+    tiled(x, panels, bias, out, rows, inputs, outputs, threads);
+}
+#endif
+}
