@@ -27,15 +27,24 @@ constexpr int64_t LANES = 8, ROWS = 4;
 constexpr int64_t VECTORS = 3, WIDTH = LANES * VECTORS;
 // A tile has 16 rows of 64 bytes; a panel's row of tiles has so many outputs, of pairs of inputs.
 constexpr int64_t TILE = 16, TILE_INPUTS = 32, TILED_WIDTH = 32;
-// Rows that pass through a panel before the next one: they stay in the cache.
-constexpr int64_t BLOCK = 256;
 constexpr int64_t LINE = 64;
+// Rows of float that pass through a panel before the next one: they stay in the cache.
+constexpr int64_t BLOCK = 256;
+// Parts of 32 rows up to which one panel is used by all of them, and panels of a group with more.
+constexpr int64_t FEW_PARTS = 4, GROUP = 8;
 
 // Anywhere in arrays of floats.
 typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 // Part `i` of `parts` of `total`: its beginning.
 inline int64_t part(int64_t total, int64_t i, int64_t parts) { return total * i / parts; }
+
+// Panels that one part of the rows passes through before the next part does. The time of few rows is
+// the memory's: a panel is used by all of them while the next one is fetched. With more, the panels
+// of a group stay in the cache, and outputs that lie side by side are written together.
+inline int64_t together(int64_t panels, int64_t parts, int threads) {
+    return parts <= FEW_PARTS ? 1 : std::max<int64_t>(1, std::min(GROUP, panels / threads));
+}
 
 // Part `i` of `parts` of the panel that follows, asked for line by line while this one is used.
 struct Following {
@@ -215,6 +224,8 @@ __attribute__((noinline)) void summed_tiles(const bfloat16 *x, const bfloat16 *p
 // The same as `product` by the processor's matrix unit.
 void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
            int64_t rows, int64_t inputs, int64_t outputs, int threads) {
+    const int64_t parts = (rows + 2 * TILE - 1) / (2 * TILE);
+    const int64_t group = TILED_WIDTH * together(outputs / TILED_WIDTH, parts, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         // Other users of the unit, such as oneDNN, rely on the shapes that they left.
@@ -224,16 +235,13 @@ void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bflo
         alignas(LINE) float sums[2][2 * TILE * TILED_WIDTH];
         float *now = sums[0], *other = sums[1];
         Pending pending = {};
-        for (int64_t first = 0; first < rows; first += BLOCK) {
-            int64_t last = std::min(rows, first + BLOCK);
-            int64_t parts = (last - first + 2 * TILE - 1) / (2 * TILE);
 #pragma omp for
-            for (int64_t column = 0; column < outputs; column += TILED_WIDTH) {
-                const bfloat16 *panel = panels + column * inputs;
-                int64_t columns = std::min(outputs - column, TILED_WIDTH);
-                uint32_t real = ~uint32_t(0) >> (TILED_WIDTH - columns);
-                for (int64_t i = 0; i < parts; i++) {
-                    int64_t row = first + i * 2 * TILE, count = std::min(last - row, 2 * TILE);
+        for (int64_t left = 0; left < outputs; left += group)
+            for (int64_t i = 0; i < parts; i++)
+                for (int64_t column = left; column < std::min(outputs, left + group);
+                     column += TILED_WIDTH) {
+                    const bfloat16 *panel = panels + column * inputs;
+                    int64_t row = i * 2 * TILE, count = std::min(rows - row, 2 * TILE);
                     int64_t above = std::min(count, TILE), below = count - above;
                     if (count != shaped) shape_tiles(above, below);
                     shaped = count;
@@ -241,12 +249,15 @@ void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bflo
                                         inputs / TILE_INPUTS);
                     auto summed = below ? summed_tiles<true> : summed_tiles<false>;
                     summed(x + row * inputs, panel, now, inputs, following, pending);
-                    pending = {now,   bias ? bias + column : bias, out + row * outputs + column,
-                               count, outputs, real};
+                    int64_t columns = std::min(outputs - column, TILED_WIDTH);
+                    pending = {now,
+                               bias ? bias + column : bias,
+                               out + row * outputs + column,
+                               count,
+                               outputs,
+                               ~uint32_t(0) >> (TILED_WIDTH - columns)};
                     std::swap(now, other);
                 }
-            }
-        }
         for (int64_t r = 0; r < pending.rows; r++) pending.finish(r);
         if (before.palette)
             _tile_loadconfig(&before);
