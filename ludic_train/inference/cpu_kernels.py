@@ -90,6 +90,7 @@ class Kernels:
         bias: [outputs]. A row's result is the same to the bit in any batch.
         """
         x = self._plain(x)
+        bias = None if bias is None else self._plain(bias)
         if x.shape[1] != panels.shape[1]:
             raise ValueError(
                 f"rows of {x.shape[1]} numbers and a matrix of {panels.shape[1]} inputs"

@@ -153,9 +153,10 @@ def _side_by_side(linears: Sequence[nn.Linear], layout: Layout) -> Map:
 
 def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     """The same with their weights as one matrix, which is copied."""
-    biases = [linear.bias for linear in linears if linear.bias is not None]
-    bias = torch.cat(tuple(biases)).detach() if biases else None
-    weight = torch.cat(tuple(linear.weight for linear in linears)).detach()
+    biases = tuple(linear.bias for linear in linears if linear.bias is not None)
+    bias = torch.cat(biases).detach() if biases else None
+    weights = tuple(linear.weight.detach() for linear in linears)
+    weight = torch.cat(weights) if len(weights) > 1 else weights[0]
     if not (layout.packed and layout.kernels):
         return partial(F.linear, weight=weight, bias=bias)
     panels = layout.kernels.packed(weight)

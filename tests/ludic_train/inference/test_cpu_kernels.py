@@ -148,7 +148,9 @@ def test_products_are_those_of_the_matrix(rows, shape, kernels, random):
     parts = 1.0 if kernels.dtype is torch.bfloat16 else 3.0
     expected = x.double() @ weight.double().T
     assert_close(kernels.product(x, panels, None, shape[0]), expected, parts)
-    assert_close(kernels.product(x, panels, bias, shape[0]), expected + bias.double(), parts)
+    found = kernels.product(x, panels, bias, shape[0])
+    assert_close(found, expected + bias.double(), parts)
+    assert kernels.product(x.double(), panels, bias.double(), shape[0]).equal(found)
 
 
 @NEEDS_COMPILER
