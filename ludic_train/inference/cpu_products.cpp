@@ -228,7 +228,7 @@ void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bflo
     const int64_t group = TILED_WIDTH * together(outputs / TILED_WIDTH, parts, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        // Other users of the unit, such as oneDNN, rely on the shapes that they left.
+        // Others that use the unit in this thread, such as oneDNN, may rely on their shapes.
         Shapes before;
         _tile_storeconfig(&before);
         int64_t shaped = 0;
