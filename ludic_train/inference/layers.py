@@ -25,9 +25,12 @@ AddedNorm = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 # Matrices of a model up to this size are joined and copied whenever they are read: that costs less
 # than the many small calls it saves.
 JOINED_BYTES = 2**22
-# On a CPU, those of larger models up to this size are copied for our own products, when they have
-# changed. Those of still larger ones are used where they are: a copy takes as much memory again.
+# On a CPU, those of larger models up to this size are copied for products that read them faster,
+# when they have changed. Those of still larger ones are used where they are: a copy takes as much
+# memory again.
 PACKED_BYTES = 2**30
+# Rows that oneDNN's layout is made for.
+PACKED_ROWS = 16
 RMS_NORMS = (
     "LlamaRMSNorm",
     "MistralRMSNorm",
@@ -71,8 +74,8 @@ class Layer:
 class Layout:
     """Treatment of the matrices of a model.
 
-    joined: those with the same input are one copied matrix. packed: copies are as the kernels
-    multiply with them. kernels: None for torch's functions.
+    joined: those with the same input are one copied matrix. packed: copies are in the layout of the
+    kernels, or of oneDNN. kernels: None for torch's functions.
     """
 
     joined: bool = False
@@ -100,10 +103,20 @@ def layout_of(causal: PreTrainedModel) -> Layout:
         return Layout(kernels=kernels)
     if sum(m.weight.nbytes for m in linears[:-1]) <= JOINED_BYTES:
         return Layout(joined=True, kernels=kernels)
-    packed = False
-    if kernels and sum(m.weight.nbytes for m in linears) <= PACKED_BYTES:
-        packed = all(kernels.can_multiply(m.weight) for m in linears)
+    is_small = sum(m.weight.nbytes for m in linears) <= PACKED_BYTES
+    packed = is_small and all(_can_pack(m.weight, kernels) for m in linears)
     return Layout(joined=packed, packed=packed, kernels=kernels)
+
+
+def _can_pack(weight: Tensor, kernels: Kernels | None) -> bool:
+    """True if there are products with a packed copy of the matrix: our own, or oneDNN's."""
+    if kernels and kernels.can_multiply(weight):
+        return True
+    # Of float32, oneDNN reads one packed row slower than a plain one.
+    has_dnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not has_dnn:
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def read_layers(causal: PreTrainedModel, heads: Heads, layout: Layout) -> list[Layer]:
@@ -157,10 +170,18 @@ def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     bias = torch.cat(biases).detach() if biases else None
     weights = tuple(linear.weight.detach() for linear in linears)
     weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-    if not (layout.packed and layout.kernels):
+    if not layout.packed:
         return partial(F.linear, weight=weight, bias=bias)
-    panels = layout.kernels.packed(weight)
-    return partial(layout.kernels.product, panels=panels, bias=bias, outputs=len(weight))
+    if layout.kernels and layout.kernels.can_multiply(weight):
+        panels = layout.kernels.packed(weight)
+        return partial(layout.kernels.product, panels=panels, bias=bias, outputs=len(weight))
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS)
+
+    def apply(x: Tensor) -> Tensor:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return found
+
+    return apply
 
 
 def head_of(causal: PreTrainedModel, layout: Layout) -> Map:
