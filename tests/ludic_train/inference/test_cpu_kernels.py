@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -133,6 +132,13 @@ def needs_products(kernels: Kernels) -> None:
         pytest.skip(f"this processor has no products of {kernels.dtype}")
 
 
+@NEEDS_COMPILER
+def test_there_are_products_where_the_processor_has_the_instructions(kernels):
+    facts = cpu_kernels._processor().split()
+    needed = {torch.float32: {b"avx2"}, torch.bfloat16: {b"amx_bf16", b"avx512_bf16"}}
+    assert (kernels.panel > 0) == needed[kernels.dtype].issubset(facts)
+
+
 # One output, a panel and a part of one, several; inputs of one tile and of more.
 SHAPES = [(1, 32), (50, 64), (96, 576), (133, 1536)]
 
@@ -195,7 +201,7 @@ def test_matrices_that_there_are_no_products_with():
 
 
 @NEEDS_COMPILER
-@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="a processor with AVX2")
+@pytest.mark.skipif(b"avx2" not in cpu_kernels._processor(), reason="a processor without AVX2")
 @pytest.mark.parametrize(
     ("flags", "panel"), [(("-mno-avx512f",), 24), (("-mno-avx2",), 0)], ids=["AVX2", "before AVX2"]
 )
@@ -228,10 +234,16 @@ def test_what_is_not_a_number_stays_so(kernels, random):
     found = kernels.attended(random(2, 1, 64), cached, rows, lengths)
     assert found[0].isfinite().all()
     assert found[1].isnan().all()
+
+
+@NEEDS_COMPILER
+def test_products_keep_what_is_not_a_number_in_its_row(kernels, random):
     needs_products(kernels)
-    products = kernels.product(hidden, kernels.packed(random(40, 64)), None, 40)
-    assert products[0].isfinite().all()
-    assert products[1].isnan().all()
+    x = random(2, 64)
+    x[1, 3] = torch.nan
+    found = kernels.product(x, kernels.packed(random(40, 64)), None, 40)
+    assert found[0].isfinite().all()
+    assert found[1].isnan().all()
 
 
 @NEEDS_COMPILER
