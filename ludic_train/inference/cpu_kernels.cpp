@@ -1,7 +1,8 @@
-// Norms, rotary embeddings, activations and attention of a layer, each in one pass over its numbers.
+// Norms, rotary embeddings, activations and attention of a layer, each in one pass over its numbers;
+// and whole layers.
 //
-// Arrays are contiguous, of float or bfloat16; sums are of floats. Each function takes the number
-// of threads last.
+// Arrays are contiguous, of float or bfloat16; sums are of floats. Each function takes the greatest
+// number of threads last.
 
 #include "cpu_numbers.h"
 
@@ -47,6 +48,7 @@ template <class T> inline float inverse_rms(const T *x, int64_t size, float eps)
 template <class T>
 void added_norm(T *hidden, const T *more, const T *weight, T *out, int64_t rows, int64_t width,
                 float eps, int threads) {
+    threads = threads_for(rows * width, threads);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows; i++) {
         T *x = hidden + i * width, *o = out + i * width;
@@ -64,6 +66,7 @@ void added_norm(T *hidden, const T *more, const T *weight, T *out, int64_t rows,
 template <class T>
 void gated(const T *gate, const T *up, T *out, int64_t rows, int64_t width, int64_t stride,
            int threads) {
+    threads = threads_for(rows * width, threads);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows; i++) {
         const T *g = gate + i * stride, *u = up + i * stride;
@@ -95,6 +98,7 @@ void stored(const T *heads, const T *cos, const T *sin, const T *weight, const T
             T *keys, T *values, const int64_t *places, int64_t tokens, int64_t num_queries,
             int64_t num_keys, int64_t size, float eps, int threads) {
     int64_t num_heads = num_queries + 2 * num_keys;
+    threads = threads_for(tokens * num_heads * size, threads);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t h = 0; h < num_heads; h++) {
@@ -144,6 +148,8 @@ template <class T>
 void attended(const T *query, const T *keys, const T *values, T *out, const int64_t *rows,
               const int64_t *lengths, int64_t tokens, int64_t num_queries, int64_t num_keys,
               int64_t slots, int64_t size, int threads) {
+    // Of the keys and values that all tokens of a row read.
+    threads = threads_for(tokens * num_queries * slots, threads);
     int64_t shared = num_queries / num_keys;
     auto one = size == 64    ? attended_one<T, 64>
                : size == 128 ? attended_one<T, 128>
@@ -159,6 +165,69 @@ void attended(const T *query, const T *keys, const T *values, T *out, const int6
                 one(query + i, keys + at, values + at, out + i, weights, lengths[t], size);
             }
         delete[] weights;
+    }
+}
+
+// A matrix as `packed` gives it, and a bias or null.
+template <class T> struct Matrix {
+    const T *panels, *bias;
+};
+
+// Params of a layer. weight, swapped: as of `stored`.
+template <class T> struct Layer {
+    const T *attention_norm, *mlp_norm, *weight, *swapped;
+    Matrix<T> heads, after_attention, gate_and_up, down;
+};
+
+// Sizes of a model of `layers` layers, and of its cache, [layers, rows, num_keys, slots, size].
+// inner: width of the MLP. eps, head_eps: as of `added_norm` and `stored`.
+struct Shape {
+    int64_t layers, width, inner, num_queries, num_keys, size, rows, slots;
+    float eps, head_eps;
+};
+
+// Where the tokens are, and go to. cos, sin, places: as of `stored`; rows, lengths: as of `attended`.
+template <class T> struct Tokens {
+    const T *cos, *sin;
+    const int64_t *rows, *lengths, *places;
+    int64_t count;
+};
+
+// hidden, [tokens, width], after all layers but for what the last MLP adds: more, [tokens, width].
+// scratch: as many numbers as `Kernels.through` makes room for.
+template <class T>
+void through(const Layer<T> *layers, const Shape &shape, const Tokens<T> &tokens, T *keys, T *values,
+             T *hidden, T *more, T *scratch, int threads) {
+    const auto [num_layers, width, inner, num_queries, num_keys, size, rows, slots, eps, head_eps] =
+        shape;
+    const int64_t count = tokens.count, queries = num_queries * size;
+    const int64_t all_heads = queries + 2 * num_keys * size;
+    auto array = [&](int64_t numbers) {
+        constexpr int64_t ALIGNED = 64;
+        T *out = scratch;
+        scratch += (count * numbers + ALIGNED - 1) / ALIGNED * ALIGNED;
+        return out;
+    };
+    T *normed = array(width), *heads = array(all_heads), *query = array(queries);
+    T *context = array(queries), *both = array(2 * inner), *active = array(inner);
+    for (int64_t i = 0; i < num_layers; i++) {
+        const Layer<T> &layer = layers[i];
+        const int64_t at = i * rows * num_keys * slots * size;
+        auto times = [&](const T *x, const Matrix<T> &matrix, T *out, int64_t in, int64_t outputs) {
+            product(x, matrix.panels, matrix.bias, out, count, in, outputs, threads);
+        };
+        added_norm(hidden, i ? more : nullptr, layer.attention_norm, normed, count, width, eps,
+                   threads);
+        times(normed, layer.heads, heads, width, all_heads);
+        stored(heads, tokens.cos, tokens.sin, layer.weight, layer.swapped, query, keys + at,
+               values + at, tokens.places, count, num_queries, num_keys, size, head_eps, threads);
+        attended(query, keys + at, values + at, context, tokens.rows, tokens.lengths, count,
+                 num_queries, num_keys, slots, size, threads);
+        times(context, layer.after_attention, more, queries, width);
+        added_norm(hidden, more, layer.mlp_norm, normed, count, width, eps, threads);
+        times(normed, layer.gate_and_up, both, width, 2 * inner);
+        gated(both, both + inner, active, count, inner, 2 * inner, threads);
+        times(active, layer.down, more, inner, width);
     }
 }
 
@@ -186,7 +255,17 @@ void attended(const T *query, const T *keys, const T *values, T *out, const int6
                  size, threads);                                                                   \
     }
 
+#define LAYERS(T)                                                                                  \
+    void through_##T(const Layer<T> *layers, const Shape *shape, const Tokens<T> *tokens, T *keys, \
+                     T *values, T *hidden, T *more, T *scratch, int threads) {                     \
+        through(layers, *shape, *tokens, keys, values, hidden, more, scratch, threads);            \
+    }
+
 extern "C" {
 KERNELS(float)
 KERNELS(bfloat16)
+LAYERS(float)
+#ifdef TILES
+LAYERS(bfloat16)
+#endif
 }

@@ -38,7 +38,7 @@ COMPILERS = ("c++", "g++", "clang++")
 COMPILE_S = 120.0
 # As `LARGEST_HEAD` of the source.
 LARGEST_HEAD = 512
-# Numbers that one thread takes alone, as in torch.
+# Numbers that one thread takes alone, as in torch and the source.
 ONE_THREAD = 2**15
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -49,6 +49,7 @@ _ARGUMENTS = {
     "attended": (*[_POINTER] * 6, *[_INT] * 5, ctypes.c_int),
     "packed": (*[_POINTER] * 2, *[_INT] * 3, ctypes.c_int),
     "product": (*[_POINTER] * 4, *[_INT] * 3, ctypes.c_int),
+    "through": (*[_POINTER] * 8, ctypes.c_int),
 }
 # Inputs of a matrix of bfloat16 come in so many at a time, as in the processor's matrix unit.
 TILE_INPUTS = 32
@@ -70,42 +71,15 @@ class Kernels:
         tile = TILE_INPUTS if self.dtype is torch.bfloat16 else 1
         return self.panel > 0 and weight.dtype is self.dtype and weight.shape[1] % tile == 0
 
-    def packed(self, weight: Tensor) -> Tensor:
-        """A copy of a matrix, [outputs, inputs], for `product`; zeros fill its last panel."""
-        weight = self._plain(weight)
+    def matrix(self, weight: Tensor, bias: Tensor | None) -> Matrix:
+        """A copy of a matrix, [outputs, inputs], for products with it."""
+        weight = self.plain(weight)
         outputs, inputs = weight.shape
         panels = weight.new_empty(-(-outputs // self.panel) * self.panel, inputs)
         self.functions["packed"](
-            weight.data_ptr(),
-            panels.data_ptr(),
-            outputs,
-            *panels.shape,
-            _threads(panels.numel()),
+            weight.data_ptr(), panels.data_ptr(), outputs, *panels.shape, torch.get_num_threads()
         )
-        return panels
-
-    def product(self, x: Tensor, panels: Tensor, bias: Tensor | None, outputs: int) -> Tensor:
-        """Products of rows, [rows, inputs], with a matrix from `packed`: [rows, outputs].
-
-        bias: [outputs]. A row's result is the same to the bit in any batch.
-        """
-        x = self._plain(x)
-        bias = None if bias is None else self._plain(bias)
-        if x.shape[1] != panels.shape[1]:
-            raise ValueError(
-                f"rows of {x.shape[1]} numbers and a matrix of {panels.shape[1]} inputs"
-            )
-        out = x.new_empty(len(x), outputs)
-        self.functions["product"](
-            x.data_ptr(),
-            panels.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            out.data_ptr(),
-            *x.shape,
-            outputs,
-            _threads(panels.numel()),
-        )
-        return out
+        return Matrix(self, panels, None if bias is None else self.plain(bias), outputs)
 
     def added_norm(
         self, hidden: Tensor, more: Tensor | None, weight: Tensor, eps: float
@@ -114,9 +88,9 @@ class Kernels:
 
         hidden, more: [rows, width]. weight: [width].
         """
-        hidden = self._plain(hidden)
-        more = None if more is None else self._plain(more)
-        weight, out = self._plain(weight), torch.empty_like(hidden)
+        hidden = self.plain(hidden)
+        more = None if more is None else self.plain(more)
+        weight, out = self.plain(weight), torch.empty_like(hidden)
         self.functions["added_norm"](
             hidden.data_ptr(),
             None if more is None else more.data_ptr(),
@@ -124,7 +98,7 @@ class Kernels:
             out.data_ptr(),
             *hidden.shape,
             eps,
-            _threads(hidden.numel()),
+            torch.get_num_threads(),
         )
         return hidden, out
 
@@ -133,7 +107,7 @@ class Kernels:
         rows, width = gate.shape
         is_usable = gate.stride() == up.stride() and gate.stride(1) == 1
         if not is_usable or not gate.dtype is up.dtype is self.dtype:
-            gate, up = self._plain(gate), self._plain(up)
+            gate, up = self.plain(gate), self.plain(up)
         out = gate.new_empty(rows, width)
         self.functions["gated"](
             gate.data_ptr(),
@@ -142,7 +116,7 @@ class Kernels:
             rows,
             width,
             gate.stride(0),
-            _threads(out.numel()),
+            torch.get_num_threads(),
         )
         return out
 
@@ -162,13 +136,13 @@ class Kernels:
         cached: keys and values of the layer, [rows, num_keys, slots, size]. places: as `KVCache`
             gives them. eps: of the norm of queries and keys, if there is one.
         """
-        self._check(cached)
-        heads = self._plain(heads)
+        self.check(cached)
+        heads = self.plain(heads)
         tokens, num_heads, size = heads.shape
         num_keys = cached[0].shape[1]
         num_queries = num_heads - 2 * num_keys
         out = heads.new_empty(tokens, num_queries, size)
-        inputs = [self._plain(each) for each in (*turns, *weights)]
+        inputs = [self.plain(each) for each in (*turns, *weights)]
         self.functions["stored"](
             heads.data_ptr(),
             *[each.data_ptr() for each in inputs],
@@ -180,7 +154,7 @@ class Kernels:
             num_keys,
             size,
             -1.0 if eps is None else eps,
-            _threads(heads.numel()),
+            torch.get_num_threads(),
         )
         return out
 
@@ -192,8 +166,8 @@ class Kernels:
         cached: as of `stored`. rows, lengths: int64 [tokens], the row of each token in the cache,
             and how many of its slots the token attends to.
         """
-        self._check(cached)
-        query = self._plain(query)
+        self.check(cached)
+        query = self.plain(query)
         tokens, num_queries, size = query.shape
         _, num_keys, slots, _ = cached[0].shape
         out = torch.empty_like(query)
@@ -208,19 +182,52 @@ class Kernels:
             num_keys,
             slots,
             size,
-            # Of the keys and values that all tokens of a row read.
-            _threads(tokens * num_queries * slots),
+            torch.get_num_threads(),
         )
         return out
 
-    def _plain(self, x: Tensor) -> Tensor:
+    def plain(self, x: Tensor) -> Tensor:
+        """The tensor as the kernels read it."""
         return x.to(self.dtype).contiguous()
 
-    def _check(self, cached: tuple[Tensor, Tensor]) -> None:
+    def check(self, cached: tuple[Tensor, Tensor]) -> None:
         """Refuse a cache that the kernels would read or write as numbers of another size."""
         for each in cached:
             if each.dtype is not self.dtype or not each.is_contiguous():
                 raise ValueError(f"a cache of {each.dtype} and strides {each.stride()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A linear map of rows, [rows, inputs] to [rows, outputs], by the kernels.
+
+    panels: the matrix in their layout; zeros fill the last panel. bias: [outputs].
+    A row's result is the same to the bit in any batch.
+    """
+
+    kernels: Kernels
+    panels: Tensor
+    bias: Tensor | None
+    outputs: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The outputs, [rows, outputs]; ValueError if the rows have another number of inputs."""
+        x = self.kernels.plain(x)
+        if x.shape[1] != self.panels.shape[1]:
+            raise ValueError(
+                f"rows of {x.shape[1]} numbers and a matrix of {self.panels.shape[1]} inputs"
+            )
+        out = x.new_empty(len(x), self.outputs)
+        self.kernels.functions["product"](
+            x.data_ptr(),
+            self.panels.data_ptr(),
+            None if self.bias is None else self.bias.data_ptr(),
+            out.data_ptr(),
+            *x.shape,
+            self.outputs,
+            torch.get_num_threads(),
+        )
+        return out
 
 
 def kernels_for(weight: Tensor, head_size: int) -> Kernels | None:
@@ -308,8 +315,3 @@ def _processor() -> bytes:
         facts = file.read(2**14).split(b"\n\n")[0]
     kept = (b"model", b"flags", b"Features", b"CPU")
     return b"\n".join(line for line in facts.splitlines() if line.startswith(kept))
-
-
-def _threads(numbers: int) -> int:
-    """Threads for work on so many numbers."""
-    return torch.get_num_threads() if numbers > ONE_THREAD else 1

@@ -1,4 +1,4 @@
-// Numbers of the two types that the kernels know.
+// Numbers of the two types that the kernels know, and what the sources share.
 
 #pragma once
 
@@ -27,3 +27,20 @@ inline void write(bfloat16 *at, float x) {
     // the lower half, and it has those of its bfloat16 otherwise.
     at->bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
+
+// Of at most so many threads, those that work on so many numbers is worth; few are faster in one.
+inline int threads_for(int64_t numbers, int threads) {
+    constexpr int64_t ONE_THREAD = 1 << 15;
+    return numbers > ONE_THREAD ? threads : 1;
+}
+
+// out = x * matrix^T + bias, if there is a bias. x: [rows, inputs]. panels: the matrix, as packed.
+// out: [rows, outputs].
+void product(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
+             int64_t inputs, int64_t outputs, int threads);
+
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#define TILES
+void product(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
+             int64_t rows, int64_t inputs, int64_t outputs, int threads);
+#endif

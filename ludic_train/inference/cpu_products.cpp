@@ -9,11 +9,10 @@
 #include <algorithm>
 #include <utility>
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#ifdef TILES
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#define TILES
 #endif
 
 namespace {
@@ -95,37 +94,12 @@ constexpr decltype(&summed<1>) OF_ROWS[] = {
 #endif
 };
 
-// x: [rows, inputs]. panels: as of `packed`. out: [rows, outputs].
-void product(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
-             int64_t inputs, int64_t outputs, int threads) {
-    for (int64_t first = 0; first < rows; first += BLOCK) {
-        int64_t block = std::min(rows - first, BLOCK), parts = (block + ROWS - 1) / ROWS;
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-        for (int64_t column = 0; column < outputs; column += WIDTH) {
-            const float *panel = panels + column * inputs;
-            int64_t columns = std::min(outputs - column, WIDTH);
-            float sums[ROWS * WIDTH];
-            for (int64_t i = 0; i < parts; i++) {
-                int64_t row = first + part(block, i, parts);
-                int64_t count = first + part(block, i + 1, parts) - row;
-                float *to = out + row * outputs + column;
-                bool is_final = !bias && columns == WIDTH;
-                Following following(panel, inputs * WIDTH * sizeof(float), i, parts, inputs);
-                OF_ROWS[count - 1](x + row * inputs, panel, is_final ? to : sums, inputs,
-                                   is_final ? outputs : WIDTH, following);
-                for (int64_t r = 0; r < count && !is_final; r++)
-                    for (int64_t c = 0; c < columns; c++)
-                        to[r * outputs + c] = sums[r * WIDTH + c] + (bias ? bias[column + c] : 0);
-            }
-        }
-    }
-}
-
 // weight, [outputs, units], as [padded / width, units, width], with zeros behind the outputs. A unit
 // is a float, or two inputs of bfloat16.
 template <int64_t width>
 void packed(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
             int64_t units, int threads) {
+    threads = threads_for(padded * units, threads);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t column = 0; column < padded; column += width) {
         uint32_t *panel = panels + column * units;
@@ -221,9 +195,40 @@ __attribute__((noinline)) void summed_tiles(const bfloat16 *x, const bfloat16 *p
     }
 }
 
-// The same as `product` by the processor's matrix unit.
-void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
-           int64_t rows, int64_t inputs, int64_t outputs, int threads) {
+#endif
+
+}  // namespace
+
+void product(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
+             int64_t inputs, int64_t outputs, int threads) {
+    threads = threads_for(inputs * outputs, threads);
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t block = std::min(rows - first, BLOCK), parts = (block + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+        for (int64_t column = 0; column < outputs; column += WIDTH) {
+            const float *panel = panels + column * inputs;
+            int64_t columns = std::min(outputs - column, WIDTH);
+            float sums[ROWS * WIDTH];
+            for (int64_t i = 0; i < parts; i++) {
+                int64_t row = first + part(block, i, parts);
+                int64_t count = first + part(block, i + 1, parts) - row;
+                float *to = out + row * outputs + column;
+                bool is_final = !bias && columns == WIDTH;
+                Following following(panel, inputs * WIDTH * sizeof(float), i, parts, inputs);
+                OF_ROWS[count - 1](x + row * inputs, panel, is_final ? to : sums, inputs,
+                                   is_final ? outputs : WIDTH, following);
+                for (int64_t r = 0; r < count && !is_final; r++)
+                    for (int64_t c = 0; c < columns; c++)
+                        to[r * outputs + c] = sums[r * WIDTH + c] + (bias ? bias[column + c] : 0);
+            }
+        }
+    }
+}
+
+#ifdef TILES
+void product(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
+             int64_t rows, int64_t inputs, int64_t outputs, int threads) {
+    threads = threads_for(inputs * outputs, threads);
     const int64_t parts = (rows + 2 * TILE - 1) / (2 * TILE);
     const int64_t group = TILED_WIDTH * together(outputs / TILED_WIDTH, parts, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -268,8 +273,6 @@ void tiled(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bflo
 
 #endif
 
-}  // namespace
-
 extern "C" {
 
 // Outputs of a panel; 0 if this processor has no products of the type.
@@ -308,7 +311,7 @@ void product_float(const float *x, const float *panels, const float *bias, float
 #ifdef TILES
 void product_bfloat16(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias,
                       bfloat16 *out, int64_t rows, int64_t inputs, int64_t outputs, int threads) {
-    tiled(x, panels, bias, out, rows, inputs, outputs, threads);
+    product(x, panels, bias, out, rows, inputs, outputs, threads);
 }
 #endif
 }

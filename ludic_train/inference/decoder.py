@@ -31,6 +31,7 @@ from ludic_train.inference.layers import (
     read_layers,
 )
 from ludic_train.inference.prefix_limits import Mark
+from ludic_train.inference.stack import Stack, stack_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -102,6 +103,7 @@ class Decoder:
         self._heads = heads_of(self._causal)
         self.layers: list[Layer] = []
         self._layout = layout_of(self._causal)
+        self._stack: Stack | None = None
         self._mark: Mark | None = None
         self.release()
 
@@ -136,7 +138,9 @@ class Decoder:
         self._heads = heads_of(self._causal)
         self._layout = layout_of(self._causal)
         self.layers = read_layers(self._causal, self._heads, self._layout)
-        self._last_norm = norm_of(self._causal.model.norm, self._layout.kernels)
+        kernels = self._layout.kernels
+        self._stack = stack_of(self.layers, self._heads, kernels) if kernels else None
+        self._last_norm = norm_of(self._causal.model.norm, kernels)
         self._eps = torch.tensor([self._heads.eps or 0.0], device=self.device)
         self._head = head_of(self._causal, self._layout)
 
@@ -176,8 +180,7 @@ class Decoder:
         at = torch.from_numpy(lengths).to(self.device)
         written = self._written(torch.arange(len(ids), device=self.device), at)
         if kernels := self._layout.kernels:
-            attend = self._by_row(kernels, written)
-            return self._logits(*self._through(self.layers, hidden, written, attend))
+            return self._logits(*self._by_row(kernels, len(self.layers), hidden, written))
         # Rows of one length, such as those of a group after its prompt, need no mask.
         is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
@@ -213,14 +216,19 @@ class Decoder:
             factors=self._factors(cos, sin),
         )
 
-    def _by_row(self, kernels: Kernels, written: _Written) -> _Attend:
-        """Attention by the kernels, of each token to its own row."""
+    def _by_row(
+        self, kernels: Kernels, number: int, hidden: Tensor, written: _Written
+    ) -> tuple[Tensor, Tensor | None]:
+        """`_through` so many layers by the kernels, where each token attends to its own row."""
+        rows, lengths = written.rows, written.lengths
+        if self._stack:
+            turns, cached = (written.cos, written.sin), (self.cache.keys, self.cache.values)
+            return self._stack.through(number, hidden, turns, cached, rows, lengths, written.places)
 
         def attend(layer: int, query: Tensor) -> Tensor:
-            cached = self.cache.layer(layer)
-            return kernels.attended(query, cached, written.rows, written.lengths)
+            return kernels.attended(query, self.cache.layer(layer), rows, lengths)
 
-        return attend
+        return self._through(self.layers[:number], hidden, written, attend)
 
     def _stored(self, number: int, layer: Layer, heads: Tensor, written: _Written) -> Tensor:
         """Turned queries of heads, [tokens, heads, head_size]; keys and values go to the cache."""
@@ -265,11 +273,12 @@ class Decoder:
     def _read(self, ids: Tensor, at: _Reading) -> Tensor:
         """Logits of the texts' last tokens, [texts, V]."""
         hidden: Tensor = self._causal.model.embed_tokens(ids)
-        kernels = self._layout.kernels
-        attend: _Attend = partial(self._attended, at)
+        kernels, before = self._layout.kernels, len(self.layers) - 1
         if kernels and kernels.dtype is torch.float32 and at.width <= BY_ROW:
-            attend = self._by_row(kernels, at.written)
-        hidden, more = self._through(self.layers[:-1], hidden, at.written, attend)
+            hidden, more = self._by_row(kernels, before, hidden, at.written)
+        else:
+            attend = partial(self._attended, at)
+            hidden, more = self._through(self.layers[:before], hidden, at.written, attend)
         # Only the last token of a prompt needs logits: those of all would be the largest tensor.
         return self._logits(*self._read_last(hidden, more, at))
 

@@ -71,6 +71,39 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Norm:
+    """Root-mean-square norm of a sum, as `AddedNorm`, by the kernels. weight: [width]."""
+
+    kernels: Kernels
+    weight: Tensor
+    eps: float
+
+    def __call__(self, hidden: Tensor, more: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sum, in the place of `hidden`, and its norm, [rows, width] each."""
+        return self.kernels.added_norm(hidden, more, self.weight, self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class GatedMLP:
+    """A gated MLP whose first two products are one.
+
+    kernels: for its activation; None where it is not SiLU, or computed by torch.
+    """
+
+    gate_and_up: Map
+    down: Map
+    activation: Map
+    kernels: Kernels | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The MLP of tokens, [tokens, width] in and out."""
+        gate, up = self.gate_and_up(x).chunk(2, dim=-1)
+        if self.kernels:
+            return self.down(self.kernels.gated(gate, up))
+        return self.down(self.activation(gate).mul_(up))
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Treatment of the matrices of a model.
 
@@ -173,8 +206,7 @@ def _joined(linears: Sequence[nn.Linear], layout: Layout) -> Map:
     if not layout.packed:
         return partial(F.linear, weight=weight, bias=bias)
     if layout.kernels and layout.kernels.can_multiply(weight):
-        panels = layout.kernels.packed(weight)
-        return partial(layout.kernels.product, panels=panels, bias=bias, outputs=len(weight))
+        return layout.kernels.matrix(weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS)
 
     def apply(x: Tensor) -> Tensor:
@@ -223,22 +255,16 @@ def _mlp(layer: GradientCheckpointingLayer) -> Map:
     return apply
 
 
-def _joined_mlp(layer: GradientCheckpointingLayer, layout: Layout) -> Map:
-    """A gated MLP whose first two products are one."""
-    mlp = layer.mlp
-    gate_and_up = _joined([mlp.gate_proj, mlp.up_proj], layout)
-    down = _linear_in(mlp.down_proj, layout)
-    gated = _gated(mlp, layout)
-    return lambda x: down(gated(*gate_and_up(x).chunk(2, dim=-1)))
-
-
-def _gated(mlp: LlamaMLP, layout: Layout) -> Callable[[Tensor, Tensor], Tensor]:
-    """The activation of the MLP for the first tensor, times the second."""
+def _joined_mlp(layer: GradientCheckpointingLayer, layout: Layout) -> GatedMLP:
+    """The MLP with its first two products as one."""
+    mlp: LlamaMLP = layer.mlp
     is_silu = mlp.config.hidden_act == "silu"
-    if is_silu and layout.kernels:
-        return layout.kernels.gated
-    activation = F.silu if is_silu else mlp.act_fn
-    return lambda gate, up: activation(gate).mul_(up)
+    return GatedMLP(
+        gate_and_up=_joined([mlp.gate_proj, mlp.up_proj], layout),
+        down=_linear_in(mlp.down_proj, layout),
+        activation=F.silu if is_silu else mlp.act_fn,
+        kernels=layout.kernels if is_silu else None,
+    )
 
 
 def norm_of(module: LlamaRMSNorm, kernels: Kernels | None) -> AddedNorm:
@@ -246,8 +272,7 @@ def norm_of(module: LlamaRMSNorm, kernels: Kernels | None) -> AddedNorm:
     if type(module).__name__ not in RMS_NORMS:
         return partial(_with_sum, norm=module)
     if kernels and module.weight.dtype is kernels.dtype:
-        eps, weight = module.variance_epsilon, module.weight.detach()
-        return lambda hidden, more: kernels.added_norm(hidden, more, weight, eps)
+        return Norm(kernels, kernels.plain(module.weight.detach()), module.variance_epsilon)
     return partial(_with_sum, norm=_norm(module))
 
 

@@ -149,34 +149,33 @@ SHAPES = [(1, 32), (50, 64), (96, 576), (133, 1536)]
 def test_products_are_those_of_the_matrix(rows, shape, kernels, random):
     needs_products(kernels)
     weight, bias, x = random(*shape), random(shape[0]), random(rows, shape[1])
-    panels = kernels.packed(weight)
     # Float32 sums of so many numbers differ by their order.
     parts = 1.0 if kernels.dtype is torch.bfloat16 else 3.0
     expected = x.double() @ weight.double().T
-    assert_close(kernels.product(x, panels, None, shape[0]), expected, parts)
-    found = kernels.product(x, panels, bias, shape[0])
+    assert_close(kernels.matrix(weight, None)(x), expected, parts)
+    found = kernels.matrix(weight, bias)(x)
     assert_close(found, expected + bias.double(), parts)
-    assert kernels.product(x.double(), panels, bias.double(), shape[0]).equal(found)
+    assert kernels.matrix(weight.double(), bias.double())(x.double()).equal(found)
 
 
 @NEEDS_COMPILER
 def test_a_rows_product_is_the_same_to_the_bit_in_any_batch_and_with_two_threads(kernels, random):
     needs_products(kernels)
     weight, x = random(500, 576), random(300, 576)
-    panels = kernels.packed(weight)
-    assert panels.numel() > ONE_THREAD
+    matrix = kernels.matrix(weight, None)
+    assert weight.numel() > ONE_THREAD
     threads = torch.get_num_threads()
     found = []
     for number in (1, 2):
         torch.set_num_threads(number)
-        found.append(kernels.product(x, panels, None, 500))
-        assert kernels.packed(weight).equal(panels)
+        found.append(matrix(x))
+        assert kernels.matrix(weight, None).panels.equal(matrix.panels)
     torch.set_num_threads(threads)
     assert found[0].equal(found[1])
     with pytest.raises(ValueError, match="rows of 32 numbers and a matrix of 576 inputs"):
-        kernels.product(x[:, :32], panels, None, 500)
+        matrix(x[:, :32])
     for size in (1, 2, 7, 16, 31, 299):
-        last = kernels.product(x[-size:].contiguous(), panels, None, 500)
+        last = matrix(x[-size:].contiguous())
         assert last.equal(found[0][-size:])
 
 
@@ -185,10 +184,10 @@ def test_products_leave_those_of_torch_as_they_are(random, kernels):
     needs_products(kernels)
     weight, x = random(96, 576), random(40, 576)
     expected = torch.nn.functional.linear(x, weight)
-    ours = kernels.product(x, kernels.packed(weight), None, 96)
+    ours = kernels.matrix(weight, None)(x)
     for _ in range(3):
         assert torch.nn.functional.linear(x, weight).equal(expected)
-        assert kernels.product(x, kernels.packed(weight), None, 96).equal(ours)
+        assert kernels.matrix(weight, None)(x).equal(ours)
 
 
 @NEEDS_COMPILER
@@ -214,7 +213,7 @@ def test_products_of_older_processors(flags, panel, load, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     weight, x = (torch.randn(size, 64, generator=generator) for size in (50, 7))
     if panel:
-        found = old.product(x, old.packed(weight), None, 50)
+        found = old.matrix(weight, None)(x)
         assert_close(found, x.double() @ weight.double().T)
     else:
         assert not old.can_multiply(weight)
@@ -241,7 +240,7 @@ def test_products_keep_what_is_not_a_number_in_its_row(kernels, random):
     needs_products(kernels)
     x = random(2, 64)
     x[1, 3] = torch.nan
-    found = kernels.product(x, kernels.packed(random(40, 64)), None, 40)
+    found = kernels.matrix(random(40, 64), None)(x)
     assert found[0].isfinite().all()
     assert found[1].isnan().all()
 
