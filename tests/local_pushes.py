@@ -42,7 +42,7 @@ def assert_has(server, params, version):
 
 async def asked(server, count):
     """That many requests that are under way, for as long as 200 tokens of a slow model take."""
-    server.served.model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.002))
+    server.served.model.model.embed_tokens.register_forward_pre_hook(lambda *_: time.sleep(0.002))
     tasks = [asyncio.create_task(server.post(GENERATE, REQUEST)) for _ in range(count)]
     while server.served.gate.running + server.served.gate.waiting < count:
         await asyncio.sleep(0)

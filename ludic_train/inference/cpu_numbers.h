@@ -28,6 +28,16 @@ inline void write(bfloat16 *at, float x) {
     at->bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
+// Floats of a vector, and rows of sums of two or three vectors that fit in the registers.
+#if defined(__AVX512F__)
+constexpr int64_t LANES = 16, ROWS = 8;
+#else
+constexpr int64_t LANES = 8, ROWS = 4;
+#endif
+
+// Anywhere in arrays of floats.
+typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
 // Of at most so many threads, those that work on so many numbers is worth; few are faster in one.
 inline int threads_for(int64_t numbers, int threads) {
     constexpr int64_t ONE_THREAD = 1 << 15;

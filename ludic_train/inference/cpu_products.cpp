@@ -17,12 +17,6 @@
 
 namespace {
 
-// Floats of a vector, and rows and vectors of sums that fit in the registers.
-#if defined(__AVX512F__)
-constexpr int64_t LANES = 16, ROWS = 8;
-#else
-constexpr int64_t LANES = 8, ROWS = 4;
-#endif
 constexpr int64_t VECTORS = 3, WIDTH = LANES * VECTORS;
 // A tile has 16 rows of 64 bytes; a panel's row of tiles has so many outputs, of pairs of inputs.
 constexpr int64_t TILE = 16, TILE_INPUTS = 32, TILED_WIDTH = 32;
@@ -31,9 +25,6 @@ constexpr int64_t LINE = 64;
 constexpr int64_t BLOCK = 256;
 // Parts of 32 rows up to which one panel is used by all of them, and panels of a group with more.
 constexpr int64_t FEW_PARTS = 4, GROUP = 8;
-
-// Anywhere in arrays of floats.
-typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 // Part `i` of `parts` of `total`: its beginning.
 inline int64_t part(int64_t total, int64_t i, int64_t parts) { return total * i / parts; }

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 # The other kinds of rotary embedding change with the length of the text.
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-# Tokens of the longest text up to which float32 prompts are attended to token by token, in which no
-# text is padded; in longer ones torch's blocks of tokens are faster.
-BY_ROW = 128
+# Tokens of the longest text up to which prompts are attended to by the kernels, in which no text is
+# padded; in longer ones torch's attention is faster.
+BY_ROW = {torch.float32: 2048, torch.bfloat16: 256}
 
 # Attention of queries, [tokens, heads, head_size], in a layer of this number.
 _Attend = Callable[[int, Tensor], Tensor]
@@ -221,7 +221,7 @@ class Decoder:
     ) -> tuple[Tensor, Tensor | None]:
         """`_through` so many layers by the kernels, where each token attends to its own row."""
         rows, lengths = written.rows, written.lengths
-        if self._stack:
+        if self._stack and number:
             turns, cached = (written.cos, written.sin), (self.cache.keys, self.cache.values)
             return self._stack.through(number, hidden, turns, cached, rows, lengths, written.places)
 
@@ -274,7 +274,7 @@ class Decoder:
         """Logits of the texts' last tokens, [texts, V]."""
         hidden: Tensor = self._causal.model.embed_tokens(ids)
         kernels, before = self._layout.kernels, len(self.layers) - 1
-        if kernels and kernels.dtype is torch.float32 and at.width <= BY_ROW:
+        if kernels and at.num_slots <= BY_ROW[kernels.dtype]:
             hidden, more = self._by_row(kernels, before, hidden, at.written)
         else:
             attend = partial(self._attended, at)

@@ -134,7 +134,8 @@ def layout_of(causal: PreTrainedModel) -> Layout:
     # Anything else than the seven products of a plain layer, such as adapters, runs as it is.
     if len(linears) != 7 * len(layers) + 1 or any(type(m) is not nn.Linear for m in linears):
         return Layout(kernels=kernels)
-    if sum(m.weight.nbytes for m in linears[:-1]) <= JOINED_BYTES:
+    is_own = kernels is not None and all(kernels.can_multiply(m.weight) for m in linears)
+    if not is_own and sum(m.weight.nbytes for m in linears[:-1]) <= JOINED_BYTES:
         return Layout(joined=True, kernels=kernels)
     is_small = sum(m.weight.nbytes for m in linears) <= PACKED_BYTES
     packed = is_small and all(_can_pack(m.weight, kernels) for m in linears)

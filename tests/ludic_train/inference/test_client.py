@@ -198,7 +198,7 @@ async def test_an_error_inside_the_model_is_the_cause_of_what_they_get(model, cl
     def fail(*_):
         raise RuntimeError("out of memory")
 
-    hook = model.lm_head.register_forward_pre_hook(fail)
+    hook = model.model.embed_tokens.register_forward_pre_hook(fail)
     with pytest.raises(EngineError, match="sampling failed: out of memory") as error:
         await client.complete(user(), Sampling(seed=0, max_tokens=2))
     assert isinstance(error.value.__cause__, RuntimeError)
@@ -227,7 +227,7 @@ async def test_a_cancelled_request_makes_room_and_the_others_do_not_notice(model
 
 async def test_when_all_have_given_up_the_sampler_stops(model, client):
     calls = []
-    model.lm_head.register_forward_pre_hook(lambda *_: calls.append(time.monotonic()))
+    model.model.embed_tokens.register_forward_pre_hook(lambda *_: calls.append(time.monotonic()))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await client.complete(user(), Sampling(seed=1, temperature=50.0, max_tokens=240))
@@ -310,13 +310,13 @@ async def test_tokens_that_the_model_has_not_are_refused_and_hurt_nobody(client,
 async def test_settled_means_that_no_step_is_under_way_not_even_of_who_gave_up(model, client):
     await client.settled()
     during = []
-    model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.005))
+    model.model.embed_tokens.register_forward_pre_hook(lambda *_: time.sleep(0.005))
     asking = asyncio.create_task(client.continued([5], Sampling(max_tokens=200, seed=0)))
     while not client.in_flight:
         await asyncio.sleep(0)
     await asyncio.sleep(0.02)
     asking.cancel()
     await client.settled()
-    model.lm_head.register_forward_pre_hook(lambda *_: during.append(1))
+    model.model.embed_tokens.register_forward_pre_hook(lambda *_: during.append(1))
     await asyncio.sleep(0.05)
     assert (client.in_flight, during) == (0, [])

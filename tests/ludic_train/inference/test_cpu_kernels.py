@@ -112,19 +112,58 @@ def test_heads_are_turned_and_go_to_their_places(tokens, size, eps, kernels, ran
     assert sum(int((each == 0).all(-1).sum()) for each in cached) == 2 * keys * beyond
 
 
+def attention(query: Tensor, cached: tuple[Tensor, Tensor], row: Tensor, lengths: Tensor) -> Tensor:
+    """Attention [tokens, heads, size] in float64, as the formulas say it."""
+    shared = query.shape[1] // cached[0].shape[1]
+    key, value = (each[row].repeat_interleave(shared, 1).double() for each in cached)
+    scores = torch.einsum("thd,thsd->ths", query.double(), key)
+    beyond = torch.arange(key.shape[2]) >= lengths[:, None]
+    scores[beyond[:, None].expand_as(scores)] = -torch.inf
+    return torch.einsum("ths,thsd->thd", scores.softmax(-1), value)
+
+
 @NEEDS_COMPILER
 @pytest.mark.parametrize("size", [16, 64, 128, LARGEST_HEAD])
 @pytest.mark.parametrize("tokens", [1, 9, ONE_THREAD // 100])
 def test_attention_reads_the_slots_of_each_tokens_row_alone(tokens, size, kernels, random):
-    queries, keys, slots, rows = 6, 2, 33, 4
-    query = random(tokens, queries, size) / size**0.5
-    cached = random(rows, keys, slots, size), random(rows, keys, slots, size)
+    slots, rows = 33, 4
+    query = random(tokens, 6, size) / size**0.5
+    cached = random(rows, 2, slots, size), random(rows, 2, slots, size)
     row, lengths = torch.arange(tokens) % rows, torch.arange(tokens) % slots + 1
     found = kernels.attended(query, cached, row, lengths)
-    key, value = (each[row].repeat_interleave(3, 1).double() for each in cached)
-    scores = torch.einsum("thd,thsd->ths", query.double(), key)
-    scores[(torch.arange(slots) >= lengths[:, None])[:, None].expand_as(scores)] = -torch.inf
-    assert_close(found, torch.einsum("ths,thsd->thd", scores.softmax(-1), value))
+    assert_close(found, attention(query, cached, row, lengths))
+
+
+# Tokens of each text that follow each other, and those before them.
+TEXTS = {
+    "shorter than a block": ([1, 3, 2, 3], [0, 0, 5, 40]),
+    "around a block": ([4, 7, 8, 9, 17], [0, 1, 32, 30, 3]),
+    "around a part": ([127, 128, 130, 300], [0, 0, 9, 1]),
+}
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("size", [16, 40, 64, LARGEST_HEAD])
+def test_attention_of_texts(texts, size, kernels, random):
+    counts, starts = texts
+    # Texts of which the second follows the first in the lengths, and not in the row.
+    row = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    ends = [torch.arange(count) + start + 1 for count, start in zip(counts, starts, strict=True)]
+    lengths, slots = torch.cat(ends), max(map(sum, zip(counts, starts, strict=True)))
+    query = random(len(row), 6, size) / size**0.5
+    cached = tuple(random(len(counts), 2, slots, size) for _ in range(2))
+    expected = attention(query, cached, row, lengths)
+    # Nothing of the others' slots, nor of those that come later, is in a result.
+    for each in cached:
+        each[0, :, counts[0] + starts[0] :] = torch.nan
+    threads, found = torch.get_num_threads(), []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        found.append(kernels.attended(query, cached, row, lengths))
+    torch.set_num_threads(threads)
+    assert_close(found[0], expected)
+    assert found[0].equal(found[1])
 
 
 def needs_products(kernels: Kernels) -> None:
@@ -233,6 +272,11 @@ def test_what_is_not_a_number_stays_so(kernels, random):
     found = kernels.attended(random(2, 1, 64), cached, rows, lengths)
     assert found[0].isfinite().all()
     assert found[1].isnan().all()
+    many = kernels.attended(
+        random(4, 1, 64), cached, rows[0].expand(4).clone(), torch.arange(4) + 1
+    )
+    assert many[:2].isfinite().all()
+    assert many[2:].isnan().all()
 
 
 @NEEDS_COMPILER

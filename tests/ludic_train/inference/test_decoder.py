@@ -6,8 +6,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ludic_train.errors import UnsupportedModel
+from ludic_train.inference import decoder as decoder_module
 from ludic_train.inference import layers
-from ludic_train.inference.decoder import BY_ROW, Decoder
+from ludic_train.inference.decoder import Decoder
 from ludic_train.models.load import LoRA, load_model, save_model
 
 LENGTHS = (40, 9, 17, 5)
@@ -96,12 +97,16 @@ def test_larger_models_are_exact_with_few_rows(
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 @pytest.mark.parametrize("start", [0, 100])
-def test_long_prompts_are_exact(family, start, make_model, reference_logits):
-    model, texts = make_model(family), sequences((BY_ROW + 30, BY_ROW + 1))
+@pytest.mark.parametrize("by_row", [158, 157], ids=["by the kernels", "by torch"])
+def test_long_prompts_are_exact(
+    family, start, by_row, kernels, make_model, reference_logits, monkeypatch
+):
+    monkeypatch.setattr(decoder_module, "BY_ROW", {torch.float32: by_row})
+    model, texts = make_model(family), sequences((158, 131))
     decoder = Decoder(model)
     with torch.inference_mode():
         decoder.refresh()
-        decoder.reserve(2, BY_ROW + 30)
+        decoder.reserve(2, 158)
         if start:
             decoder.prefill([text[:start] for text in texts], [0, 0], 0)
         logits = decoder.prefill(texts, [start, start], 0)

@@ -254,7 +254,9 @@ def test_training_mode_is_off_while_sampling_and_back_after(make_model, tokenize
     model.train()
     model.model.layers[1].mlp.eval()
     seen = []
-    model.lm_head.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    model.model.embed_tokens.register_forward_pre_hook(
+        lambda module, _: seen.append(module.training)
+    )
     run(Engine(model, tokenizer, max_batch_size=2), [request([5], max_tokens=3)])
     assert set(seen) == {False}
     assert model.training

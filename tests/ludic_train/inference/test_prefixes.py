@@ -12,6 +12,7 @@ from peft import LoraConfig, get_peft_model
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
+from ludic_train.inference import layers
 from ludic_train.inference.batch import Request
 from ludic_train.inference.client import LocalChatClient
 from ludic_train.inference.decoder import Decoder
@@ -246,6 +247,9 @@ def test_a_reset_drops_prefixes(make_model, tokenizer):
 
 
 def test_short_texts_cost_no_look_at_the_params(make_model, tokenizer, monkeypatch):
+    # Without copies, which follow the params.
+    monkeypatch.setattr(layers, "PACKED_BYTES", 0)
+    monkeypatch.setattr(layers, "JOINED_BYTES", 0)
     model = make_model("llama")
     engine, _ = engines(model, tokenizer, 10**8)
     one(engine, range(3, 33))

@@ -99,7 +99,7 @@ async def test_a_swap_comes_between_two_tokens_of_what_is_in_flight(server):
 
 async def test_scores_of_a_completion_that_a_swap_overtakes_are_of_one_version(server):
     body = {**REQUEST, "sampling_params": {**REQUEST["sampling_params"], "logprobs": 2}}
-    server.served.model.lm_head.register_forward_pre_hook(lambda *_: time.sleep(0.002))
+    server.served.model.model.embed_tokens.register_forward_pre_hook(lambda *_: time.sleep(0.002))
     asking = asyncio.create_task(server.post(GENERATE, body))
     while server.served.client.num_sampled < 20:
         await asyncio.sleep(0.001)
