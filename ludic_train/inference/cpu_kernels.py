@@ -2,7 +2,8 @@
 
 Between the products torch makes some 45 calls per layer and step, each of which reads and writes
 its tensors; the kernels of `cpu_kernels.cpp` take a half to a quarter of the time for few tokens.
-The products of `cpu_products.cpp` read the matrices as fast as memory is, for up to 16 rows.
+The products of `cpu_products.cpp` read the matrices as fast as memory is, for up to 16 rows, and
+the attention of `cpu_attention.cpp` the keys and values. `stack` calls all of them at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCES = [Path(__file__).with_name(f"cpu_{name}") for name in ("kernels.cpp", "products.cpp")]
+SOURCES = [
+    Path(__file__).with_name(f"cpu_{name}.cpp") for name in ("kernels", "attention", "products")
+]
 HEADERS = [Path(__file__).with_name("cpu_numbers.h")]
 # Sums may be added in any order, so that they become vectors; NaN and infinity stay what they are.
 FLAGS = (

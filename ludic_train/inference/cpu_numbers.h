@@ -28,6 +28,26 @@ inline void write(bfloat16 *at, float x) {
     at->bits = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
+// e^x for |x| <= 87, without the branches of the library's, so that loops become vectors: x is
+// n ln 2 + r, and e^r a polynomial with the coefficients of Cephes. Keeps NaN.
+inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 87.0f ? 87.0f : x;
+    float n = __builtin_rintf(x * 1.44269504f);
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t power = (int32_t(n) + 127) << 23;
+    float scale;
+    memcpy(&scale, &power, sizeof scale);
+    return p * scale;
+}
+
 // Floats of a vector, and rows of sums of two or three vectors that fit in the registers.
 #if defined(__AVX512F__)
 constexpr int64_t LANES = 16, ROWS = 8;
@@ -35,7 +55,8 @@ constexpr int64_t LANES = 16, ROWS = 8;
 constexpr int64_t LANES = 8, ROWS = 4;
 #endif
 
-// Anywhere in arrays of floats.
+// A vector, and one anywhere in an array of floats.
+typedef float Vector __attribute__((vector_size(LANES * 4)));
 typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 // Of at most so many threads, those that work on so many numbers is worth; few are faster in one.
@@ -43,6 +64,15 @@ inline int threads_for(int64_t numbers, int threads) {
     constexpr int64_t ONE_THREAD = 1 << 15;
     return numbers > ONE_THREAD ? threads : 1;
 }
+
+// query, out: [tokens, num_queries, size]. keys, values: a layer's cache, [rows, num_keys, slots,
+// size]; token t attends to the first `lengths[t]` slots of row `rows[t]`.
+void attended(const float *query, const float *keys, const float *values, float *out,
+              const int64_t *rows, const int64_t *lengths, int64_t tokens, int64_t num_queries,
+              int64_t num_keys, int64_t slots, int64_t size, int threads);
+void attended(const bfloat16 *query, const bfloat16 *keys, const bfloat16 *values, bfloat16 *out,
+              const int64_t *rows, const int64_t *lengths, int64_t tokens, int64_t num_queries,
+              int64_t num_keys, int64_t slots, int64_t size, int threads);
 
 // out = x * matrix^T + bias, if there is a bias. x: [rows, inputs]. panels: the matrix, as packed.
 // out: [rows, outputs].

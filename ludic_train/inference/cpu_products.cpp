@@ -58,11 +58,11 @@ struct Following {
 template <int64_t R>
 void summed(const float *x, const float *panel, float *out, int64_t inputs, int64_t stride,
             Following following) {
-    Floats sums[R][VECTORS];
+    Vector sums[R][VECTORS];
 #pragma GCC unroll 8
     for (int64_t r = 0; r < R; r++)
 #pragma GCC unroll 3
-        for (int64_t j = 0; j < VECTORS; j++) sums[r][j] = Floats{};
+        for (int64_t j = 0; j < VECTORS; j++) sums[r][j] = Vector{};
     for (int64_t k = 0; k < inputs; k++) {
         following.fetch();
         const Floats *y = reinterpret_cast<const Floats *>(panel + k * WIDTH);

@@ -126,17 +126,14 @@ def stack_of(layers: Sequence[Layer], heads: Heads, kernels: Kernels) -> Stack |
                 mlp=GatedMLP(
                     kernels=Kernels(), gate_and_up=Matrix() as both, down=Matrix() as down
                 ),
-            ) if layer.weight.dtype is kernels.dtype:
+            ) if layer.weight.dtype is kernels.dtype and first.eps == second.eps:
                 tensors = (first.weight, second.weight, layer.weight, layer.swapped)
                 matrices = (_matrix(each) for each in (all_heads, after, both, down))
                 made.append(_Layer(*(each.data_ptr() for each in tensors), *matrices))
-                sizes.add((len(first.weight), both.outputs // 2, first.eps, second.eps))
+                sizes.add((len(first.weight), both.outputs // 2, first.eps))
     if len(made) < len(layers) or len(sizes) > 1:
         return None
-    ((width, inner, eps, other),) = sizes
-    if eps != other:
-        return None
-    return Stack(kernels, layers, heads, width, inner, eps, (_Layer * len(made))(*made))
+    return Stack(kernels, layers, heads, *sizes.pop(), (_Layer * len(made))(*made))
 
 
 def _matrix(matrix: Matrix) -> _Matrix:

@@ -124,10 +124,11 @@ def attention(query: Tensor, cached: tuple[Tensor, Tensor], row: Tensor, lengths
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("size", [16, 64, 128, LARGEST_HEAD])
+@pytest.mark.parametrize("queries", [2, 4, 6, 8, 14])
 @pytest.mark.parametrize("tokens", [1, 9, ONE_THREAD // 100])
-def test_attention_reads_the_slots_of_each_tokens_row_alone(tokens, size, kernels, random):
-    slots, rows = 33, 4
-    query = random(tokens, 6, size) / size**0.5
+def test_attention_reads_the_slots_of_each_tokens_row_alone(tokens, queries, size, kernels, random):
+    slots, rows = 67, 4
+    query = random(tokens, queries, size) / size**0.5
     cached = random(rows, 2, slots, size), random(rows, 2, slots, size)
     row, lengths = torch.arange(tokens) % rows, torch.arange(tokens) % slots + 1
     found = kernels.attended(query, cached, row, lengths)
