@@ -167,6 +167,15 @@ def test_attention_of_texts(texts, size, kernels, random):
     assert found[0].equal(found[1])
 
 
+@NEEDS_COMPILER
+def test_attention_of_tokens_of_a_row_in_any_order(kernels, random):
+    lengths = torch.tensor([*range(1, 11), *range(10, 0, -1), 7, 7, 8, 9, 10, 11, 12])
+    query, row = random(len(lengths), 6, 64) / 8, torch.zeros_like(lengths)
+    cached = random(1, 2, 12, 64), random(1, 2, 12, 64)
+    found = kernels.attended(query, cached, row, lengths)
+    assert_close(found, attention(query, cached, row, lengths))
+
+
 def needs_products(kernels: Kernels) -> None:
     if not kernels.panel:
         pytest.skip(f"this processor has no products of {kernels.dtype}")

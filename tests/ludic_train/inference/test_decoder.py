@@ -143,6 +143,18 @@ def test_a_model_of_one_layer_and_unshared_keys_is_exact(make_model, reference_l
     assert worst_error(model, reference_logits) < 1e-5
 
 
+def test_norms_of_another_type_or_eps_are_the_models_own(make_model, reference_logits):
+    model = make_model("qwen3")
+    for norm in (model.model.layers[0].self_attn.q_norm, model.model.layers[0].self_attn.k_norm):
+        norm.bfloat16()
+    assert worst_error(model, reference_logits) < 1e-5
+    model = make_model("llama")
+    model.model.layers[1].post_attention_layernorm.variance_epsilon = 0.5
+    assert worst_error(model, reference_logits) < 1e-5
+    model.model.layers[0].input_layernorm.variance_epsilon = 0.5
+    assert worst_error(model, reference_logits) < 1e-5
+
+
 @pytest.mark.parametrize("settings", [{}, {"rslora": True}, {"dora": True}], ids=str)
 def test_adapters_take_part(make_model, tokenizer, reference_logits, tmp_path, settings):
     save_model(make_model("qwen3", vocab_size=len(tokenizer)), tokenizer, tmp_path)
