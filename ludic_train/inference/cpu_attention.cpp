@@ -211,14 +211,14 @@ void attended_by(const T *query, const T *keys, const T *values, T *out, float *
 //
 // Keys lie across, so that a block of products has scores of several of them.
 class Across {
-    const int64_t size, width, slots;
+    const int64_t size, width;
     std::vector<float> keys, values, weights, queries, sums;
     int64_t stride = 0;
 
   public:
     // size: of a head. slots: keys and values at most.
     Across(int64_t size, int64_t slots)
-        : size(size), width(up_to_block(size)), slots(slots), keys(size * up_to_block(slots)),
+        : size(size), width(up_to_block(size)), keys(size * up_to_block(slots)),
           values(slots * width), weights(ROWS * up_to_block(slots)), queries(ROWS * size),
           sums(ROWS * width) {}
 

@@ -41,8 +41,6 @@ COMPILERS = ("c++", "g++", "clang++")
 COMPILE_S = 120.0
 # As `LARGEST_HEAD` of the source.
 LARGEST_HEAD = 512
-# Numbers that one thread takes alone, as in torch and the source.
-ONE_THREAD = 2**15
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS = {

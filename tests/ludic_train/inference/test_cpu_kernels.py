@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from ludic_train.inference import cpu_kernels
-from ludic_train.inference.cpu_kernels import LARGEST_HEAD, ONE_THREAD, Kernels, kernels_for
+from ludic_train.inference.cpu_kernels import LARGEST_HEAD, Kernels, kernels_for
 
 NEEDS_COMPILER = pytest.mark.skipif(not cpu_kernels._compiler(), reason="there is no C++ compiler")
 # Of the result's greatest value: half a unit in the last place, and float32's own sums.
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2**-8}
 DTYPES = list(ROUNDING)
+# Numbers that one thread takes alone, as in the source.
+ONE_THREAD = 2**15
 
 
 @pytest.fixture(params=DTYPES, ids=str)
@@ -253,7 +255,7 @@ def test_matrices_that_there_are_no_products_with():
 @pytest.mark.parametrize(
     ("flags", "panel"), [(("-mno-avx512f",), 24), (("-mno-avx2",), 0)], ids=["AVX2", "before AVX2"]
 )
-def test_products_of_older_processors(flags, panel, load, monkeypatch):
+def test_products_and_attention_of_older_processors(flags, panel, load, monkeypatch):
     monkeypatch.setattr(cpu_kernels, "FLAGS", (*cpu_kernels.FLAGS, "-mno-amx-tile", *flags))
     library = load()
     monkeypatch.setattr(cpu_kernels, "_library", lambda: library)
@@ -266,6 +268,13 @@ def test_products_of_older_processors(flags, panel, load, monkeypatch):
         assert_close(found, x.double() @ weight.double().T)
     else:
         assert not old.can_multiply(weight)
+    # Steps of three rows, and a text.
+    row, lengths = torch.tensor([0, 1, 2, *[0] * 9]), torch.tensor([5, 9, 1, *range(3, 12)])
+    for size in (64, 128):
+        query = torch.randn(12, 6, size, generator=generator) / 8
+        cached = tuple(torch.randn(3, 2, 20, size, generator=generator) for _ in range(2))
+        expected = attention(query, cached, row, lengths)
+        assert_close(old.attended(query, cached, row, lengths), expected)
 
 
 @NEEDS_COMPILER
