@@ -13,11 +13,11 @@ from ludic_train.inference.cpu_kernels import Kernels, Matrix
 from ludic_train.inference.layers import GatedMLP, Heads, Layer, Norm
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-# The source has so many arrays, each of which begins at a multiple of so many numbers.
+# Arrays that `through` cuts from its scratch memory, and the alignment of each, in numbers.
 ARRAYS, ALIGNED = 6, 64
 
 
-# As in the source, which says what they mean.
+# The structures of `cpu_kernels.cpp`, field by field.
 class _Matrix(ctypes.Structure):
     _fields_ = (("panels", _POINTER), ("bias", _POINTER))
 
@@ -107,14 +107,14 @@ class Stack:
         )
 
     def _numbers(self, count: int) -> int:
-        """Numbers in the arrays of the source for so many tokens."""
+        """Numbers of the scratch memory for so many tokens."""
         heads = self.heads
         of_heads = (3 * heads.num_queries + 2 * heads.num_keys) * heads.size
         return count * (self.width + of_heads + 3 * self.inner) + ARRAYS * ALIGNED
 
 
 def stack_of(layers: Sequence[Layer], heads: Heads, kernels: Kernels) -> Stack | None:
-    """The layers as one; None if the kernels do not compute all their parts alike."""
+    """A `Stack` of these layers; None if a part has no kernel, or if sizes or eps differ."""
     made, sizes = [], set()
     for layer in layers:
         match layer:

@@ -137,10 +137,11 @@ def test_attention_reads_the_slots_of_each_tokens_row_alone(tokens, queries, siz
     assert_close(found, attention(query, cached, row, lengths))
 
 
-# Tokens of each text that follow each other, and those before them.
+# Tokens of each text that follow each other, and those before them. Around a block, the lengths of
+# the second text follow those of the first.
 TEXTS = {
     "shorter than a block": ([1, 3, 2, 3], [0, 0, 5, 40]),
-    "around a block": ([4, 7, 8, 9, 17], [0, 1, 32, 30, 3]),
+    "around a block": ([4, 7, 8, 9, 17], [0, 4, 32, 30, 3]),
     "around a part": ([127, 128, 130, 300], [0, 0, 9, 1]),
 }
 
@@ -150,7 +151,6 @@ TEXTS = {
 @pytest.mark.parametrize("size", [16, 40, 64, LARGEST_HEAD])
 def test_attention_of_texts(texts, size, kernels, random):
     counts, starts = texts
-    # Texts of which the second follows the first in the lengths, and not in the row.
     row = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     ends = [torch.arange(count) + start + 1 for count, start in zip(counts, starts, strict=True)]
     lengths, slots = torch.cat(ends), max(map(sum, zip(counts, starts, strict=True)))
