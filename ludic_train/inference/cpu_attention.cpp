@@ -14,35 +14,6 @@ namespace {
 
 constexpr int64_t LARGEST_HEAD = 512;
 
-// As `Vector` and `Floats`.
-typedef uint32_t WordVector __attribute__((vector_size(LANES * 4)));
-typedef uint32_t Words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
-// Two vectors of floats from numbers that lie together: of bfloat16, those at even places and those
-// at odd ones.
-inline void read_pair(const float *x, Vector *out) {
-    out[0] = *reinterpret_cast<const Floats *>(x);
-    out[1] = *reinterpret_cast<const Floats *>(x + LANES);
-}
-
-inline void read_pair(const bfloat16 *x, Vector *out) {
-    const WordVector words = *reinterpret_cast<const Words *>(x);
-    out[0] = (Vector)(words << 16);
-    out[1] = (Vector)(words & 0xffff0000);
-}
-
-inline void write_pair(float *x, const Vector *pair) {
-    *reinterpret_cast<Floats *>(x) = pair[0];
-    *reinterpret_cast<Floats *>(x + LANES) = pair[1];
-}
-
-inline void write_pair(bfloat16 *x, const Vector *pair) {
-    // As in `write`.
-    auto rounded = [](WordVector bits) { return bits + 0x7fff + ((bits >> 16) & 1); };
-    const WordVector even = rounded((WordVector)pair[0]), odd = rounded((WordVector)pair[1]);
-    *reinterpret_cast<Words *>(x) = (even >> 16) | (odd & 0xffff0000);
-}
-
 // Every other part of `size` lanes of two vectors, from part `first` on.
 template <size_t size, size_t first, size_t... i>
 inline Vector parts_of(Vector x, Vector y, std::index_sequence<i...>) {
@@ -121,15 +92,13 @@ void attended_shared(const T *query, const T *keys, const T *values, T *out, flo
     const int64_t stride = up_to_block(slots);
     constexpr int64_t VECTORS = SIZE / LANES, PASS = H * VECTORS <= 16 ? VECTORS : 2;
     Vector q[H][VECTORS], parts[H][LANES] = {};
-    for (int64_t h = 0; h < H; h++)
-        for (int64_t j = 0; j < VECTORS; j += 2) read_pair(query + h * SIZE + j * LANES, q[h] + j);
+    for (int64_t h = 0; h < H; h++) read_vectors<VECTORS>(query + h * SIZE, q[h]);
     for (int64_t s = 0; s < length; s += LANES) {
         const int64_t count = std::min(LANES, length - s);
         for (int64_t i = 0; i < count; i++) {
             fetch<SIZE>(values + (s + i) * SIZE);
             Vector key[VECTORS];
-            for (int64_t j = 0; j < VECTORS; j += 2)
-                read_pair(keys + (s + i) * SIZE + j * LANES, key + j);
+            read_vectors<VECTORS>(keys + (s + i) * SIZE, key);
             for (int64_t h = 0; h < H; h++) {
                 parts[h][i] = q[h][0] * key[0];
                 for (int64_t j = 1; j < VECTORS; j++) parts[h][i] += q[h][j] * key[j];
@@ -145,16 +114,14 @@ void attended_shared(const T *query, const T *keys, const T *values, T *out, flo
         for (int64_t s = 0; s < length; s++) {
             if (!from) fetch<SIZE>(keys + (slots + s) * SIZE);
             Vector value[PASS];
-            for (int64_t j = 0; j < PASS; j += 2)
-                read_pair(values + s * SIZE + (from + j) * LANES, value + j);
+            read_vectors<PASS>(values + s * SIZE + from * LANES, value);
             for (int64_t h = 0; h < H; h++)
                 for (int64_t j = 0; j < PASS; j++) sums[h][j] += weights[h * stride + s] * value[j];
         }
-        for (int64_t h = 0; h < H; h++)
-            for (int64_t j = 0; j < PASS; j += 2) {
-                const Vector pair[2] = {sums[h][j] / totals[h], sums[h][j + 1] / totals[h]};
-                write_pair(out + h * SIZE + (from + j) * LANES, pair);
-            }
+        for (int64_t h = 0; h < H; h++) {
+            for (int64_t j = 0; j < PASS; j++) sums[h][j] /= totals[h];
+            write_vectors<PASS>(out + h * SIZE + from * LANES, sums[h]);
+        }
     }
 }
 

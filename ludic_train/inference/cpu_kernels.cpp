@@ -178,9 +178,7 @@ void through(const Layer<T> *layers, const Shape &shape, const Tokens<T> &tokens
                       int64_t num_keys, int64_t slots, int64_t size, int threads) {                \
         attended(query, keys, values, out, rows, lengths, tokens, num_queries, num_keys, slots,    \
                  size, threads);                                                                   \
-    }
-
-#define LAYERS(T)                                                                                  \
+    }                                                                                              \
     void through_##T(const Layer<T> *layers, const Shape *shape, const Tokens<T> *tokens, T *keys, \
                      T *values, T *hidden, T *more, T *scratch, int threads) {                     \
         through(layers, *shape, *tokens, keys, values, hidden, more, scratch, threads);            \
@@ -189,8 +187,4 @@ void through(const Layer<T> *layers, const Shape &shape, const Tokens<T> &tokens
 extern "C" {
 KERNELS(float)
 KERNELS(bfloat16)
-LAYERS(float)
-#ifdef TILES
-LAYERS(bfloat16)
-#endif
 }

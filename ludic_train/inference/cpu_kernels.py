@@ -2,8 +2,9 @@
 
 Between the products torch makes some 45 calls per layer and step, each of which reads and writes
 its tensors; the kernels of `cpu_kernels.cpp` take a half to a quarter of the time for few tokens.
-The products of `cpu_products.cpp` read the matrices as fast as memory is, for up to 16 rows, and
-the attention of `cpu_attention.cpp` the keys and values. `stack` calls all of them at once.
+The products of `cpu_products.cpp` (by vectors) and `cpu_tiles.cpp` (by the matrix unit, AMX) read
+the matrices as fast as memory is, for up to 16 rows, and the attention of `cpu_attention.cpp` the
+keys and values. `stack` calls all of them at once.
 """
 
 from __future__ import annotations
@@ -27,10 +28,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCES = [
-    Path(__file__).with_name(f"cpu_{name}.cpp") for name in ("kernels", "attention", "products")
-]
-HEADERS = [Path(__file__).with_name("cpu_numbers.h")]
+PARTS = ("kernels", "attention", "products", "tiles")
+SOURCES = [Path(__file__).with_name(f"cpu_{part}.cpp") for part in PARTS]
+HEADERS = [Path(__file__).with_name(f"cpu_{name}.h") for name in ("numbers", "panels")]
 # Sums may be added in any order, so that they become vectors; NaN and infinity stay what they are.
 FLAGS = (
     *("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
@@ -60,7 +60,7 @@ TILE_INPUTS = 32
 class Kernels:
     """The kernels for one type of tensors on the CPU; other types and layouts are copied.
 
-    panel: rows of a matrix that are kept together for the products; 0 where the processor has none.
+    panel: rows of a matrix that are kept together for the products; 0 where others are faster.
     """
 
     dtype: torch.dtype
@@ -242,10 +242,9 @@ def kernels_for(weight: Tensor, head_size: int) -> Kernels | None:
     panel: int = getattr(library, f"panel_{name}")()
     functions: dict[str, Callable[..., None]] = {}
     for function, arguments in _ARGUMENTS.items():
-        # Not there without the processor's matrix unit.
-        if found := getattr(library, f"{function}_{name}", None):
-            found.argtypes, found.restype = arguments, None
-            functions[function] = found
+        found = getattr(library, f"{function}_{name}")
+        found.argtypes, found.restype = arguments, None
+        functions[function] = found
     return Kernels(weight.dtype, functions, panel)
 
 

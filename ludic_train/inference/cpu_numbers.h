@@ -59,6 +59,39 @@ constexpr int64_t LANES = 8, ROWS = 4;
 typedef float Vector __attribute__((vector_size(LANES * 4)));
 typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
+typedef uint32_t WordVector __attribute__((vector_size(LANES * 4)));
+typedef uint32_t Words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+// N vectors of floats from numbers that lie together. Of bfloat16, N is even: vectors come in pairs,
+// one of the numbers at even places and one of those at odd places.
+template <int64_t N> inline void read_vectors(const float *x, Vector *out) {
+    for (int64_t i = 0; i < N; i++) out[i] = *reinterpret_cast<const Floats *>(x + i * LANES);
+}
+
+template <int64_t N> inline void read_vectors(const bfloat16 *x, Vector *out) {
+    static_assert(N % 2 == 0);
+    for (int64_t i = 0; i < N; i += 2) {
+        const WordVector words = *reinterpret_cast<const Words *>(x + i * LANES);
+        out[i] = (Vector)(words << 16);
+        out[i + 1] = (Vector)(words & 0xffff0000);
+    }
+}
+
+template <int64_t N> inline void write_vectors(float *x, const Vector *vectors) {
+    for (int64_t i = 0; i < N; i++) *reinterpret_cast<Floats *>(x + i * LANES) = vectors[i];
+}
+
+template <int64_t N> inline void write_vectors(bfloat16 *x, const Vector *vectors) {
+    static_assert(N % 2 == 0);
+    // As in `write`.
+    auto rounded = [](WordVector bits) { return bits + 0x7fff + ((bits >> 16) & 1); };
+    for (int64_t i = 0; i < N; i += 2) {
+        const WordVector even = rounded((WordVector)vectors[i]);
+        const WordVector odd = rounded((WordVector)vectors[i + 1]);
+        *reinterpret_cast<Words *>(x + i * LANES) = (even >> 16) | (odd & 0xffff0000);
+    }
+}
+
 // Of at most so many threads, those that work on so many numbers is worth; few are faster in one.
 inline int threads_for(int64_t numbers, int threads) {
     constexpr int64_t ONE_THREAD = 1 << 15;
@@ -79,8 +112,10 @@ void attended(const bfloat16 *query, const bfloat16 *keys, const bfloat16 *value
 void product(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
              int64_t inputs, int64_t outputs, int threads);
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
-#define TILES
 void product(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
              int64_t rows, int64_t inputs, int64_t outputs, int threads);
+
+// Those of bfloat16 are by the matrix unit where there is one.
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#define TILES
 #endif

@@ -1,308 +1,144 @@
-// Products of a few rows with the matrices of a model.
-//
-// A matrix, [outputs, inputs], is kept in panels of its rows, which are read one after another, each
-// as one stream. With few rows the time is the memory's, so that the next panel is fetched while
-// this one is used. Each sum is added up in one order, however many rows and threads there are.
+// Products of a few rows with the matrices of a model, by vectors.
 
-#include "cpu_numbers.h"
+#include "cpu_panels.h"
 
 #include <algorithm>
 #include <utility>
-
-#ifdef TILES
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+#include <vector>
 
 namespace {
 
-constexpr int64_t VECTORS = 3, WIDTH = LANES * VECTORS;
-// A tile has 16 rows of 64 bytes; a panel's row of tiles has so many outputs, of pairs of inputs.
-constexpr int64_t TILE = 16, TILE_INPUTS = 32, TILED_WIDTH = 32;
-constexpr int64_t LINE = 64;
-// Rows of float that pass through a panel before the next one: they stay in the cache.
+// Vectors across a panel, and rows that pass through it together: so many that the sums fit in the
+// registers.
+template <class T> struct Panel;
+template <> struct Panel<float> {
+    static constexpr int64_t VECTORS = 3, ROWS = LANES / 2;
+};
+template <> struct Panel<bfloat16> {
+    static constexpr int64_t VECTORS = 2, ROWS = LANES * 3 / 4;
+};
+template <class T> constexpr int64_t WIDTH = LANES * Panel<T>::VECTORS;
+// Rows that pass through a panel before the next one, as floats: they stay in the cache.
 constexpr int64_t BLOCK = 256;
-// Parts of 32 rows up to which one panel is used by all of them, and panels of a group with more.
-constexpr int64_t FEW_PARTS = 4, GROUP = 8;
 
-// Part `i` of `parts` of `total`: its beginning.
-inline int64_t part(int64_t total, int64_t i, int64_t parts) { return total * i / parts; }
-
-// Panels that one part of the rows passes through before the next part does. The time of few rows is
-// the memory's: a panel is used by all of them while the next one is fetched. With more, the panels
-// of a group stay in the cache, and outputs that lie side by side are written together.
-inline int64_t together(int64_t panels, int64_t parts, int threads) {
-    return parts <= FEW_PARTS ? 1 : std::max<int64_t>(1, std::min(GROUP, panels / threads));
+// Keeps a vector in its register: a compiler may read it again from memory at each use.
+inline void hold(Vector &x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    asm volatile("" : "+x"(x));
+#endif
 }
 
-// Part `i` of `parts` of the panel that follows, asked for line by line while this one is used.
-struct Following {
-    const char *at;
-    int64_t lines;
-
-    // panel: of so many bytes, which are used in so many steps.
-    Following(const void *panel, int64_t bytes, int64_t i, int64_t parts, int64_t steps) {
-        int64_t all = bytes / (steps * LINE);
-        lines = (all + parts - 1) / parts;
-        at = static_cast<const char *>(panel) + bytes + i * lines * steps * LINE;
-        if (i * lines >= all) lines = 0;
-    }
-
-    inline void fetch() {
-        for (int64_t j = 0; j < lines; j++, at += LINE) __builtin_prefetch(at, 0, 2);
-    }
-};
-
-// Sums of R rows with one panel, [inputs, WIDTH], into rows of out that are `stride` apart.
-template <int64_t R>
-void summed(const float *x, const float *panel, float *out, int64_t inputs, int64_t stride,
+// Outputs of R rows from one panel, [inputs, WIDTH], and its bias, if there is one, in rows of out
+// that are `stride` apart.
+template <class T, int64_t R>
+void summed(const float *x, const T *panel, const T *bias, T *out, int64_t inputs, int64_t stride,
             Following following) {
+    constexpr int64_t VECTORS = Panel<T>::VECTORS;
     Vector sums[R][VECTORS];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int64_t r = 0; r < R; r++)
 #pragma GCC unroll 3
         for (int64_t j = 0; j < VECTORS; j++) sums[r][j] = Vector{};
     for (int64_t k = 0; k < inputs; k++) {
         following.fetch();
-        const Floats *y = reinterpret_cast<const Floats *>(panel + k * WIDTH);
-#pragma GCC unroll 8
+        Vector y[VECTORS];
+        read_vectors<VECTORS>(panel + k * WIDTH<T>, y);
+        for (int64_t j = 0; j < VECTORS; j++) hold(y[j]);
+#pragma GCC unroll 12
         for (int64_t r = 0; r < R; r++)
 #pragma GCC unroll 3
             for (int64_t j = 0; j < VECTORS; j++) sums[r][j] += x[r * inputs + k] * y[j];
     }
-#pragma GCC unroll 8
-    for (int64_t r = 0; r < R; r++)
+    Vector more[VECTORS] = {};
+    if (bias) read_vectors<VECTORS>(bias, more);
+#pragma GCC unroll 12
+    for (int64_t r = 0; r < R; r++) {
 #pragma GCC unroll 3
-        for (int64_t j = 0; j < VECTORS; j++)
-            *reinterpret_cast<Floats *>(out + r * stride + j * LANES) = sums[r][j];
-}
-
-constexpr decltype(&summed<1>) OF_ROWS[] = {
-    summed<1>, summed<2>, summed<3>, summed<4>,
-#if defined(__AVX512F__)
-    summed<5>, summed<6>, summed<7>, summed<8>,
-#endif
-};
-
-// weight, [outputs, units], as [padded / width, units, width], with zeros behind the outputs. A unit
-// is a float, or two inputs of bfloat16.
-template <int64_t width>
-void packed(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
-            int64_t units, int threads) {
-    threads = threads_for(padded * units, threads);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t column = 0; column < padded; column += width) {
-        uint32_t *panel = panels + column * units;
-        int64_t columns = outputs - column;
-        for (int64_t k = 0; k < units; k++)
-            for (int64_t c = 0; c < width; c++)
-                panel[k * width + c] = c < columns ? weight[(column + c) * units + k] : 0;
+        for (int64_t j = 0; j < VECTORS; j++) sums[r][j] += more[j];
+        write_vectors<VECTORS>(out + r * stride, sums[r]);
     }
 }
 
-#ifdef TILES
-
-struct Shapes {
-    uint8_t palette, start, zeros[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-};
-
-static_assert(sizeof(Shapes) == 64, "as the processor reads it");
-
-// Tiles 0 and 1 for the sums of `above` rows, 2 and 3 for those of `below`; 4 and 5 for the rows; 6
-// and 7 for the matrix.
-inline void shape_tiles(int64_t above, int64_t below) {
-    Shapes shapes = {};
-    shapes.palette = 1;
-    std::fill_n(shapes.bytes, 8, LINE);
-    std::fill_n(shapes.rows, 8, TILE);
-    shapes.rows[0] = shapes.rows[1] = shapes.rows[4] = above;
-    shapes.rows[2] = shapes.rows[3] = shapes.rows[5] = std::max<int64_t>(below, 1);
-    _tile_loadconfig(&shapes);
+template <class T, int64_t... i>
+constexpr auto summed_of(int64_t rows, std::integer_sequence<int64_t, i...>) {
+    constexpr decltype(&summed<T, 1>) OF_ROWS[] = {summed<T, i + 1>...};
+    return OF_ROWS[rows - 1];
 }
 
-// Sums of a panel that become outputs row by row, while the unit computes the next ones.
-struct Pending {
-    const float *sums;
-    const bfloat16 *bias;
-    bfloat16 *out;
-    int64_t rows, outputs;
-    // Bits of the columns that there are.
-    uint32_t columns;
+inline const float *as_floats(const float *x, int64_t, std::vector<float> &) { return x; }
 
-    inline void finish(int64_t r) const {
-        const float *row = sums + r * TILED_WIDTH;
-        __m512 low = _mm512_load_ps(row), high = _mm512_load_ps(row + TILE);
-        if (bias) {
-            __m512i more = _mm512_maskz_loadu_epi16(columns, bias);
-            low += _mm512_cvtpbh_ps((__m256bh)_mm512_castsi512_si256(more));
-            high += _mm512_cvtpbh_ps((__m256bh)_mm512_extracti64x4_epi64(more, 1));
-        }
-        __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-        _mm512_mask_storeu_epi16(out + r * outputs, columns, both);
-    }
-};
-
-// Sums of 16 rows, or of up to 32 if `below`, with one panel, [2, inputs / 2, TILE, 2]: out, [rows,
-// TILED_WIDTH]. A function of its own, so that its loop finds free registers.
-template <bool below>
-__attribute__((noinline)) void summed_tiles(const bfloat16 *x, const bfloat16 *panel, float *out,
-                                            int64_t inputs, Following following,
-                                            const Pending &pending) {
-    constexpr int64_t across = TILED_WIDTH * sizeof(float);
-    const bfloat16 *right = panel + inputs * TILE, *under = x + inputs * TILE;
-    const int64_t stride = inputs * sizeof(bfloat16);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t k = 0; k < inputs; k += TILE_INPUTS) {
-        following.fetch();
-        // Two rows a step, of the step's number: with a counter, the loop takes half as long again.
-        if (k / TILE + 1 < pending.rows) {
-            pending.finish(k / TILE);
-            pending.finish(k / TILE + 1);
-        }
-        _tile_loadd(6, panel + k * TILE, LINE);
-        _tile_loadd(4, x + k, stride);
-        _tile_loadd(7, right + k * TILE, LINE);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        if (below) {
-            _tile_loadd(5, under + k, stride);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-    }
-    for (int64_t r = std::min(pending.rows / 2 * 2, inputs / TILE); r < pending.rows; r++)
-        pending.finish(r);
-    _tile_stored(0, out, across);
-    _tile_stored(1, out + TILE, across);
-    if (below) {
-        _tile_stored(2, out + TILE * TILED_WIDTH, across);
-        _tile_stored(3, out + TILE * TILED_WIDTH + TILE, across);
-    }
+inline const float *as_floats(const bfloat16 *x, int64_t numbers, std::vector<float> &floats) {
+    floats.resize(numbers);
+    for (int64_t j = 0; j < numbers; j++) floats[j] = read(x[j]);
+    return floats.data();
 }
 
-#endif
-
-}  // namespace
-
-void product(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
-             int64_t inputs, int64_t outputs, int threads) {
+// As `product`.
+template <class T>
+void by_vectors(const T *x, const T *panels, const T *bias, T *out, int64_t rows, int64_t inputs,
+                int64_t outputs, int threads) {
+    constexpr int64_t ROWS = Panel<T>::ROWS, ACROSS = WIDTH<T>;
+    constexpr auto UP_TO = std::make_integer_sequence<int64_t, ROWS>();
     threads = threads_for(inputs * outputs, threads);
+    std::vector<float> floats;
     for (int64_t first = 0; first < rows; first += BLOCK) {
-        int64_t block = std::min(rows - first, BLOCK), parts = (block + ROWS - 1) / ROWS;
+        const int64_t block = std::min(rows - first, BLOCK), parts = (block + ROWS - 1) / ROWS;
+        const float *from = as_floats(x + first * inputs, block * inputs, floats);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-        for (int64_t column = 0; column < outputs; column += WIDTH) {
-            const float *panel = panels + column * inputs;
-            int64_t columns = std::min(outputs - column, WIDTH);
-            float sums[ROWS * WIDTH];
+        for (int64_t column = 0; column < outputs; column += ACROSS) {
+            const T *panel = panels + column * inputs;
+            const int64_t columns = std::min(outputs - column, ACROSS);
+            // Of the last panel, which may be wider than what is left of the outputs.
+            T last_bias[ACROSS] = {}, last[ROWS * ACROSS];
+            const bool is_whole = columns == ACROSS;
+            if (bias && !is_whole) std::copy_n(bias + column, columns, last_bias);
+            const T *its_bias = !bias ? nullptr : is_whole ? bias + column : last_bias;
             for (int64_t i = 0; i < parts; i++) {
-                int64_t row = first + part(block, i, parts);
-                int64_t count = first + part(block, i + 1, parts) - row;
-                float *to = out + row * outputs + column;
-                bool is_final = !bias && columns == WIDTH;
-                Following following(panel, inputs * WIDTH * sizeof(float), i, parts, inputs);
-                OF_ROWS[count - 1](x + row * inputs, panel, is_final ? to : sums, inputs,
-                                   is_final ? outputs : WIDTH, following);
-                for (int64_t r = 0; r < count && !is_final; r++)
-                    for (int64_t c = 0; c < columns; c++)
-                        to[r * outputs + c] = sums[r * WIDTH + c] + (bias ? bias[column + c] : 0);
+                const int64_t row = part(block, i, parts);
+                const int64_t count = part(block, i + 1, parts) - row;
+                T *to = out + (first + row) * outputs + column;
+                Following following(panel, inputs * ACROSS * sizeof(T), i, parts, inputs);
+                summed_of<T>(count, UP_TO)(from + row * inputs, panel, its_bias,
+                                           is_whole ? to : last, inputs,
+                                           is_whole ? outputs : ACROSS, following);
+                for (int64_t r = 0; r < count && !is_whole; r++)
+                    std::copy_n(last + r * ACROSS, columns, to + r * outputs);
             }
         }
     }
 }
 
-#ifdef TILES
-void product(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias, bfloat16 *out,
-             int64_t rows, int64_t inputs, int64_t outputs, int threads) {
-    threads = threads_for(inputs * outputs, threads);
-    const int64_t parts = (rows + 2 * TILE - 1) / (2 * TILE);
-    const int64_t group = TILED_WIDTH * together(outputs / TILED_WIDTH, parts, threads);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        // Others that use the unit in this thread, such as oneDNN, may rely on their shapes.
-        Shapes before;
-        _tile_storeconfig(&before);
-        int64_t shaped = 0;
-        alignas(LINE) float sums[2][2 * TILE * TILED_WIDTH];
-        float *now = sums[0], *other = sums[1];
-        Pending pending = {};
-#pragma omp for
-        for (int64_t left = 0; left < outputs; left += group)
-            for (int64_t i = 0; i < parts; i++)
-                for (int64_t column = left; column < std::min(outputs, left + group);
-                     column += TILED_WIDTH) {
-                    const bfloat16 *panel = panels + column * inputs;
-                    int64_t row = i * 2 * TILE, count = std::min(rows - row, 2 * TILE);
-                    int64_t above = std::min(count, TILE), below = count - above;
-                    if (count != shaped) shape_tiles(above, below);
-                    shaped = count;
-                    Following following(panel, inputs * TILED_WIDTH * sizeof(bfloat16), i, parts,
-                                        inputs / TILE_INPUTS);
-                    auto summed = below ? summed_tiles<true> : summed_tiles<false>;
-                    summed(x + row * inputs, panel, now, inputs, following, pending);
-                    int64_t columns = std::min(outputs - column, TILED_WIDTH);
-                    pending = {now,
-                               bias ? bias + column : bias,
-                               out + row * outputs + column,
-                               count,
-                               outputs,
-                               ~uint32_t(0) >> (TILED_WIDTH - columns)};
-                    std::swap(now, other);
-                }
-        for (int64_t r = 0; r < pending.rows; r++) pending.finish(r);
-        if (before.palette)
-            _tile_loadconfig(&before);
-        else
-            _tile_release();
+}  // namespace
+
+// panel: outputs of a panel; 0 where other products are faster.
+#define PRODUCTS(T, Unit, is_fast)                                                                 \
+    void product(const T *x, const T *panels, const T *bias, T *out, int64_t rows, int64_t inputs, \
+                 int64_t outputs, int threads) {                                                   \
+        by_vectors(x, panels, bias, out, rows, inputs, outputs, threads);                          \
+    }                                                                                              \
+    extern "C" int64_t panel_##T() { return is_fast ? WIDTH<T> : 0; }                              \
+    extern "C" void packed_##T(const Unit *weight, Unit *panels, int64_t outputs, int64_t padded,  \
+                               int64_t inputs, int threads) {                                      \
+        packed<WIDTH<T>>(weight, panels, outputs, padded, inputs, threads);                        \
+    }                                                                                              \
+    extern "C" void product_##T(const T *x, const T *panels, const T *bias, T *out, int64_t rows,  \
+                                int64_t inputs, int64_t outputs, int threads) {                    \
+        product(x, panels, bias, out, rows, inputs, outputs, threads);                             \
     }
-}
 
-#endif
-
-extern "C" {
-
-// Outputs of a panel; 0 if this processor has no products of the type.
-int64_t panel_float() {
 #if defined(__AVX2__)
-    return WIDTH;
+constexpr bool HAS_VECTORS = true;
 #else
-    return 0;
+constexpr bool HAS_VECTORS = false;
 #endif
-}
-
-int64_t panel_bfloat16() {
-#ifdef TILES
-    // A process has to ask for the matrix unit before it uses it.
-    constexpr long REQUEST = 0x1023, TILE_DATA = 18;
-    if (syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0) return TILED_WIDTH;
+#if defined(__AVX512BF16__)
+// oneDNN multiplies by them, two numbers a lane.
+constexpr bool HAS_PAIRS = true;
+#else
+constexpr bool HAS_PAIRS = false;
 #endif
-    return 0;
-}
 
-void packed_float(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
-                  int64_t inputs, int threads) {
-    packed<WIDTH>(weight, panels, outputs, padded, inputs, threads);
-}
-
-void packed_bfloat16(const uint32_t *weight, uint32_t *panels, int64_t outputs, int64_t padded,
-                     int64_t inputs, int threads) {
-    packed<TILE>(weight, panels, outputs, padded, inputs / 2, threads);
-}
-
-void product_float(const float *x, const float *panels, const float *bias, float *out, int64_t rows,
-                   int64_t inputs, int64_t outputs, int threads) {
-    product(x, panels, bias, out, rows, inputs, outputs, threads);
-}
-
-#ifdef TILES
-void product_bfloat16(const bfloat16 *x, const bfloat16 *panels, const bfloat16 *bias,
-                      bfloat16 *out, int64_t rows, int64_t inputs, int64_t outputs, int threads) {
-    product(x, panels, bias, out, rows, inputs, outputs, threads);
-}
+PRODUCTS(float, uint32_t, HAS_VECTORS)
+#ifndef TILES
+PRODUCTS(bfloat16, uint16_t, HAS_VECTORS && !HAS_PAIRS)
 #endif
-}
