@@ -7,8 +7,6 @@
 
 #include "cpu_numbers.h"
 
-#include <algorithm>
-
 constexpr int64_t LINE = 64;
 
 // Part `i` of `parts` of `total`: its beginning.
@@ -17,19 +15,18 @@ inline int64_t part(int64_t total, int64_t i, int64_t parts) { return total * i 
 // Part `i` of `parts` of the panel that follows, asked for line by line while this one is used.
 struct Following {
     const char *at;
-    int64_t stride, lines;
+    int64_t lines;
 
     // panel: of so many bytes, which are used in so many steps.
     Following(const void *panel, int64_t bytes, int64_t i, int64_t parts, int64_t steps) {
-        stride = std::min(bytes / steps, LINE);
-        const int64_t all = bytes / (steps * stride);
+        int64_t all = bytes / (steps * LINE);
         lines = (all + parts - 1) / parts;
-        at = static_cast<const char *>(panel) + bytes + i * lines * steps * stride;
+        at = static_cast<const char *>(panel) + bytes + i * lines * steps * LINE;
         if (i * lines >= all) lines = 0;
     }
 
     inline void fetch() {
-        for (int64_t j = 0; j < lines; j++, at += stride) __builtin_prefetch(at, 0, 2);
+        for (int64_t j = 0; j < lines; j++, at += LINE) __builtin_prefetch(at, 0, 2);
     }
 };
 

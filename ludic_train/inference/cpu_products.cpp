@@ -28,11 +28,22 @@ inline void hold(Vector &x) {
 #endif
 }
 
+// Inputs, a power of two, after each of which lines of the next panel are asked for, a few at a time.
+// bytes: of a panel, for one input. parts: that pass through the panel, each of which asks for some.
+inline uint64_t step_of(int64_t bytes, int64_t parts) {
+    constexpr int64_t LONGEST = 16, LINES = 6;
+    int64_t step = std::max<int64_t>(1, LINE / bytes);
+    // Rows that are one part wait for memory all the time.
+    if (parts == 1) return step;
+    while (step < LONGEST && 2 * step * bytes <= LINES * LINE * parts) step *= 2;
+    return step;
+}
+
 // Outputs of R rows from one panel, [inputs, WIDTH], and its bias, if there is one, in rows of out
 // that are `stride` apart.
 template <class T, int64_t R>
 void summed(const float *x, const T *panel, const T *bias, T *out, int64_t inputs, int64_t stride,
-            Following following) {
+            Following following, uint64_t step) {
     constexpr int64_t VECTORS = Panel<T>::VECTORS;
     Vector sums[R][VECTORS];
 #pragma GCC unroll 12
@@ -40,7 +51,7 @@ void summed(const float *x, const T *panel, const T *bias, T *out, int64_t input
 #pragma GCC unroll 3
         for (int64_t j = 0; j < VECTORS; j++) sums[r][j] = Vector{};
     for (int64_t k = 0; k < inputs; k++) {
-        following.fetch();
+        if ((k & (step - 1)) == 0) following.fetch();
         Vector y[VECTORS];
         read_vectors<VECTORS>(panel + k * WIDTH<T>, y);
         for (int64_t j = 0; j < VECTORS; j++) hold(y[j]);
@@ -83,6 +94,7 @@ void by_vectors(const T *x, const T *panels, const T *bias, T *out, int64_t rows
     std::vector<float> floats;
     for (int64_t first = 0; first < rows; first += BLOCK) {
         const int64_t block = std::min(rows - first, BLOCK), parts = (block + ROWS - 1) / ROWS;
+        const uint64_t step = step_of(ACROSS * sizeof(T), parts);
         const float *from = as_floats(x + first * inputs, block * inputs, floats);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
         for (int64_t column = 0; column < outputs; column += ACROSS) {
@@ -97,10 +109,11 @@ void by_vectors(const T *x, const T *panels, const T *bias, T *out, int64_t rows
                 const int64_t row = part(block, i, parts);
                 const int64_t count = part(block, i + 1, parts) - row;
                 T *to = out + (first + row) * outputs + column;
-                Following following(panel, inputs * ACROSS * sizeof(T), i, parts, inputs);
+                Following following(panel, inputs * ACROSS * sizeof(T), i, parts,
+                                    (inputs + step - 1) / step);
                 summed_of<T>(count, UP_TO)(from + row * inputs, panel, its_bias,
                                            is_whole ? to : last, inputs,
-                                           is_whole ? outputs : ACROSS, following);
+                                           is_whole ? outputs : ACROSS, following, step);
                 for (int64_t r = 0; r < count && !is_whole; r++)
                     std::copy_n(last + r * ACROSS, columns, to + r * outputs);
             }
