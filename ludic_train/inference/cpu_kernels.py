@@ -33,7 +33,7 @@ SOURCES = [Path(__file__).with_name(f"cpu_{part}.cpp") for part in PARTS]
 HEADERS = [Path(__file__).with_name(f"cpu_{name}.h") for name in ("numbers", "panels")]
 # Sums may be added in any order, so that they become vectors; NaN and infinity stay what they are.
 FLAGS = (
-    *("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
+    *("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
     *("-fno-math-errno", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"),
     *(["-mprefer-vector-width=512"] if platform.machine() == "x86_64" else []),
 )
