@@ -130,7 +130,10 @@ inline void block_product(const float *x, int64_t x_stride, const float *y, int6
                           float *out, int64_t out_stride, int64_t size) {
     Vector sums[ROWS][2] = {};
     for (int64_t k = 0; k < size; k++) {
-        const Floats *row = reinterpret_cast<const Floats *>(y + k * y_stride);
+        Vector row[2];
+        read_vectors<2>(y + k * y_stride, row);
+        hold(row[0]);
+        hold(row[1]);
 #pragma GCC unroll 8
         for (int64_t r = 0; r < ROWS; r++) {
             sums[r][0] += x[r * x_stride + k] * row[0];

@@ -92,6 +92,13 @@ template <int64_t N> inline void write_vectors(bfloat16 *x, const Vector *vector
     }
 }
 
+// Keeps a vector in its register: a compiler may read it again from memory at each use.
+inline void hold(Vector &x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    asm volatile("" : "+x"(x));
+#endif
+}
+
 // Of at most so many threads, those that work on so many numbers is worth; few are faster in one.
 inline int threads_for(int64_t numbers, int threads) {
     constexpr int64_t ONE_THREAD = 1 << 15;

@@ -21,13 +21,6 @@ template <class T> constexpr int64_t WIDTH = LANES * Panel<T>::VECTORS;
 // Rows that pass through a panel before the next one, as floats: they stay in the cache.
 constexpr int64_t BLOCK = 256;
 
-// Keeps a vector in its register: a compiler may read it again from memory at each use.
-inline void hold(Vector &x) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    asm volatile("" : "+x"(x));
-#endif
-}
-
 // Inputs, a power of two, after each of which lines of the next panel are asked for, a few at a time.
 // bytes: of a panel, for one input. parts: that pass through the panel, each of which asks for some.
 inline uint64_t step_of(int64_t bytes, int64_t parts) {

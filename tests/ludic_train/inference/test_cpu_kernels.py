@@ -117,11 +117,15 @@ def test_heads_are_turned_and_go_to_their_places(tokens, size, eps, kernels, ran
 def attention(query: Tensor, cached: tuple[Tensor, Tensor], row: Tensor, lengths: Tensor) -> Tensor:
     """Attention [tokens, heads, size] in float64, as the formulas say it."""
     shared = query.shape[1] // cached[0].shape[1]
-    key, value = (each[row].repeat_interleave(shared, 1).double() for each in cached)
-    scores = torch.einsum("thd,thsd->ths", query.double(), key)
-    beyond = torch.arange(key.shape[2]) >= lengths[:, None]
-    scores[beyond[:, None].expand_as(scores)] = -torch.inf
-    return torch.einsum("ths,thsd->thd", scores.softmax(-1), value)
+    found = torch.empty_like(query, dtype=torch.double)
+    for number in row.unique():
+        of_row = row == number
+        key, value = (each[number].repeat_interleave(shared, 0).double() for each in cached)
+        scores = torch.einsum("thd,hsd->ths", query[of_row].double(), key)
+        beyond = torch.arange(key.shape[1]) >= lengths[of_row, None]
+        scores[beyond[:, None].expand_as(scores)] = -torch.inf
+        found[of_row] = torch.einsum("ths,hsd->thd", scores.softmax(-1), value)
+    return found
 
 
 @NEEDS_COMPILER
