@@ -23,6 +23,7 @@ from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_
 from ludic_train.inference.cpu_kernels import Kernels
 from ludic_train.inference.layers import (
     Layer,
+    has_bfloat16,
     head_of,
     heads_of,
     inverse_rms,
@@ -41,7 +42,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 # Tokens of the longest text up to which prompts are attended to by the kernels, in which no text is
 # padded; in longer ones torch's attention is faster.
-BY_ROW = {torch.float32: 2048, torch.bfloat16: 256}
+BY_ROW = {torch.float32: 2048, torch.bfloat16: 256 if has_bfloat16() else 2048}
 
 # Attention of queries, [tokens, heads, head_size], in a layer of this number.
 _Attend = Callable[[int, Tensor], Tensor]

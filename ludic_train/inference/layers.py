@@ -147,10 +147,13 @@ def _can_pack(weight: Tensor, kernels: Kernels | None) -> bool:
     if kernels and kernels.can_multiply(weight):
         return True
     # Of float32, oneDNN reads one packed row slower than a plain one.
+    return weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and has_bfloat16()
+
+
+def has_bfloat16() -> bool:
+    """True if the processor has instructions for bfloat16, by which oneDNN computes."""
     has_dnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not has_dnn:
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return has_dnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def read_layers(causal: PreTrainedModel, heads: Heads, layout: Layout) -> list[Layer]:
