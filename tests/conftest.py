@@ -2,10 +2,15 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+# A shell lets programs in the background ignore Ctrl-C, and so would those that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A shared core is slow at times: a deadline would fail tests for the neighbour's load.
 hypothesis.settings.register_profile("ludic", deadline=None, max_examples=50)

@@ -58,7 +58,7 @@ constexpr int64_t LANES = 8, ROWS = 4;
 // A vector, and one anywhere in an array of floats.
 typedef float Vector __attribute__((vector_size(LANES * 4)));
 typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
+// The same of their bits.
 typedef uint32_t WordVector __attribute__((vector_size(LANES * 4)));
 typedef uint32_t Words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
