@@ -1,4 +1,4 @@
-"""How the kernels of a CPU come to be compiled."""
+"""The compilation of the kernels of a CPU, and the warning where it fails."""
 
 import logging
 import shutil
