@@ -5,8 +5,8 @@
 
 A figure is our rate over that of a limit that none of our code has a part in, measured in the same
 process: the least that such work takes, a loop by hand, or `generate` of transformers. So a busy
-machine changes it little. Between makers of processors it differs by up to a third: each has figures of
-its own, and a maker without any is held against the lowest of all.
+machine changes it little. Between makers of processors it differs by up to a third: each has
+figures of its own, and a maker without any is held against the lowest of all.
 """
 
 from __future__ import annotations
