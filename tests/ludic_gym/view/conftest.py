@@ -10,6 +10,13 @@ from ludic_gym.view.page import write_page
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
+# A turn that is not drawn yet (content-visibility: auto) has no text that a test could read.
+DRAWN = """
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(".turn { content-visibility: visible !important }");
+    document.adoptedStyleSheets = [sheet];
+"""
+
 
 def played(folder, policy):
     """A benchmark in a process of its own: asyncio.run refuses the thread of a browser's test."""
@@ -50,6 +57,7 @@ def opened(browser, tmp_path):
         path = tmp_path / f"view-{len(pages)}.html"
         write_page(path, view)
         page = browser.new_context(offline=True, **context).new_page()
+        page.add_init_script(DRAWN)
         page.wrong = []
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
         page.on("console", lambda message: page.wrong.append(message.text))

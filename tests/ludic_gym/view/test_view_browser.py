@@ -39,9 +39,6 @@ EPISODES = "#/episodes"
 
 def transcript_of(page):
     page.locator("#episode .side").first.wait_for()
-    # A turn that the browser has not drawn yet (content-visibility) has no text to read.
-    turns = page.locator("#episode .turn")
-    turns.evaluate_all("(all) => all.forEach((turn) => turn.style.contentVisibility = 'visible')")
     return page.locator("#episode").inner_text()
 
 
