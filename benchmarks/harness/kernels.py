@@ -66,7 +66,8 @@ class Kernels:
                 self._layers_of(rows, None if products_alone else attend)
             logits = self._head(self._zeros(rows, self._like.shape[1]))
             if not products_alone:
-                choose(logits, draws_of([Sampling()] * rows), np.full(rows, 0.5))
+                draws = draws_of([Sampling()] * rows)
+                choose(logits, draws, np.full(rows, 0.5), self._kernels)
         return time.process_time() - started
 
     def _attend(self, query: torch.Tensor, number: int) -> Callable[[], torch.Tensor]:

@@ -1,10 +1,10 @@
-"""The parts of a layer on a CPU, compiled from C++: products, norms, heads, attention.
+"""The parts of a layer on a CPU, compiled from C++: products, norms, heads, attention; and draws.
 
 Between the products torch makes some 45 calls per layer and step, each of which reads and writes
 its tensors; the kernels of `cpu_kernels.cpp` take a half to a quarter of the time for few tokens.
 The products of `cpu_products.cpp` (by vectors) and `cpu_tiles.cpp` (by the matrix unit, AMX) read
 the matrices as fast as memory is, for up to 16 rows, and the attention of `cpu_attention.cpp` the
-keys and values. `stack` calls all of them at once.
+keys and values. `stack` calls all of them at once. `cpu_draws.cpp` draws tokens from logits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-PARTS = ("kernels", "attention", "products", "tiles")
+if TYPE_CHECKING:
+    from ludic_train.inference.sampling import Draws
+
+PARTS = ("kernels", "attention", "products", "tiles", "draws")
 SOURCES = [Path(__file__).with_name(f"cpu_{part}.cpp") for part in PARTS]
 HEADERS = [Path(__file__).with_name(f"cpu_{name}.h") for name in ("numbers", "panels")]
 # Sums may be added in any order, so that they become vectors; NaN and infinity stay what they are.
@@ -51,9 +57,17 @@ _ARGUMENTS = {
     "packed": (*[_POINTER] * 2, *[_INT] * 3, ctypes.c_int),
     "product": (*[_POINTER] * 4, *[_INT] * 3, ctypes.c_int),
     "through": (*[_POINTER] * 8, ctypes.c_int),
+    "drawn": (*[_POINTER] * 4, *[_INT] * 2, ctypes.c_int),
 }
 # Inputs of a matrix of bfloat16 come in so many at a time, as in the processor's matrix unit.
 TILE_INPUTS = 32
+# Fields of `Draws` in `cpu_draws.cpp`, in order.
+DRAWN_BY = {
+    "temperature": np.float32,
+    "top_p": np.float32,
+    "min_p": np.float32,
+    "top_k": np.int64,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +108,7 @@ class Kernels:
         weight, out = self.plain(weight), torch.empty_like(hidden)
         self.functions["added_norm"](
             hidden.data_ptr(),
-            None if more is None else more.data_ptr(),
+            address(more),
             weight.data_ptr(),
             out.data_ptr(),
             *hidden.shape,
@@ -187,6 +201,34 @@ class Kernels:
         )
         return out
 
+    def drawn(
+        self, logits: Tensor, draws: Draws, uniform: NDArray[np.float64], inside: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens and their nats as of `sampling.choose`, int64 and float32 [rows].
+
+        logits: [rows, vocabulary], of the kernels' type. draws, uniform: [rows].
+        inside: false, bool [rows, vocabulary]; becomes true for the tokens that are not left out,
+            in rows that leave any out. None if there are no such rows.
+        The log-prob of a row with NaN or infinity is NaN.
+        """
+        logits, rows = logits.contiguous(), len(logits)
+        columns = [
+            *(np.ascontiguousarray(draws[name], kind) for name, kind in DRAWN_BY.items()),
+            np.ascontiguousarray(uniform, np.float64),
+        ]
+        pointers = (*(column.ctypes.data for column in columns), address(inside))
+        table = (_POINTER * len(pointers))(*pointers)
+        ids, logprobs = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
+        self.functions["drawn"](
+            logits.data_ptr(),
+            ctypes.addressof(table),
+            ids.data_ptr(),
+            logprobs.data_ptr(),
+            *logits.shape,
+            torch.get_num_threads(),
+        )
+        return ids, logprobs
+
     def plain(self, x: Tensor) -> Tensor:
         """The tensor as the kernels read it."""
         return x.to(self.dtype).contiguous()
@@ -222,13 +264,18 @@ class Matrix:
         self.kernels.functions["product"](
             x.data_ptr(),
             self.panels.data_ptr(),
-            None if self.bias is None else self.bias.data_ptr(),
+            address(self.bias),
             out.data_ptr(),
             *x.shape,
             self.outputs,
             torch.get_num_threads(),
         )
         return out
+
+
+def address(tensor: Tensor | None) -> int | None:
+    """Address of a tensor's numbers; None, which is null in C, without a tensor."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 def kernels_for(weight: Tensor, head_size: int) -> Kernels | None:

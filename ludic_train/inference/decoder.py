@@ -124,6 +124,11 @@ class Decoder:
         self.refresh()
 
     @property
+    def kernels(self) -> Kernels | None:
+        """The compiled kernels for the model as it is now, if there are any."""
+        return self._layout.kernels
+
+    @property
     def has_copies(self) -> bool:
         """True if there are copies of large matrices, made by `refresh`."""
         return self._layout.packed
@@ -353,8 +358,7 @@ class Decoder:
 
     def _logits(self, hidden: Tensor, more: Tensor | None) -> Tensor:
         """Logits of last hidden states, of which a part is still to be added, [..., V]."""
-        logits: Tensor = self._head(self._last_norm(hidden, more)[1])
-        return logits
+        return self._head(self._last_norm(hidden, more)[1])
 
 
 def causal_lm(model: PreTrainedModel) -> PreTrainedModel:

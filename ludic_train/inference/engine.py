@@ -246,7 +246,7 @@ class Engine:
         batch, first = self._batch, len(self._batch) - len(logits)
         rows = batch.rows[first:]
         noise = uniforms(rows["key"], rows["count"])
-        drawn = choose(logits, rows, noise)
+        drawn = choose(logits, rows, noise, self._decoder.kernels)
         ids, logprobs = drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy()
         # Nan has no place in a distribution, so the draw would be an arbitrary token.
         if not np.isfinite(logprobs).all():

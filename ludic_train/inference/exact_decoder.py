@@ -27,6 +27,8 @@ class ExactDecoder:
     """
 
     has_copies = False
+    # They round otherwise than the trainer.
+    kernels = None
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)

@@ -20,6 +20,8 @@ from ludic_gym.types import Sampling
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from ludic_train.inference.cpu_kernels import Kernels
+
 # splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195).
 GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -37,7 +39,7 @@ Draws = NDArray[np.void]
 Scores = Mapping[int, float]
 # Logits of more rows at a time would take gigabytes with a large vocabulary.
 ROWS = 64
-# Logits that a CPU draws from at a time: their cumulative sums are to stay in its cache.
+# Logits that torch draws from at a time on a CPU: their cumulative sums are to stay in its cache.
 PART = 2**18
 
 
@@ -79,10 +81,12 @@ def draws_of(samplings: Iterable[Sampling]) -> Draws:
     return np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], DRAW)
 
 
-def choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
+def choose(
+    logits: Tensor, draws: Draws, uniform: NDArray[np.float64], kernels: Kernels | None = None
+) -> Drawn:
     """A token per row, drawn from softmax(logits / temperature) of the tokens not left out.
 
-    logits: [B, V]; the others [B].
+    logits: [B, V]; draws, uniform: [B]. kernels: of the model; None draws by torch's functions.
     min_p leaves out tokens with less than that share of the likeliest one's probability
     (arXiv:2407.01082), then top_k all but the likeliest, then top_p those beyond the smallest set
     that holds that share of the rest (Holtzman et al. 2020, arXiv:1904.09751): the order of vLLM.
@@ -90,6 +94,16 @@ def choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
     drawn token is where the cumulative distribution passes `uniform`: rounding of logits (about
     1e-7, it varies with the batch) can change it only if it moves that very point.
     """
+    if kernels is None or logits.dtype is not kernels.dtype:
+        return _by_torch(logits, draws, uniform)
+    leaves_out = _leaves_out(draws)
+    inside = torch.zeros(logits.shape, dtype=torch.bool) if leaves_out.any() else None
+    ids, logprobs = kernels.drawn(logits, draws, uniform, inside)
+    return Drawn(ids, logprobs, _masks(inside, leaves_out))
+
+
+def _by_torch(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
+    """As `choose`, by torch's functions."""
     count = len(logits) if logits.device.type != "cpu" else max(1, PART // logits.shape[1])
     parts = [
         _choose(logits[rows], draws[rows], uniform[rows])
@@ -103,14 +117,14 @@ def choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
 
 
 def _choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
-    """As `choose`, of all rows at once."""
+    """As `_by_torch`, of all rows at once."""
     logprobs = log_distribution(logits, draws)
     greedy = draws["temperature"] == 0
     ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))
     if greedy.any():
         likeliest = logprobs.argmax(-1, keepdim=True)
         ids = torch.where(torch.from_numpy(greedy).to(logits.device)[:, None], likeliest, ids)
-    masks = _masks(logprobs, _leaves_out(draws))
+    masks = _masks(logprobs.isfinite(), _leaves_out(draws))
     return Drawn(ids[:, 0], logprobs.gather(1, ids)[:, 0], masks)
 
 
@@ -179,13 +193,12 @@ def _outside(logprobs: Tensor, draws: Draws) -> Tensor:
     return torch.empty_like(outside).scatter_(1, order, outside)
 
 
-def _masks(logprobs: Tensor, leaves_out: NDArray[np.bool_]) -> list[NDArray[np.int64] | None]:
-    """`Drawn.masks` of rows with these log-probs."""
+def _masks(inside: Tensor | None, leaves_out: NDArray[np.bool_]) -> list[NDArray[np.int64] | None]:
+    """`Drawn.masks` from the tokens that are not left out, [B, V]."""
     masks: list[NDArray[np.int64] | None] = [None] * len(leaves_out)
     cut = np.flatnonzero(leaves_out)
-    if len(cut):
-        inside = logprobs[torch.from_numpy(cut).to(logprobs.device)].isfinite().nonzero()
-        row, token = inside.cpu().numpy().T
+    if inside is not None and len(cut):
+        row, token = inside[torch.from_numpy(cut).to(inside.device)].nonzero().cpu().numpy().T
         for i, ids in zip(cut, np.split(token, row.searchsorted(range(1, len(cut)))), strict=True):
             masks[i] = ids
     return masks

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ludic_train.inference.cpu_kernels import Kernels, Matrix
+from ludic_train.inference.cpu_kernels import Kernels, Matrix, address
 from ludic_train.inference.layers import GatedMLP, Heads, Layer, Norm
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -137,5 +137,4 @@ def stack_of(layers: Sequence[Layer], heads: Heads, kernels: Kernels) -> Stack |
 
 
 def _matrix(matrix: Matrix) -> _Matrix:
-    bias = None if matrix.bias is None else matrix.bias.data_ptr()
-    return _Matrix(matrix.panels.data_ptr(), bias)
+    return _Matrix(address(matrix.panels), address(matrix.bias))

@@ -91,10 +91,10 @@ async def test_wrong_type(folder):
 
 @pytest.mark.long
 async def test_wrong_temperature(folder, monkeypatch):
-    def warmer(logits, draws, uniform):
+    def warmer(logits, draws, uniform, kernels):
         draws = draws.copy()
         draws["temperature"] *= 1.3
-        return choose(logits, draws, uniform)
+        return choose(logits, draws, uniform, kernels)
 
     monkeypatch.setattr(engine_module, "choose", warmer)
     found = await bad(folder)
@@ -115,8 +115,8 @@ async def test_wrong_template(folder):
 
 
 async def test_wrong_mask(folder, monkeypatch):
-    def one_more(logits, draws, uniform):
-        drawn = choose(logits, draws, uniform)
+    def one_more(logits, draws, uniform, kernels):
+        drawn = choose(logits, draws, uniform, kernels)
         # Slices, since masks of the whole vocabulary have no token left to add.
         masks = [
             None if mask is None else np.append(mask, np.setdiff1d(np.arange(99), mask)[:1])
