@@ -1,11 +1,14 @@
 """The compiled kernels beside the same formulas in float64."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from ludic_gym.types import Sampling
 from ludic_train.inference import cpu_kernels
 from ludic_train.inference.cpu_kernels import LARGEST_HEAD, Kernels, kernels_for
+from ludic_train.inference.sampling import choose, draws_of
 
 NEEDS_COMPILER = pytest.mark.skipif(not cpu_kernels._compiler(), reason="there is no C++ compiler")
 # Of the result's greatest value: half a unit in the last place, and float32's own sums.
@@ -257,7 +260,7 @@ OLDER = {
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize(("flags", "remains", "panels"), OLDER.values(), ids=OLDER)
-def test_products_and_attention_of_older_processors(flags, remains, panels, load, monkeypatch):
+def test_kernels_of_older_processors(flags, remains, panels, load, monkeypatch):
     if remains not in cpu_kernels._processor().split():
         pytest.skip(f"a processor without {remains.decode()}")
     monkeypatch.setattr(cpu_kernels, "FLAGS", (*cpu_kernels.FLAGS, "-mno-amx-tile", *flags))
@@ -284,6 +287,11 @@ def test_products_and_attention_of_older_processors(flags, remains, panels, load
             cached = random(3, 2, 20, size), random(3, 2, 20, size)
             expected = attention(query, cached, row, lengths)
             assert_close(old.attended(query, cached, row, lengths), expected)
+        logits, noise = random(9, 1000), np.linspace(0, 0.9, 9)
+        draws = draws_of([Sampling(), Sampling(top_k=50), Sampling(top_p=0.5)] * 3)
+        drawn, expected = (choose(logits, draws, noise, each) for each in (old, None))
+        assert drawn.ids.equal(expected.ids)
+        np.testing.assert_equal(drawn.masks, expected.masks)
 
 
 @NEEDS_COMPILER

@@ -72,6 +72,8 @@ def test_items_that_share_rows_have_equal_log_probs_in_every_attention(model, na
     assert (packed_logprobs(model) - expected).abs().max() < 1e-5
 
 
+# FlexAttention is compiled for each shape: minutes.
+@pytest.mark.slow
 @OF_TRANSFORMERS
 @torch.no_grad()
 def test_the_probes_take_flex_attention_for_items_and_not_for_shared_prompts():
