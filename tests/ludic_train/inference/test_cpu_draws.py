@@ -105,13 +105,21 @@ def test_tokens_are_left_out_in_the_order_of_their_probabilities(
     assert_drawn(drawn, logits, uniform, temperature, inside)
 
 
-@pytest.mark.parametrize("cut", [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.9}], ids=str)
-def test_of_equal_logits_the_first_are_kept(cut, kernels):
+@pytest.mark.parametrize(
+    ("cut", "number"), [({"top_k": 3}, 3), ({"top_p": 0.5}, 1000), ({"min_p": 1.0}, 2000)]
+)
+def test_of_equal_logits_the_first_are_kept(cut, number, kernels):
     logits = torch.zeros(1, 2000, dtype=kernels.dtype)
     (mask,) = choose(logits, draws_of([Sampling(**cut)]), np.zeros(1), kernels).masks
-    number = {"top_k": 3, "top_p": 1200, "min_p": 2000}[next(iter(cut))]
-    assert abs(len(mask) - number) <= (1 if "top_p" in cut else 0)
-    assert mask.tolist() == list(range(len(mask)))
+    assert mask.tolist() == list(range(number))
+
+
+def test_logits_of_any_size_can_be_left_out(kernels):
+    logits = torch.tensor([[5e37, -3e38, 1e38, -5e37, 5e37]], dtype=kernels.dtype)
+    draws = draws_of([Sampling(top_k=3)])
+    drawn = choose(logits, draws, np.array([0.5]), kernels)
+    assert (drawn.ids.item(), drawn.logprobs.item()) == (2, 0.0)
+    assert drawn.masks[0].tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("size", SIZES)
