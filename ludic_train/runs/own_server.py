@@ -99,6 +99,8 @@ class OwnPublisher:
     async def restore(self) -> None:
         """Return once a restarted server has the newest params. Raises as `publish` does."""
         async with self._lock:
+            # Of one that was not started again it raises the reason.
+            await self._server.ready()
             if self.start != self._server.starts:
                 # In one process those that the trainer has now: the tensors are its own.
                 await self._push()

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import forked
 import pytest
-from fake_vllm.stand_in import install_stand_in
+from fake_vllm.stand_in import AT_REQUESTS, install_stand_in
 from served_run import OPTIONS, start_model
 
 from ludic_gym.errors import ConfigError
@@ -178,6 +178,19 @@ async def test_a_server_that_cannot_be_started_again_ends_the_run_with_its_log(
     with pytest.raises(ServerError, match=r"after 3 restarts.*\n(.*\n)*.*not enough memory"):
         await trained(out, start, python)
     assert updates(out) == [1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+async def test_a_server_that_ends_at_each_request_ends_the_run_with_its_log(
+    tmp_path, start, stand_in, forks
+):
+    out, (python, broken) = tmp_path / "run", stand_in
+    broken.write_text(AT_REQUESTS)
+    with pytest.raises(ServerError, match=r"after 3 restarts.*\n(.*\n)*.*no such kernel"):
+        await trained(out, start, python, lora_rank=2)
+    assert len(forks) == 4
+    assert updates(out) == []
 
 
 async def test_a_server_that_does_not_start_is_an_error_at_once(tmp_path, start, stand_in):
