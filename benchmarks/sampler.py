@@ -3,6 +3,9 @@
     python benchmarks/sampler.py [--threads 1] [--repeats 3] [--models tiny 10M 135M "135M bf16"]
         [--seconds 20]
 
+bfloat16 is measured by default where the processor has instructions for it: elsewhere a load takes
+`generate` some minutes.
+
 Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens. The
 model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, in as many rounds
 as begin within `seconds`, since one may take half a minute.
@@ -32,6 +35,7 @@ from rich.table import Table
 
 from ludic_gym.types import Message, Sampling
 from ludic_train.inference.client import LocalChatClient
+from ludic_train.inference.layers import has_bfloat16
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -212,10 +216,11 @@ def play_moves(client: LocalChatClient) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [*MODELS, *LARGE]
+    usual = [name for name in names if LARGE.get(name) is not torch.bfloat16 or has_bfloat16()]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(3, 1))
     parser.add_argument("--seconds", type=float, default=20.0, help="of a load of 135M params")
-    parser.add_argument("--models", nargs="*", default=names, choices=names)
+    parser.add_argument("--models", nargs="*", default=usual, choices=names)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console, kept = Console(), list[object]()

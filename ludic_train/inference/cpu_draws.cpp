@@ -109,8 +109,8 @@ struct Steps {
 // The tokens that a row is drawn from, in any order. top_p, min_p, top_k: as of `Sampling`.
 template <class T>
 std::vector<Token> kept(const Row<T> &row, float top_p, float min_p, int64_t top_k) {
-    // Each of the three keeps the first tokens in one order. Only the likeliest, by steps, are put
-    // into it: to sort them all takes twenty times as long.
+    // Each of the three keeps the first tokens in one order. Few are put into it, found by the step
+    // of their power: to sort them all takes twenty times as long.
     const float floor = min_p > 0 ? std::log(min_p) : -INFINITY;
     const bool is_counted = top_k > 0 && top_k < row.count;
     Steps steps;
@@ -131,11 +131,16 @@ std::vector<Token> kept(const Row<T> &row, float top_p, float min_p, int64_t top
         total = 0;
         for (const Token &token : tokens) total += token.weight;
     }
-    std::sort(tokens.begin(), tokens.end());
-    size_t number = 0;
-    for (double sum = 0; number < tokens.size() && sum < top_p * total; number++)
-        sum += tokens[number].weight;
-    tokens.resize(number);
+    // What comes before the last step is kept, in any order.
+    auto end = tokens.begin();
+    if (!is_counted)
+        end = std::partition(tokens.begin(), tokens.end(),
+                             [&](const Token &token) { return Steps::of(token) < last; });
+    std::sort(end, tokens.end());
+    double sum = 0;
+    for (auto token = tokens.begin(); token != end; token++) sum += token->weight;
+    while (end != tokens.end() && sum < top_p * total) sum += (end++)->weight;
+    tokens.erase(end, tokens.end());
     return tokens;
 }
 
