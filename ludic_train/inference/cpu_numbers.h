@@ -42,7 +42,7 @@ inline float exponential(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    int32_t power = (int32_t(n) + 127) << 23;
+    uint32_t power = uint32_t(int32_t(n) + 127) << 23;
     float scale;
     memcpy(&scale, &power, sizeof scale);
     return p * scale;
