@@ -90,7 +90,7 @@ def measured(name: str) -> float:
 
 
 def shares_kept(figures: Mapping[str, float]) -> dict[str, float]:
-    """The best of some attempts over the committed figure; one attempt where that is enough."""
+    """The best of some attempts over the committed figure, which is printed after each of them."""
     best = dict.fromkeys(figures, 0.0)
     for attempt in range(ATTEMPTS):
         low = [name for name, share in best.items() if share < LOWEST]
@@ -98,6 +98,7 @@ def shares_kept(figures: Mapping[str, float]) -> dict[str, float]:
             time.sleep(PAUSE_S)
         for name in low:
             best[name] = max(best[name], measured(name) / figures[name])
+            print(f"{name:40}{best[name]:8.0%} of {figures[name]:g}", flush=True)
     return best
 
 
@@ -145,10 +146,7 @@ def main() -> int:
     figures = figures_of(all_figures)
     if figures.keys() != CHECKS.keys():
         sys.exit(f"other checks than in {FIGURES.name}: run python benchmarks/guard.py --update")
-    shares = shares_kept(figures)
-    for name, share in shares.items():
-        print(f"{name:40}{share:8.0%} of {figures[name]:g}")
-    fell = [name for name, share in shares.items() if share < LOWEST]
+    fell = [name for name, share in shares_kept(figures).items() if share < LOWEST]
     for name in fell:
         print(f"\n{name} fell by more than {1 - LOWEST:.0%}; it spends:")
         print_profile(name)
