@@ -19,6 +19,7 @@ import ludic_vllm
 from ludic_train.errors import ServerError
 from ludic_train.serving.flags import ServeOptions, command_line, environment
 from ludic_train.serving.installed import Installed
+from ludic_train.serving.pulse import last_error
 from ludic_train.serving.startup import Progress, free_port, guarded, url_of
 
 # Large models take minutes to load and compile.
@@ -172,11 +173,14 @@ def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
 
 
 def ended_with_log(reason: str, log: Path) -> ServerError:
-    """The error of a server that cannot be used, with the end of its log.
+    """The error of a server that cannot be used, with its last error and the end of its log.
 
     reason: a sentence without its period.
     """
-    return ServerError(f"{reason}. The end of its log, {log}:\n{last_lines(log)}")
+    error, end = last_error(log), last_lines(log)
+    # Failed requests may have written hundreds of lines since.
+    told = "" if error in end else f" Its last error: {error}\n"
+    return ServerError(f"{reason}.{told or ' '}The end of its log, {log}:\n{end}")
 
 
 def responds(url: str) -> bool:

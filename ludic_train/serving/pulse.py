@@ -61,4 +61,6 @@ def last_error(log: Path) -> str:
     # What follows the error are lines of the shutdown, and of requests that fail for it.
     own = [line for line in told if not REQUEST.search(line)]
     named = [line for line in own if "Error" in line or "Killed" in line]
-    return (named or told or [""])[-1].strip()
+    # What vLLM's API server says for each request, after the error of the engine itself.
+    causes = [line for line in named if "EngineDeadError" not in line]
+    return (causes or named or told or [""])[-1].strip()

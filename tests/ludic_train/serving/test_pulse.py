@@ -7,6 +7,7 @@ import pytest
 from fake_vllm.fleet import running
 
 from ludic_train.serving import pulse
+from ludic_train.serving.process import ended_with_log
 from ludic_train.serving.pulse import Pulse, last_error
 
 
@@ -22,6 +23,14 @@ from ludic_train.serving.pulse import Pulse, last_error
             ],
             "EngineCore encountered an issue",
         ),
+        (
+            [
+                "ERROR RuntimeError: no such kernel",
+                "ERROR EngineDeadError: EngineCore encountered an issue",
+                'INFO:     127.0.0.1:42756 - "POST /generate HTTP/1.1" 500 Internal Server Error',
+            ],
+            "no such kernel",
+        ),
         (["INFO one", "INFO two", "  "], "INFO two"),
         ([], ""),
     ],
@@ -31,6 +40,21 @@ def test_the_last_error_of_a_log_comes_before_its_shutdown(tmp_path, lines, expe
     log.write_text("\n".join(lines))
     assert last_error(log).endswith(expected)
     assert bool(last_error(log)) == bool(expected)
+
+
+def test_an_error_far_from_the_end_of_a_log_is_told_with_the_end(tmp_path):
+    log = tmp_path / "log"
+    lines = ["RuntimeError: no such kernel", *(f"request {i} failed" for i in range(100))]
+    log.write_text("\n".join(lines))
+    told = str(ended_with_log("vLLM ended", log)).splitlines()
+    assert told[:2] == [
+        "vLLM ended. Its last error: RuntimeError: no such kernel",
+        f"The end of its log, {log}:",
+    ]
+    assert told[2:] == lines[-20:]
+    log.write_text("\n".join(lines[:5]))
+    told = str(ended_with_log("vLLM ended", log)).splitlines()
+    assert told == [f"vLLM ended. The end of its log, {log}:", *lines[:5]]
 
 
 def lost_after(url, lost_s):
