@@ -10,6 +10,7 @@ time of one thread. "off" is the greatest error of a log-prob, beside float64.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from statistics import median
 
@@ -43,9 +44,9 @@ def drawn(
     started = time.process_time()
     found = choose(logits, draws, uniform, kernels)
     took = time.process_time() - started
-    weights = log_distribution(logits, draws).isfinite()
+    inside = log_distribution(logits, draws).isfinite()
     scaled = logits.double() / torch.from_numpy(draws["temperature"]).double()[:, None]
-    exact = scaled.masked_fill(~weights, -torch.inf).log_softmax(-1)
+    exact = scaled.masked_fill(~inside, -torch.inf).log_softmax(-1)
     error = found.logprobs - exact.gather(1, found.ids[:, None])[:, 0]
     return 1000 * took, float(error.abs().max())
 
@@ -56,6 +57,8 @@ def main() -> None:
     rows = parser.parse_args().rows
     torch.set_num_threads(1)
     kernels = kernels_for(torch.zeros(1), 64)
+    if kernels is None:
+        sys.exit("there are no kernels to measure here")
     table = Table("of", "tokens", "deviation", "kernel", "torch", "ratio", "off", "torch's")
     for size in VOCABULARIES[: budget(2, 1)]:
         for deviation in DEVIATIONS:
