@@ -95,6 +95,9 @@ def parse_number(text: str) -> Number | None:
     """
     if len(text) > _LONGEST:
         return None
+    # Most answers are digits alone, of which the pattern would say the same.
+    if text.isdecimal():
+        return Decimal(text)
     match = _NUMBER.fullmatch(text.strip().strip("*_`$").strip().rstrip("."))
     return None if match is None else _value(match)
 
@@ -122,6 +125,8 @@ def marked_number(text: str) -> Number | None:
     >>> marked_number("18 or 19"), marked_number("18 thousand")
     (None, None)
     """
+    if text.isdecimal():
+        return parse_number(text)
     text = _without_latex(text) if "\\" in text or "{" in text else text
     text = text.strip().strip("*_`$").strip()
     lead = _LEAD.match(text)

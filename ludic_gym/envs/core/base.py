@@ -336,7 +336,13 @@ def rendered(text: str, render_mode: str | None) -> str:
 
 def pick(rng: np.random.Generator, items: Sequence[T]) -> T:
     """One of the items, uniformly at random; 20 times faster than `rng.choice`."""
+    # Not by `item_at`: a call costs, and every move of a game picks.
     return items[int(rng.random() * len(items))]
+
+
+def item_at(number: float, items: Sequence[T]) -> T:
+    """The item at a random number in [0, 1): for callers that draw many numbers in one call."""
+    return items[int(number * len(items))]
 
 
 def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
@@ -347,6 +353,11 @@ def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
 def between(rng: np.random.Generator, low: int, high: int) -> int:
     """An integer from low to high, both included, uniformly at random."""
     return low + int(rng.random() * (high - low + 1))
+
+
+def integer_at(number: float, low: int, high: int) -> int:
+    """The integer from low to high, both included, at a random number in [0, 1)."""
+    return low + int(number * (high - low + 1))
 
 
 def checked_choice(name: str, value: str, choices: Sequence[str]) -> str:

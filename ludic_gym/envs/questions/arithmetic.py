@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import add, floordiv, mod, mul, sub
 from typing import Any, Literal
 
-import numpy as np
-
-from ludic_gym.envs.core.base import between, checked_choice, pick
+from ludic_gym.envs.core.base import checked_choice, integer_at, item_at
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
@@ -18,7 +16,7 @@ NAMES = ("Ann", "Bob", "Cy", "Dee")
 THINGS = ("pens", "figs", "nuts", "cups")
 CLAUSES = {"+": "gets {} more {}", "-": "loses {} {}", "*": "then has {} times as many {}"}
 SPLITS = ("all", "train", "test")
-# np_random.random() has 53 bits: enough for 15 digits.
+# A random number has 53 bits: enough for 15 digits.
 MOST_DIGITS = 15
 # One pair in five is in the split "test".
 HELD_OUT_EVERY = 5
@@ -71,35 +69,41 @@ class ArithmeticEnv(QuestionEnv):
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw operands and operations, and tell a story with them."""
         rng = self.np_random
+        # All at once: two calls of one number each take as long.
+        drawn = rng.random(3 + 2 * self._steps).tolist()
         # Only the first pair decides the split: the others are intermediate results.
-        start, operation, operand = self._first(rng)
-        things = pick(rng, THINGS)
-        clauses, total = [f"has {start} {_named(start, things)}"], start
+        while not self._is_in_split(first := self._first(*drawn[:3])):
+            drawn = drawn[3:] + rng.random(3).tolist()
+        total, operation, operand = first
+        things, *later, name = drawn[3:]
+        things, name = item_at(things, THINGS), item_at(name, NAMES)
+        clauses = [f"has {total} {_named(total, things)}"]
         for step in range(self._steps):
             if step:
-                operation = pick(rng, self._operations)
-                operand = self._operand(rng, operation, total)
+                operation = item_at(later[2 * step - 2], self._operations)
+                operand = self._operand(later[2 * step - 1], operation, total)
             noun = things if operation == "*" else _named(operand, things)
             clauses.append(CLAUSES[operation].format(operand, noun))
             total = OPERATIONS[operation](total, operand)
-        story, name = ", ".join(clauses[:-1]), pick(rng, NAMES)
+        story = ", ".join(clauses[:-1])
         text = f"{name} {story} and {clauses[-1]}. How many {things} does {name} have now?"
         return Question(text, str(total))
 
-    def _first(self, rng: np.random.Generator) -> tuple[int, str, int]:
-        """A number, an operation and its operand, of the split."""
-        while True:
-            start = between(rng, self._low, self._high)
-            operation = pick(rng, self._operations)
-            operand = self._operand(rng, operation, start)
-            if self._split == "all" or is_held_out(start, operand) == (self._split == "test"):
-                return start, operation, operand
+    def _first(self, start: float, operation: float, operand: float) -> tuple[int, str, int]:
+        """The number, operation and operand of three random numbers."""
+        total = integer_at(start, self._low, self._high)
+        symbol = item_at(operation, self._operations)
+        return total, symbol, self._operand(operand, symbol, total)
 
-    def _operand(self, rng: np.random.Generator, operation: str, total: int) -> int:
-        """An operand that does not make the total negative."""
+    def _is_in_split(self, first: tuple[int, str, int]) -> bool:
+        start, _, operand = first
+        return self._split == "all" or is_held_out(start, operand) == (self._split == "test")
+
+    def _operand(self, number: float, operation: str, total: int) -> int:
+        """The operand of a random number; it does not make the total negative."""
         if operation == "-":
-            return between(rng, min(self._low, total), min(self._high, total))
-        return between(rng, self._low, self._high)
+            return integer_at(number, min(self._low, total), min(self._high, total))
+        return integer_at(number, self._low, self._high)
 
 
 def _named(count: int, things: str) -> str:

@@ -214,3 +214,11 @@ def test_every_integer_is_recognised_however_it_is_written(number, style):
     for text in (written, f"<answer>{written}</answer>", f"so\n#### {written}"):
         assert grade_number(text, str(number)).correct
         assert not grade_number(text, str(number + 1)).correct
+
+
+@given(st.text(st.characters(categories=["Nd"]), min_size=1, max_size=210))
+def test_digits_of_any_script_are_a_number_as_with_a_sign_before_them(digits):
+    # With the sign, the pattern reads them; without it, they are known by their digits alone.
+    signed = parse_number(f"+{digits}") if len(digits) < 200 else None
+    assert parse_number(digits) == (Decimal(digits) if len(digits) == 200 else signed)
+    assert grade_number(f"<answer>{digits}</answer>", "7").correct == (signed == 7)

@@ -85,6 +85,31 @@ def test_one_pair_in_five_is_held_out_in_either_order_for_ever():
     assert [b for b in range(10, 40) if is_held_out(47, b)] == [12, 22, 28]
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "stories"),
+    [
+        ({}, ["Bob has 66 pens and gets 79 more pens", "Bob has 88 cups and gets 83 more cups"]),
+        (
+            {"split": "test"},
+            ["Dee has 32 nuts and gets 55 more nuts", "Dee has 13 figs and gets 56 more figs"],
+        ),
+        (
+            {"split": "test", "operations": "+-*", "steps": 3},
+            [
+                "Ann has 13 cups, loses 11 cups, loses 2 cups and loses 0 cups",
+                "Cy has 23 nuts, gets 89 more nuts, then has 67 times as many nuts and then has "
+                "18 times as many nuts",
+            ],
+        ),
+    ],
+)
+def test_a_seed_and_the_episodes_after_it_have_their_tasks_for_ever(kwargs, stories):
+    env = gym.make(ID, **kwargs)
+    # Pairs of the other split are drawn in between: no number more or less may be.
+    asked = [env.reset(seed=seed)[0].partition(". ")[0] for seed in (7, None)]
+    assert asked == stories
+
+
 @pytest.mark.parametrize("operations", ["+", "-", "*", "+-*"])
 @pytest.mark.parametrize("digits", [1, 2])
 def test_train_and_test_ask_about_different_pairs(digits, operations):
