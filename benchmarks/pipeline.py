@@ -50,7 +50,7 @@ from ludic_train.types import SAWItem, Trajectory
 # Tokens of a row.
 LENGTHS = {"6 kB": 226, "44 kB": 1_680, "152 kB": 5_815}
 ROWS, BATCH = 8, 64
-ACTORS, ADMISSIONS = (10, 100, 1_000), 5_000
+ACTORS, ADMISSIONS = (10, 100, 1_000), 2_000
 
 
 @dataclass(frozen=True, slots=True)

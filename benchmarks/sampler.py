@@ -7,8 +7,8 @@ bfloat16 is measured by default where the processor has instructions for it: els
 `generate` some minutes.
 
 Both sample at temperature 1 and return log-probs; nothing ends before its number of tokens. The
-model of 135M params has the shape of SmolLM2; it samples a quarter of the tokens, in as many rounds
-as begin within `seconds`, since one may take half a minute.
+model of 135M params has the shape of SmolLM2, and samples a quarter of the tokens. No round of a
+load begins after `seconds`, since one of the larger models may take a minute.
 `generate` gets token ids, padded on the left; Ludic's client gets messages from coroutines, one for
 each completion. The limit is the products with the model's matrices, attention and the draws of
 tokens alone, for as many rows. Every number is the median of `repeats`, taken in turns, in CPU
@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from harness.kernels import KERNELS, Kernels, Requests
-from harness.rates import Rate, budget, kept_line, rate_of, save
+from harness.rates import budget, kept_line, save
 from harness.shapes import random_model
+from harness.turns import rates_in_turns
 from rich.console import Console
 from rich.table import Table
 
@@ -135,50 +134,28 @@ def call_kernels(kernels: Kernels, prompts: Sequence[Sequence[int]], load: Load)
     return sum(load.sizes)
 
 
-def rates(
-    works: Sequence[Callable[[], int]], repeats: int, *, enough_s: float = math.inf
-) -> list[Rate]:
-    """Amount per second of each work; they take turns, and the first round does not count.
-
-    enough_s: where it is finite, the first round counts, and none begins after so many seconds.
-    """
-    amounts = [work() for work in works] if enough_s == math.inf else [0] * len(works)
-    seconds: list[list[float]] = [[] for _ in works]
-    while len(seconds[0]) < repeats and sum(map(sum, seconds)) <= enough_s:
-        for i, work in enumerate(works):
-            started = clock()
-            amounts[i] = work()
-            seconds[i].append(clock() - started)
-    return [rate_of(amount, spent) for amount, spent in zip(amounts, seconds, strict=True)]
-
-
-def clock() -> float:
-    """CPU seconds of this process, or with several threads seconds of the wall."""
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
-
-
 def compared(name: str, repeats: int, enough_s: float, kept: list[object]) -> Table:
     """A row per load; the rates are added to `kept`.
 
-    enough_s: as of `rates`, for the loads of a large model.
+    enough_s: seconds of a load after which no round of it begins.
     """
     model, tokenizer = endless(name)
     # Each round has the same prompts, the longer ones of which would be read once.
     client = LocalChatClient(model, tokenizer, prefix_cache_bytes=0)
     kernels = Kernels(model)
     table = Table(f"{name}, tokens/s", "Ludic", "generate", "ratio", KERNELS)
-    is_large = name in LARGE
-    for label, load in make_loads(PART if is_large else 1).items():
+    for label, load in make_loads(PART if name in LARGE else 1).items():
         prompts = [render_chat(tokenizer, dialog) for dialog in load.dialogs]
-        ours, theirs, least = rates(
+        ours, theirs, least = rates_in_turns(
             [
                 lambda load=load: sample_ours(client, load),
                 lambda load=load, prompts=prompts: sample_theirs(model, prompts, load),
                 lambda load=load, prompts=prompts: call_kernels(kernels, prompts, load),
             ],
             repeats,
-            # One row has read all params before.
-            enough_s=enough_s if is_large and len(prompts) > 1 else math.inf,
+            # The rounds of larger models take long, and one row has read all params before.
+            warm_up=name == "tiny" or len(prompts) == 1,
+            enough_s=enough_s,
         )
         found = {"ours": ours, "transformers generate": theirs, KERNELS: least}
         what = f"local engine, {name}, {label}: tokens"
@@ -219,7 +196,7 @@ def main() -> None:
     usual = [name for name in names if LARGE.get(name) is not torch.bfloat16 or has_bfloat16()]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(3, 1))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a load of 135M params")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a load")
     parser.add_argument("--models", nargs="*", default=usual, choices=names)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -228,7 +205,7 @@ def main() -> None:
         console.print(compared(name, args.repeats, args.seconds, kept))
     save("engine", kept)
     client = LocalChatClient(*endless("tiny"))
-    (rate,) = rates([lambda: play_moves(client)], args.repeats)
+    (rate,) = rates_in_turns([lambda: play_moves(client)], args.repeats)
     console.print(f"moves of the tiny model: {rate.best:,.0f}/s")
 
 

@@ -1,14 +1,16 @@
 """Trained tokens and played games per second, beside a hand-made torch loop and TRL.
 
-    python benchmarks/trainer.py [--threads 1] [--repeats 3] [--trl-python VENV/bin/python]
+    python benchmarks/trainer.py [--threads 1] [--repeats 3] [--seconds 20]
+        [--trl-python VENV/bin/python]
 
 The hand-made loop is a good one: rows sorted by length, padded micro-batches of as many tokens as
 ours, logits of sampled tokens alone, log_softmax, gather, backward, clip, AdamW; it reports no
 entropy, no distance to the sampler, and knows neither groups nor turns. TRL's GRPOTrainer runs in
 an environment of its own (pip install trl), on the same model and the same rows, sampling left out,
 in the number of sorted micro-batches that is fastest for it (benchmarks/peers/trl_grpo.py).
-Every number is the median of `repeats`, ours and the loop's in turns, in CPU seconds where there is
-one thread, so that other programs' load does not count. Compare ratios.
+Every number is the median of `repeats`, ours and the loop's in turns, of which none begins after
+`seconds`; in CPU seconds where there is one thread, so that other programs' load does not count.
+Compare ratios.
 
 A ten-turn episode is one row here. TRL is shown it as one row as well, which its tool mask makes
 possible, and with the smaller model as a row per turn, which is what single-turn recipes make.
@@ -22,14 +24,14 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
 from harness.rates import Rate, budget, kept_line, rate_of, save
+from harness.turns import rates_in_turns
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
@@ -151,24 +153,6 @@ def surrogate(model: PreTrainedModel, items: list[SAWItem], total: int) -> torch
     return -torch.minimum(ratio * weight, ratio.clamp(0.8, 1.2) * weight).sum() / total
 
 
-def rates(works: Sequence[Callable[[], None]], amount: int, repeats: int) -> list[Rate]:
-    """`amount` per second of each work, from `repeats` rounds in which they take turns."""
-    seconds: list[list[float]] = [[] for _ in works]
-    # The first round does not count.
-    for number in range(repeats + 1):
-        for work, spent in zip(works, seconds, strict=True):
-            started = clock()
-            work()
-            if number:
-                spent.append(clock() - started)
-    return [rate_of(amount, spent) for spent in seconds]
-
-
-def clock() -> float:
-    """CPU seconds of this process, or with several threads seconds of the wall."""
-    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
-
-
 def made(size: str) -> PreTrainedModel:
     """A model with random weights, the same for each call."""
     torch.manual_seed(0)
@@ -177,7 +161,9 @@ def made(size: str) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**LARGER)).eval()
 
 
-def trained_rates(size: str, items: list[SAWItem], repeats: int) -> dict[str, Rate]:
+def trained_rates(
+    size: str, items: list[SAWItem], repeats: int, enough_s: float
+) -> dict[str, Rate]:
     """Tokens per second of Ludic's trainer ("ours") and of the hand-made loop."""
     model = made(size)
     guards = Guards(max_kl_at_lag_0=None)
@@ -186,8 +172,19 @@ def trained_rates(size: str, items: list[SAWItem], repeats: int) -> dict[str, Ra
     tokens = sum(len(item.input_ids) for item in items)
     other = made(size)
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-5, fused=True)
-    works = [lambda: trainer.update(items), lambda: hand_made_update(other, optimizer, items)]
-    return dict(zip(("ours", BY_HAND), rates(works, tokens, repeats), strict=True))
+
+    def ours(items: list[SAWItem] = items) -> int:
+        trainer.update(items)
+        return tokens
+
+    def by_hand(items: list[SAWItem] = items) -> int:
+        hand_made_update(other, optimizer, items)
+        return tokens
+
+    # The first update probes the model. Of the larger one, it takes seconds for all rows.
+    ours(items[:4]), by_hand(items[:4])
+    found = rates_in_turns([ours, by_hand], repeats, warm_up=size == SMALL, enough_s=enough_s)
+    return dict(zip(("ours", BY_HAND), found, strict=True))
 
 
 def trl_rates(
@@ -233,16 +230,18 @@ def games_rate(repeats: int) -> float:
     learner: Learner = learner_from_nothing([], PolicySpec(context="latest"), seed=0)
     source = RolloutBatchSource(tasks, learner.make_policy, groups_per_batch=32, group_size=8)
 
-    async def play() -> None:
+    async def play() -> int:
         await source.next_batch(reinforce())
+        return 256
 
-    return rates([lambda: asyncio.run(play())], 256, repeats)[0].best
+    return rates_in_turns([lambda: asyncio.run(play())], repeats)[0].best
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(3, 1))
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a load")
     parser.add_argument("--sizes", nargs="+", choices=(SMALL, LARGE), default=(SMALL, LARGE))
     parser.add_argument("--trl-python", help="an interpreter that can import trl")
     parser.add_argument(
@@ -262,7 +261,7 @@ def main() -> None:
         for_peer = batches | ({PER_TURN: per_turn()} if size == SMALL else {})
         peer = trl_rates(made(size), for_peer, args) if args.trl_python else {}
         for name, items in batches.items():
-            for where, line in compared(table, size, name, items, peer, args.repeats):
+            for where, line in compared(table, size, name, items, peer, args):
                 kept[where].append(line)
     for where, lines in kept.items():
         # Figures beside TRL of an earlier run stay where there is no TRL.
@@ -287,11 +286,12 @@ def compared(
     name: str,
     items: list[SAWItem],
     peer: dict[str, tuple[str, Rate]],
-    repeats: int,
+    args: argparse.Namespace,
 ) -> Iterator[tuple[str, dict[str, object]]]:
     """Lines of a batch beside the loop by hand and TRL, with the names of their results; shown."""
     tokens = sum(len(item.input_ids) for item in items)
-    found, goal = trained_rates(size, items, repeats), 0.97 if size == SMALL else 0.95
+    found = trained_rates(size, items, args.repeats, args.seconds)
+    goal = 0.97 if size == SMALL else 0.95
     beside = [("updates", "", found, goal)]
     for batch, note in (name, ""), (PER_TURN, f", {PER_TURN} in TRL"):
         if batch in peer and (not note or name == EPISODES):
