@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ludic_gym.data.row import words
 from ludic_gym.envs.core.base import pick
@@ -114,4 +115,20 @@ def best_guess(guesses: tuple[tuple[str, str], ...]) -> str:
     fitting = [
         word for word in words(WORDS) if all(marks(guess, word) == m for guess, m in guesses)
     ]
-    return max(fitting, key=lambda guess: len({marks(guess, word) for word in fitting}))
+    letters = np.frombuffer("".join(fitting).encode(), np.uint8).reshape(-1, LENGTH)
+    by_place = np.ascontiguousarray(letters.T)
+    return fitting[int(np.argmax([_groups(guess, by_place) for guess in letters]))]
+
+
+def _groups(guess: NDArray[np.uint8], by_place: NDArray[np.uint8]) -> int:
+    """The number of different marks that a guess gets; by_place: letters [5, N] of all words.
+
+    As `marks` has it, for all words at once: one by one, the first choice took two seconds.
+    """
+    right = by_place == guess[:, None]
+    code = np.zeros(by_place.shape[1], np.uint8)
+    for place, letter in enumerate(guess):
+        rest = ((by_place == letter) & ~right).sum(0)
+        earlier = (~right[:place][guess[:place] == letter]).sum(0)
+        code = 3 * code + np.where(right[place], 2, rest > earlier)
+    return len(set(code.tolist()))

@@ -1,9 +1,11 @@
 import gymnasium as gym
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.wordle import WORDS, marks
+from ludic_gym.envs.games.wordle import WORDS, best_guess, marks
 
 ID = "ludic/Wordle-v0"
 
@@ -54,6 +56,15 @@ def test_any_five_letters_are_a_guess():
 @pytest.mark.parametrize("action", ["", "road", "roadss", "ro ds", "ros\u00e9s", "12345"])
 def test_anything_else_is_illegal(action):
     assert hidden("roads").step(action)[4]["illegal"]
+
+
+@given(st.data())
+def test_the_oracle_splits_the_fitting_words_into_most_groups(data):
+    target, *guessed = data.draw(st.lists(st.sampled_from(words(WORDS)), min_size=2, max_size=3))
+    said = tuple((guess, marks(guess, target)) for guess in guessed)
+    fitting = [w for w in words(WORDS) if all(marks(g, w) == m for g, m in said)]
+    groups = [len({marks(guess, word) for word in fitting}) for guess in fitting]
+    assert best_guess(said) == fitting[groups.index(max(groups))]
 
 
 def test_the_oracle_fits_what_was_said():
