@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from made_once import made_once
 
 # Runs each command, or each line of Python, in a fork of a process that has only imported the
 # package, and prints a line with the names of the modules that are loaded when it ends.
@@ -54,14 +55,21 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def loaded():
+def loaded(tmp_path_factory):
     """The modules that each command loads, and [] for no command at all, by its words."""
     commands = [[], *(words for words, _ in COMMANDS)]
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps(commands)], capture_output=True, text=True
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [words for words, _ in lines] == commands, done.stderr
+
+    def make(folder):
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE, json.dumps(commands)], capture_output=True, text=True
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [words for words, _ in lines] == commands, done.stderr
+        (folder / "modules.json").write_text(json.dumps(lines))
+
+    folder = made_once(tmp_path_factory, "modules", make)
+    lines = json.loads((folder / "modules.json").read_text())
     return {tuple(words): modules for words, modules in lines}
 
 

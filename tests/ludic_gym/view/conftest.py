@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from made_once import made_once
 
 from ludic_gym.view.page import write_page
 
@@ -18,24 +19,29 @@ DRAWN = """
 """
 
 
-def played(folder, policy):
-    """A benchmark in a process of its own: asyncio.run refuses the thread of a browser's test."""
-    words = f"bench ludic/Arithmetic-v0 ludic/TicTacToe-v0 --policy {policy} --episodes 12"
-    command = [sys.executable, "-m", "ludic_gym", *words.split(), "--out", str(folder)]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder
+def played(tmp_path_factory, policy):
+    """The folder of a benchmark, alone in its own."""
+
+    def make(folder):
+        # In a process of its own: asyncio.run refuses the thread of a browser's test.
+        words = f"bench ludic/Arithmetic-v0 ludic/TicTacToe-v0 --policy {policy} --episodes 12"
+        out = ["--out", str(folder / f"{policy}-run")]
+        command = [sys.executable, "-m", "ludic_gym", *words.split(), *out]
+        subprocess.run(command, check=True, capture_output=True)
+
+    return made_once(tmp_path_factory, f"runs-{policy}", make) / f"{policy}-run"
 
 
 @pytest.fixture(scope="session")
 def bench_folder(tmp_path_factory):
     """A benchmark of two envs, in which everything succeeds."""
-    return played(tmp_path_factory.mktemp("runs") / "oracle-run", "oracle")
+    return played(tmp_path_factory, "oracle")
 
 
 @pytest.fixture(scope="session")
 def other_folder(tmp_path_factory):
     """The same tasks, played at random."""
-    return played(tmp_path_factory.mktemp("runs") / "random-run", "random")
+    return played(tmp_path_factory, "random")
 
 
 @pytest.fixture(scope="module")

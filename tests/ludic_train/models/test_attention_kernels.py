@@ -63,7 +63,8 @@ OF_TRANSFORMERS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @OF_TRANSFORMERS
-@pytest.mark.parametrize("name", ["flex_attention", "eager"])
+# FlexAttention is compiled for half a minute.
+@pytest.mark.parametrize("name", [pytest.param("flex_attention", marks=pytest.mark.slow), "eager"])
 @torch.no_grad()
 def test_items_that_share_rows_have_equal_log_probs_in_every_attention(model, name):
     expected = packed_logprobs(model)
