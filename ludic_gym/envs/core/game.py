@@ -100,10 +100,10 @@ class Game(Generic[S]):
             return text
         text = said(text)
         action = self._read(state, text)
-        if self.is_allowed(state, action):
+        if self.is_allowed(state, action) or (plain := undecorated(text)) == text:
             return action
-        plain = self._read(state, undecorated(text))
-        return plain if self.is_allowed(state, plain) else action
+        bare = self._read(state, plain)
+        return bare if self.is_allowed(state, bare) else action
 
     def _read(self, state: S, text: str) -> str:
         return self.read(text) if self.read_in is None else self.read_in(state, text)
