@@ -91,7 +91,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=0.1, help="CPU-seconds of a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     measured = partial(curves, seconds=args.seconds, rounds=args.rounds)
     rollouts_of = partial(rollouts, envs.QUESTIONS, amount=budget(8192, 512))

@@ -1,7 +1,7 @@
 """Sampled tokens per second, beside the `generate` of transformers; and moves per second.
 
     python benchmarks/sampler.py [--threads 1] [--repeats 3] [--models tiny 10M 135M "135M bf16"]
-        [--seconds 20]
+        [--seconds 15]
 
 bfloat16 is measured by default where the processor has instructions for it: elsewhere a load takes
 `generate` some minutes.
@@ -196,7 +196,7 @@ def main() -> None:
     usual = [name for name in names if LARGE.get(name) is not torch.bfloat16 or has_bfloat16()]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=budget(3, 1))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a load")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a load")
     parser.add_argument("--models", nargs="*", default=usual, choices=names)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
