@@ -173,16 +173,17 @@ def trained_rates(
     other = made(size)
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-5, fused=True)
 
-    def ours(items: list[SAWItem] = items) -> int:
+    def ours() -> int:
         trainer.update(items)
         return tokens
 
-    def by_hand(items: list[SAWItem] = items) -> int:
+    def by_hand() -> int:
         hand_made_update(other, optimizer, items)
         return tokens
 
     # The first update probes the model. Of the larger one, it takes seconds for all rows.
-    ours(items[:4]), by_hand(items[:4])
+    trainer.update(items[:4])
+    hand_made_update(other, optimizer, items[:4])
     found = rates_in_turns([ours, by_hand], repeats, warm_up=size == SMALL, enough_s=enough_s)
     return dict(zip(("ours", BY_HAND), found, strict=True))
 
