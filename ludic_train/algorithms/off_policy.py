@@ -257,8 +257,9 @@ def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:
     if not metric.value <= most:
         raise SamplerMismatch(
             f"tokens sampled by version {version}, as the sampler reports, are {metric.value:.3g} "
-            f"nats from it, more than max_kl_at_lag_0={most}; was the new version loaded, and are "
-            "temperature and log-prob mode those of the sampler?"
+            f"nats from it, more than max_kl_at_lag_0={most}; was the new version loaded, are "
+            "temperature and log-prob mode those of the sampler, and do both compute in one type "
+            "(--dtype of `ludic train` and `ludic serve`)?"
         )
 
 

@@ -7,6 +7,7 @@ import secrets
 import shlex
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,10 +26,11 @@ from ludic_train.commands.restarts import HOST, PORT
 from ludic_train.commands.train import INTERRUPTED, parsed
 from ludic_train.disk import writing
 from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
-from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable
+from ludic_train.runs.folder import CONFIG, PUBLISHED, QUEUE, is_resumable
 from ludic_train.runs.layout import Layout
 from ludic_train.runs.machine import JOIN
 from ludic_train.server_tokens import KEY_VARIABLE
+from ludic_train.serving.flags import SERVED_DTYPES
 from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.process import last_lines
 from ludic_train.serving.startup import free_port, stop_handler
@@ -328,8 +330,11 @@ def _start_players(
 ) -> None:
     """Start the servers, with the model that the trainer left in the folder, and the actors."""
     python = ["--vllm-python", options.vllm_python] if options.vllm_python else []
+    dtype = tomllib.loads((out / CONFIG).read_text(encoding="utf-8"))["dtype"]
     for number in range(options.servers):
         arguments = ["serve", str(out / PUBLISHED), "--engine", options.engine, *python]
+        # As the trainer: what rounds to nothing in one of them must not count in the other.
+        arguments += ["--dtype", SERVED_DTYPES[dtype]]
         env = None
         if cards is not None:
             arguments += vllm_flags(cards.servers[number]) if options.engine == "vllm" else []

@@ -22,6 +22,7 @@ from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import METRICS
 from ludic_train.runs.layout import Layout, ServerCards
 from ludic_train.runs.machine import VLLM, Machine
+from ludic_train.serving.flags import SERVED_DTYPES
 from ludic_train.serving.installed import find_vllm
 from ludic_train.serving.kept import KeptServer, kept_server
 from ludic_train.serving.process import START_S, ServerProcess, spawn
@@ -169,6 +170,8 @@ async def _note_updates(metrics: Path, servers: Sequence[KeptServer]) -> None:
 def _serve(config: RunConfig, machine: Machine, place: ServerCards) -> list[str]:
     """The command line of a server of the run's model."""
     words = ["serve", str(config.model), "--engine", VLLM if machine.starts_vllm else "local"]
+    # As the trainer: what rounds to nothing in one of them must not count in the other.
+    words += [] if config.dtype == "auto" else ["--dtype", SERVED_DTYPES[config.dtype]]
     if not machine.starts_vllm:
         # The local engine takes a card where it finds one, which a run on CPUs would not expect.
         return [*words, *(["--device", "cpu"] if machine.device == "cpu" else [])]

@@ -62,7 +62,7 @@ class _Options:
     go to vLLM as they are. Ctrl-C stops it.
 
     With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
-    vLLM. It has the options --host, --port, --device, --threads, --exact and
+    vLLM. It has the options --host, --port, --device, --dtype, --threads, --exact and
     --prefix-cache-mib.
 
     For example:

@@ -53,6 +53,8 @@ class VLLMPublisher:
     model: the one that is trained; params go out under the names that its checkpoint has, adapters
         merged. None for a model of the same names in memory, without adapters.
     device: that params are sent from; None takes that of `model`.
+    dtype: that the trainer computes in, such as "bfloat16": of a server that computes in another
+        one the log has a warning. "auto" for none.
     pause_s: seconds of the last publication between the first pause and the last resume.
 
     Of a model with LoRA, adapters alone go out from the second publication on, to vLLM servers that
@@ -73,6 +75,7 @@ class VLLMPublisher:
         limits: PhaseLimits | None = None,
         model: nn.Module | None = None,
         device: torch.device | str | None = None,
+        dtype: str = "auto",
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         if chunk_bytes < 1:
@@ -87,7 +90,7 @@ class VLLMPublisher:
         self._model = model
         params = iter(()) if model is None else model.parameters()
         self._device = torch.device(device or next((p.device for p in params), "cpu"))
-        self._chunk_bytes = chunk_bytes
+        self._dtype, self._chunk_bytes = dtype, chunk_bytes
         self._sends: dict[str, Send] = {}
         self._dtypes: dict[str, str] = {}
         # Name in the checkpoint, and rank, of each adapted param; None where servers cannot merge.
@@ -257,7 +260,14 @@ class VLLMPublisher:
         self._merging.discard(replica.url)
         limit_s = self.fleet.limits.connect
         self._sends[replica.url] = await self._wire.connect(replica.server, limit_s=limit_s)
-        self._dtypes[replica.url] = await replica.server.dtype()
+        self._dtypes[replica.url] = found = await replica.server.dtype()
+        if self._dtype != "auto" and found not in ("", self._dtype):
+            logging.getLogger(__name__).warning(
+                "%s computes in %s, and the trainer in %s: updates too small for bfloat16 change "
+                "one of them alone; serve in the trainer's type (ludic serve --dtype %s), or train "
+                "in that of the server",
+                *(replica.url, found, self._dtype, self._dtype),
+            )
         replica.connected()
 
     async def _send(

@@ -74,15 +74,17 @@ class FoundServers:
 
 
 @asynccontextmanager
-async def with_found_servers(learner: Learner, urls: Sequence[str]) -> AsyncIterator[Learner]:
+async def with_found_servers(
+    learner: Learner, urls: Sequence[str], dtype: str
+) -> AsyncIterator[Learner]:
     """The learner, whose requests and publications outlive a restart of its servers.
 
-    learner: that samples from the servers at these addresses.
+    learner: that samples from the servers at these addresses. dtype: as of `VLLMPublisher`.
     """
     client = cast(VLLMTokenClient, learner.client)
     servers = FoundServers(urls)
     publisher = OwnPublisher(
-        servers, lambda: VLLMPublisher(urls, clients=[client], model=learner.model)
+        servers, lambda: VLLMPublisher(urls, clients=[client], model=learner.model, dtype=dtype)
     )
     async with aclosing(client):
         params = ((name, p.detach()) for name, p in learner.model.named_parameters())

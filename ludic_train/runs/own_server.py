@@ -34,7 +34,7 @@ from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, read_address
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
-from ludic_train.serving.flags import ServeOptions
+from ludic_train.serving.flags import SERVED_DTYPES, ServeOptions
 from ludic_train.serving.installed import Installed, find_vllm
 from ludic_train.serving.kept import KeptServer, kept_server
 from ludic_train.serving.process import launched, plugin_folder
@@ -202,6 +202,7 @@ async def with_own_server(
         # The actors of a resumed run have the address that it had before.
         options = ServeOptions(
             port=_port_before(config.out) or free_port(),
+            dtype=SERVED_DTYPES[config.dtype],
             sampling_mask=leaves_out_tokens(config.sampling),
             routed_experts=config.router_replay,
         )
@@ -243,7 +244,11 @@ async def _served_learner(
     masks = leaves_out_tokens(config.sampling)
     lora = 0 if adapter is None or has_expert_adapters(learner.model) else adapter.r
     options = ServeOptions(
-        port=free_port(), lora=lora, sampling_mask=masks, routed_experts=config.router_replay
+        port=free_port(),
+        dtype=SERVED_DTYPES[config.dtype],
+        lora=lora,
+        sampling_mask=masks,
+        routed_experts=config.router_replay,
     )
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)

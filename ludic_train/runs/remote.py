@@ -37,6 +37,7 @@ from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_addr
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import JOIN
 from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, none_joined
+from ludic_train.serving.flags import SERVED_DTYPES
 from ludic_train.sources.levels import Levels
 
 
@@ -112,7 +113,10 @@ def remote_ends(
 
         def to(urls: Sequence[str]) -> VLLMPublisher:
             # Copies in memory are sent, while the next update computes on the card.
-            return VLLMPublisher(urls, model=learner.model, device="cpu", on_failure="skip")
+            dtype = SERVED_DTYPES[config.dtype]
+            return VLLMPublisher(
+                urls, model=learner.model, device="cpu", dtype=dtype, on_failure="skip"
+            )
 
         fixed = [server for server in servers if server != JOIN]
         joined = partial(joined_servers, url, key) if JOIN in servers else none_joined

@@ -57,6 +57,7 @@ from ludic_train.runs.run_logger import run_logger
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
+from ludic_train.serving.flags import SERVED_DTYPES
 from ludic_train.serving.installed import Installed
 from ludic_train.serving.kept import KeptServer
 from ludic_train.serving.pulse import LOST_S
@@ -299,7 +300,7 @@ async def _opened(
             )
             if server is None and machine.servers and machine.queue is None:
                 learner = await stack.enter_async_context(
-                    with_found_servers(learner, machine.servers)
+                    with_found_servers(learner, machine.servers, SERVED_DTYPES[config.dtype])
                 )
             return _Opened(learner, demonstrations, own, server)
 

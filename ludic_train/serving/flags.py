@@ -16,6 +16,9 @@ from ludic_train.serving.installed import Installed
 from ludic_vllm import BACKEND, WORKER_EXTENSION
 
 Transfer = Literal["ludic", "nccl"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+# Types to serve in, by the `dtype` of a run.
+SERVED_DTYPES: Mapping[str, Dtype] = {"auto": "auto", "float32": "float32", "bf16": "bfloat16"}
 # Limits of the rank of adapters that vLLM has memory layouts for.
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # Small models gain nothing from more threads, and other processes on the machine lose much.
@@ -38,6 +41,9 @@ class ServeOptions:
         port: Port to listen on; 0 takes a free one.
         device: Device to compute on; "auto" takes that of the installed vLLM, or for the local
             engine a GPU if there is one.
+        dtype: Type to compute in. It should be that of the trainer, as its small updates vanish in
+            bfloat16 and not in float32. "auto" is float32 on a CPU; on a GPU that of the checkpoint
+            for vLLM, and bfloat16 for the local engine.
         lora: Largest rank of adapters that can be loaded; 0 for none.
         max_loras: Adapters that one batch can mix.
         tensor_parallel_size: GPUs that share the model.
@@ -53,6 +59,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Dtype = "auto"
     lora: int = 0
     max_loras: int = 4
     tensor_parallel_size: int = 1
@@ -130,9 +137,13 @@ def command_line(
         command += ["--enable-return-routed-experts"]
     if options.float32_head:
         command += ["--hf-overrides", json.dumps({"head_dtype": "float32"})]
+    dtype: str = options.dtype
     if on_cpu:
+        command += ["--enforce-eager"]
         # Reduced precision is slower on a CPU, and moves log-probs by up to 0.2 nats.
-        command += ["--enforce-eager", "--dtype", "float32"]
+        dtype = "float32" if dtype == "auto" else dtype
+    if dtype != "auto":
+        command += ["--dtype", dtype]
     return [*command, *further]
 
 

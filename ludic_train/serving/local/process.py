@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from ludic_gym.errors import ConfigError
+from ludic_train.distributed.device import DTYPES, resolved_precision
 from ludic_train.inference.policy_spec import model_and_spec
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
@@ -51,14 +52,17 @@ def serve_local(
     bound: a socket at the address of `options`.
     exact: log-probs to the bit as the trainer has them, see `make_exact`.
     prefix_cache_mib: as `prefix_cache_bytes` of `LocalChatClient`, in MiB.
-    Raises ConfigError for a device that is not available, ModelNotFound, UnsupportedModel.
+    Raises ConfigError for a device that is not available and a type that is not computed in,
+    ModelNotFound, UnsupportedModel.
     """
     if threads is not None:
         if threads < 1:
             raise ConfigError(f"threads={threads} must be at least 1")
         # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
-    loaded, tokenizer = _loaded(model, _device(options))
+    device = _device(options)
+    dtype = _dtype(options, device, exact=exact)
+    loaded, tokenizer = _loaded(model, device, dtype)
     if exact:
         make_exact(loaded)
     served = Served(
@@ -125,10 +129,23 @@ def _device(options: ServeOptions) -> str:
     return "cuda" if has_gpu and options.device != "cpu" else "cpu"
 
 
-def _loaded(model: str, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _dtype(options: ServeOptions, device: str, *, exact: bool) -> torch.dtype:
+    """Type by `options.dtype`, "auto" as of `ludic train`. Raises ConfigError for another one."""
+    name = options.dtype
+    if name == "float16" or (exact and name == "bfloat16"):
+        computes = "float32 with --exact" if exact else "float32 or bfloat16"
+        raise ConfigError(f"--dtype {name}: the local engine computes in {computes}")
+    if name == "auto":
+        return torch.float32 if exact else DTYPES[resolved_precision("auto", device)]
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def _loaded(
+    model: str, device: str, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model and tokenizer, without gradients; adapters are merged."""
     folder = model_and_spec(Path(model))[0] if Path(model).is_dir() else model
-    loaded, tokenizer = load_model(folder, device=device)
+    loaded, tokenizer = load_model(folder, device=device, dtype=dtype)
     if (Path(folder) / "adapter_config.json").is_file():
         # Merged, because a forward pass through separate adapters is slower.
         loaded = loaded.merge_and_unload()

@@ -75,7 +75,8 @@ def settings(tmp_path, **changes):
 def test_each_process_sees_its_own_cards(noted, tmp_path, capsys):
     machine = Machine(engine=("vllm",), vllm_python="/vllm/python")
     argv = ["x", "--engine", "vllm", "--servers", "2", "--vllm-python=/vllm/python", "--seed", "1"]
-    assert own_servers.run_on(FOUR, argv, settings(tmp_path, top_p=0.9), machine) == 0
+    chosen = settings(tmp_path, top_p=0.9, dtype="bf16")
+    assert own_servers.run_on(FOUR, argv, chosen, machine) == 0
     found = [json.loads(path.read_text()) for path in sorted(noted.iterdir())]
     servers = [each for each in found if each[1][0] == "serve"]
     trained = [each for each in found if each[1][0] == "train"]
@@ -85,7 +86,8 @@ def test_each_process_sees_its_own_cards(noted, tmp_path, capsys):
     rest = ["x", "--servers", "2", "--seed", "1"]
     assert [words for _, words in trained] == [["train", *rest, "--engine", *urls]] * 2
     flags = ["--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9", "--port"]
-    words = ["--engine", "vllm", "--vllm-python", "/vllm/python", "--sampling-mask"]
+    words = ["--engine", "vllm", "--dtype", "bfloat16", "--vllm-python", "/vllm/python"]
+    words += ["--sampling-mask"]
     for _, served in servers:
         assert served[:-1] == ["serve", "some/model", *words, *flags]
         # Stopped with the run.
@@ -146,6 +148,8 @@ def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
     options = launch.Options(
         names=("x",), engine="vllm", vllm_python="/v", servers=2, actors=1, gpus=6, redis=True
     )
+    # As the trainer leaves it.
+    (tmp_path / "config.toml").write_text('dtype = "float32"')
     place = ProcessGroup(tmp_path, os.environ)
     ports = [free_port(), free_port()]
     launch._start_trainer(options, tmp_path, "file://q", ports, ["--seed", "1"], place, FOUR)
@@ -162,7 +166,7 @@ def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
     assert trained[-4:] == ["--seed", "1", "--gpus", "2"]
     served = [words for _, words in found if words[0] == "serve"]
     flags = ["--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9", "--port"]
-    assert all(words[-6:-1] == flags for words in served)
+    assert all(words[-8:-1] == ["--dtype", "float32", *flags] for words in served)
 
 
 @pytest.mark.long

@@ -112,6 +112,7 @@ async def test_a_server_is_started_follows_the_trainer_and_is_stopped(
     assert updates(out) == [1, 2, 3]
     (words,) = servers(out)
     assert ("--enable-lora" in words) == bool(lora_rank)
+    assert words[words.index("--dtype") + 1] == "float32"
     assert pids(port_of(words)) == []
     # What is sampled comes from the params that learn, adapters included.
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())

@@ -5,7 +5,7 @@ import json
 import signal
 import socket
 import subprocess
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -20,6 +20,7 @@ from ludic_gym.types import Sampling
 from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import load_model, save_model
 from ludic_train.publishers.checkpoint_names import checkpoint_params
+from ludic_train.publishers.control import ControlClient
 from ludic_train.publishers.transports import FileWire
 from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.server_tokens import KEY_VARIABLE, token_of
@@ -172,6 +173,16 @@ async def test_a_server_that_was_started_again_is_asked_no_more_until_it_has_the
                 assert (await client.continued([5], SHORT)).policy_version == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "dtype"), [([], "float32"), (["--dtype", "bfloat16"], "bfloat16")], ids=str
+)
+async def test_it_computes_in_the_chosen_type_and_says_so(folder, words, dtype):
+    with ludic_serve(folder, *words) as (_, url):
+        async with aclosing(ControlClient(url)) as control:
+            assert await control.dtype() == dtype
+        assert post(f"{url}/v1/completions", {"prompt": "a", "max_tokens": 2})["choices"]
+
+
 async def test_of_a_run_the_model_is_served(tmp_path, folder):
     write_policy_spec(tmp_path, PolicySpec())
     with ludic_serve(tmp_path, "--threads", "1") as (_, url):
@@ -221,6 +232,8 @@ def test_threads_are_not_for_vllm(folder, capsys):
     [
         (["--threads", "0"], "threads=0 must be at least 1"),
         (["--device", "cuda"], "torch finds no GPU"),
+        (["--dtype", "float16"], "--dtype float16: the local engine computes in float32 or bf"),
+        (["--dtype", "bfloat16", "--exact"], "--dtype bfloat16: the local engine computes in fl"),
     ],
 )
 def test_what_this_machine_cannot_do_is_refused(folder, words, reason, capsys):

@@ -50,6 +50,16 @@ async def test_params_come_by_shared_memory_from_a_trainer_on_the_same_machine(s
     assert_has(server, kept(server.model), "1")
 
 
+@pytest.mark.parametrize(("dtype", "is_warned"), [("bfloat16", True), ("float32", False)])
+async def test_of_a_server_that_computes_in_another_type_there_is_a_warning(
+    server, caplog, dtype, is_warned
+):
+    target = VLLMPublisher(server.url, model=server.model, dtype=dtype)
+    await target.publish(server.model.named_parameters(), 1)
+    said = f"{server.url} computes in float32, and the trainer in bfloat16"
+    assert (said in caplog.text) == is_warned
+
+
 @pytest.mark.parametrize("wire", [TcpWire, FileWire])
 async def test_params_come_into_the_memory_of_the_version_before_the_last(server, wire):
     target, param = publisher(server, wire=wire()), server.served.model.model.norm.weight

@@ -124,8 +124,11 @@ def test_a_rank_above_all_of_vllms_is_refused():
         ServeOptions(lora=513)
 
 
-def test_on_a_cpu_it_computes_in_float32():
+def test_on_a_cpu_it_computes_in_float32_unless_another_type_is_chosen():
     assert pairs(command_line("org/model", ServeOptions(), CPU))["--dtype"] == "float32"
+    chosen = ServeOptions(dtype="bfloat16")
+    for vllm in (CPU, GPU):
+        assert pairs(command_line("org/model", chosen, vllm))["--dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize(
