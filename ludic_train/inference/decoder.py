@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ludic_train.errors import UnsupportedModel
 from ludic_train.inference.cache import KVCache, attend_all, attend_one, length_mask
 from ludic_train.inference.cpu_kernels import Kernels
+from ludic_train.inference.families import causal_lm, max_positions
+from ludic_train.inference.graphs import StepGraphs
 from ludic_train.inference.layers import (
     Layer,
     has_bfloat16,
@@ -34,12 +34,6 @@ from ludic_train.inference.layers import (
 from ludic_train.inference.prefix_limits import Mark
 from ludic_train.inference.stack import Stack, stack_of
 
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
-# The other kinds of rotary embedding change with the length of the text.
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 # Tokens of the longest text up to which prompts are attended to by the kernels, in which no text is
 # padded; in longer ones torch's attention is faster.
 BY_ROW = {torch.float32: 2048, torch.bfloat16: 256 if has_bfloat16() else 2048}
@@ -106,6 +100,8 @@ class Decoder:
         self._layout = layout_of(self._causal)
         self._stack: Stack | None = None
         self._mark: Mark | None = None
+        self._graphs = StepGraphs()
+        self._is_captured = _can_be_captured(self._causal)
         self.release()
 
     @property
@@ -129,9 +125,9 @@ class Decoder:
         return self._layout.kernels
 
     @property
-    def has_copies(self) -> bool:
-        """True if there are copies of large matrices, made by `refresh`."""
-        return self._layout.packed
+    def is_costly(self) -> bool:
+        """True if `refresh` takes longer than `params_mark`: it copies, or drops captured steps."""
+        return self._layout.packed or self._is_captured
 
     def refresh(self, mark: Mark | None = None) -> None:
         """Read the params as they are now, for all steps until the next call.
@@ -141,6 +137,8 @@ class Decoder:
         if mark is not None and mark == self._mark:
             return
         self._mark = mark
+        self._graphs.clear()
+        self._is_captured = _can_be_captured(self._causal)
         self._heads = heads_of(self._causal)
         self._layout = layout_of(self._causal)
         self.layers = read_layers(self._causal, self._heads, self._layout)
@@ -152,6 +150,7 @@ class Decoder:
 
     def release(self) -> None:
         """Drop every row and its memory."""
+        self._graphs.clear()
         weight, num_layers = _weight(self._causal), len(self._causal.model.layers)
         self.cache = KVCache(num_layers, self._heads.num_keys, self._heads.size, weight)
         self._cos = self._sin = weight.new_zeros(0)
@@ -182,13 +181,22 @@ class Decoder:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
         num_slots = int(lengths.max()) + 1
         self.cache.check_room(len(ids), num_slots)
-        hidden = self._causal.model.embed_tokens(torch.from_numpy(ids).to(self.device))
-        at = torch.from_numpy(lengths).to(self.device)
+        if self._is_captured:
+            return self._graphs(self._step, ids, lengths, self.cache.keys)
+        # Rows of one length, such as those of a group after its prompt, need no mask.
+        is_ragged = bool(lengths.min() + 1 < num_slots)
+        tokens, at = (torch.from_numpy(each).to(self.device) for each in (ids, lengths))
+        return self._step(tokens, at, num_slots, is_ragged)
+
+    def _step(self, ids: Tensor, at: Tensor, num_slots: int, is_ragged: bool = True) -> Tensor:
+        """Logits [rows, V] of tokens [rows] at positions [rows], which may see `num_slots` slots.
+
+        is_ragged: False if all rows fill these slots.
+        """
+        hidden: Tensor = self._causal.model.embed_tokens(ids)
         written = self._written(torch.arange(len(ids), device=self.device), at)
         if kernels := self._layout.kernels:
             return self._logits(*self._by_row(kernels, len(self.layers), hidden, written))
-        # Rows of one length, such as those of a group after its prompt, need no mask.
-        is_ragged = lengths.min() + 1 < num_slots
         mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
         cached = self.cache.read(slice(len(ids)), num_slots)
 
@@ -361,30 +369,11 @@ class Decoder:
         return self._head(self._last_norm(hidden, more)[1])
 
 
-def causal_lm(model: PreTrainedModel) -> PreTrainedModel:
-    """The language model itself, inside the adapters that wrap it."""
-    inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
-    if inner is None or inner.config.model_type not in FAMILIES:
-        kind = type(model).__name__ if inner is None else inner.config.model_type
-        raise UnsupportedModel(
-            f"the local engine cannot run {kind!r} models, only {', '.join(FAMILIES)}; "
-            "serve others with vLLM"
-        )
-    return inner
-
-
-def max_positions(config: PretrainedConfig) -> int:
-    """Tokens of the longest sequence that is computed exactly: inside any sliding window.
-
-    Raises UnsupportedModel for a rotary embedding that depends on the length of the text.
-    """
-    # These give a position the same angle in every text, so cosines can be computed in advance.
-    rope = (config.rope_parameters or {}).get("rope_type", "default")
-    if rope not in ROPE_TYPES:
-        raise UnsupportedModel(f"rotary embedding {rope!r} is none of {', '.join(ROPE_TYPES)}")
-    window: int | None = None if config.model_type == "llama" else config.sliding_window
-    positions: int = config.max_position_embeddings
-    return positions if window is None else min(positions, window)
+def _can_be_captured(causal: PreTrainedModel) -> bool:
+    """True for a model on a card whose steps have the same calls for any tokens."""
+    # A card has to tell which tokens an expert reads.
+    has_experts = any("experts" in name for name, _ in causal.named_modules())
+    return _weight(causal).is_cuda and not has_experts
 
 
 def _weight(causal: PreTrainedModel) -> Tensor:

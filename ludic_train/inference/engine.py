@@ -21,9 +21,10 @@ from ludic_train.inference.batch import (
     prefills,
     prefix_prefills,
 )
-from ludic_train.inference.decoder import Decoder, causal_lm
+from ludic_train.inference.decoder import Decoder
 from ludic_train.inference.exact_decoder import ExactDecoder
 from ludic_train.inference.experts import experts_of_prompts, experts_of_rows
+from ludic_train.inference.families import causal_lm
 from ludic_train.inference.prefix_cache import LEAST, PrefixCache
 from ludic_train.inference.prefix_limits import Mark, default_bytes, params_mark
 from ludic_train.inference.sampling import Ranking, Scores, choose, scores, uniforms
@@ -168,7 +169,7 @@ class Engine:
         if not self._batch.requests:
             self._params = None
         self._drop_old_prefixes(admitted)
-        if self._params is None and self._decoder.has_copies:
+        if self._params is None and self._decoder.is_costly:
             self._params = params_mark(self._model)
         self._decoder.refresh(self._params)
         self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))

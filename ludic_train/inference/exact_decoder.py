@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ludic_train.inference.cache import KVCache
-from ludic_train.inference.decoder import causal_lm, max_positions
+from ludic_train.inference.families import causal_lm, max_positions
 from ludic_train.inference.prefix_limits import Mark
 from ludic_train.models.exact import KEYS, ROWS, exact_linear
 
@@ -26,7 +26,7 @@ class ExactDecoder:
     The layers run as in the trainer's forward pass; only keys and values come from the cache.
     """
 
-    has_copies = False
+    is_costly = False
     # They round otherwise than the trainer.
     kernels = None
 

@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 from harness.shapes import random_model
+from peft import LoraConfig, get_peft_model
 from two_ranks.learning import (
     MOST_TOKENS,
     gradient_of,
@@ -46,8 +47,9 @@ def on_card(model):
     return model.to(CARD)
 
 
-# torch and transformers call functions of their own that they have replaced.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+# torch and transformers call functions of their own that they have replaced, and torch's compiler
+# reads the gradients of tensors that have none.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")
 @pytest.mark.parametrize("packing", [True, False])
 @pytest.mark.parametrize("attention", ["sdpa", "eager", "flex_attention"])
 def test_a_gradient_is_that_of_the_cpu(attention, packing):
@@ -117,19 +119,34 @@ def test_moments_of_8_bits_learn_nearly_the_same():
     assert relative_error(found - start, expected - start) < 0.1
 
 
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-3), (torch.bfloat16, 0.2)])
-def test_log_probs_of_the_local_engine_are_those_of_the_full_forward(dtype, most):
+@pytest.fixture
+def replays(monkeypatch):
+    """A list that gets an entry for each step that is replayed."""
+    found, replay = [], torch.cuda.CUDAGraph.replay
+
+    def noted(graph):
+        found.append(graph)
+        replay(graph)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", noted)
+    return found
+
+
+def sharp_model():
+    """A model with sharp distributions, which show errors."""
     model = random_model("135M", device=CARD)
     with torch.no_grad():
-        # Sharp distributions, which show errors.
         model.model.norm.weight.mul_(3)
-    model.to(dtype)
-    rng = random.Random(0)
+    return model
+
+
+def errors_of_sampled(client, model, seed=0):
+    """Differences of the log-probs of 30 ragged completions from those of the full forward."""
+    rng = random.Random(seed)
     asked = [
         ([rng.randrange(3, 49_000) for _ in range(rng.randrange(1, 300))], temperature)
         for temperature in [0.0, 0.7, 1.0] * 10
     ]
-    client = LocalChatClient(model, tokenizer())
 
     async def sampled():
         return await asyncio.gather(
@@ -147,6 +164,30 @@ def test_log_probs_of_the_local_engine_are_those_of_the_full_forward(dtype, most
         own = torch.tensor(completion.completion_ids, device=CARD)
         expected = logits.log_softmax(-1).gather(1, own[:, None])[:, 0].cpu()
         errors.append((torch.tensor(completion.logprobs) - expected).abs())
+    return torch.cat(errors)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-3), (torch.bfloat16, 0.2)])
+def test_log_probs_of_the_local_engine_are_those_of_the_full_forward(dtype, most, replays):
+    model = sharp_model().to(dtype)
+    client = LocalChatClient(model, tokenizer())
+    errors = errors_of_sampled(client, model)
     assert client.cached_keys.device == torch.device(CARD)
-    assert torch.cat(errors).mean() < most / 10
-    assert torch.cat(errors).max() < most
+    assert len(replays) > 10
+    assert errors.mean() < most / 10
+    assert errors.max() < most
+
+
+def test_replayed_steps_see_params_and_adapters_that_have_changed(replays):
+    model = get_peft_model(sharp_model(), LoraConfig(r=4, target_modules=["q_proj", "down_proj"]))
+    client = LocalChatClient(model.eval(), tokenizer())
+    for seed in range(3):
+        replays.clear()
+        errors = errors_of_sampled(client, model, seed)
+        assert len(replays) > 10
+        assert errors.max() < 2e-3
+        with torch.no_grad():
+            for name, param in model.named_parameters():
+                if "lora_B" in name:
+                    param.normal_(std=0.05)
+            model.base_model.model.model.norm.weight.mul_(0.9)

@@ -73,8 +73,16 @@ def test_larger_models_are_exact_too_copied_or_where_they_are(
     if not packed:
         monkeypatch.setattr(layers, "PACKED_BYTES", 0)
     model = make_model(family)
-    assert Decoder(model).has_copies == (packed and kernels)
+    assert Decoder(model).is_costly == (packed and kernels)
     assert worst_error(model, reference_logits) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+def test_steps_in_the_sizes_of_a_card_are_exact_too(
+    family, make_model, reference_logits, monkeypatch
+):
+    monkeypatch.setattr(decoder_module, "_can_be_captured", lambda causal: True)
+    assert worst_error(make_model(family), reference_logits) < 1e-5
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
@@ -90,7 +98,7 @@ def test_larger_models_are_exact_with_few_rows(
         decoder.reserve(rows, 7)
         decoder.prefill([text[:6] for text in texts], [0] * rows, 0)
         logits = decoder.decode(np.array([text[6] for text in texts]), np.full(rows, 6))
-    assert decoder.has_copies == kernels
+    assert decoder.is_costly == kernels
     expected = torch.stack([reference_logits(model, text)[-1] for text in texts])
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
@@ -132,7 +140,7 @@ def test_larger_models_in_half_precision_are_copied(
     monkeypatch.setattr(layers, "JOINED_BYTES", 0)
     model = make_model("qwen2", hidden_size=width, intermediate_size=96).bfloat16()
     has_dnn = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    assert Decoder(model).has_copies == (has_dnn or (kernels and width == 64))
+    assert Decoder(model).is_costly == (has_dnn or (kernels and width == 64))
     assert worst_error(model, reference_logits) < 0.15
 
 
