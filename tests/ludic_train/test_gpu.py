@@ -94,4 +94,6 @@ def test_a_run_learns_in_bf16_on_cards_and_resumes(tmp_path, ranks):
     # Kernels of a card may add up in another order from run to run.
     assert len((out / "model" / "model.safetensors").read_bytes()) == len(learned)
     losses = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert all(line.get("mismatch/kl", 0) < 0.2 for line in losses)
+    at_lag_0 = [line["mismatch/kl_at_lag_0"] for line in losses if "mismatch/kl_at_lag_0" in line]
+    assert at_lag_0
+    assert max(at_lag_0) < 0.02
