@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import torch
 from harness.kernels import KERNELS, Kernels, Requests
-from harness.rates import budget, kept_line, save
+from harness.rates import budget, kept_line, ratio_of, save
 from harness.shapes import random_model
 from harness.turns import rates_in_turns
 from rich.console import Console
@@ -160,7 +160,7 @@ def compared(name: str, repeats: int, enough_s: float, kept: list[object]) -> Ta
         found = {"ours": ours, "transformers generate": theirs, KERNELS: least}
         what = f"local engine, {name}, {label}: tokens"
         kept.append(kept_line(what, found, goal_ratio=GOALS[label], limit=KERNELS))
-        ratio = f"{ours.median / theirs.median:.2f}"
+        ratio = f"{ratio_of(ours, theirs):.2f}"
         each = [f"{rate.median:,.0f}" for rate in (ours, theirs, least)]
         table.add_row(label, *each[:2], ratio, each[2])
     return table

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from harness.kernels import KERNELS, Kernels, Requests
-from harness.rates import Rate, budget, kept_line, rate_of, save
+from harness.rates import Rate, budget, kept_line, rates_of, ratio_of, save
 from prefixes import Ids, random_ids, random_model
 from rich.console import Console
 from rich.table import Table
@@ -148,7 +148,7 @@ def compared(
             least = (kernels.seconds(requests, products_alone=each) for each in (False, True))
             for kept, each in zip(spent, (seconds, found["seconds"], *least), strict=True):
                 kept.append(each)
-    return [rate_of(sum(requests.sizes), each) for each in spent]
+    return rates_of([[sum(requests.sizes) / each for each in kept] for kept in spent])
 
 
 def main() -> None:
@@ -177,7 +177,7 @@ def main() -> None:
                 what = f"local engine, {SHAPE} {dtype}, {load}: tokens"
                 kept.append(kept_line(what, found, goal_ratio=GOAL, limit=KERNELS))
                 ours, theirs, *limits = [f"{rate.median:,.1f}" for rate in rates]
-                ratio = f"{rates[0].median / rates[1].median:.2f}"
+                ratio = f"{ratio_of(*rates[:2]):.2f}"
                 table.add_row(load, ours, theirs, ratio, *limits)
                 print(load, ours, theirs, ratio, *limits, flush=True)
         Console().print(table, f"vLLM's log-probs differ from the model's by at most {off:.1e}")

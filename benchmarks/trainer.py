@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from harness.rates import Rate, budget, kept_line, rate_of, save
+from harness.rates import Rate, budget, kept_line, rate_of, ratio_of, save
 from harness.turns import rates_in_turns
 from rich.console import Console
 from rich.table import Table
@@ -302,7 +302,7 @@ def compared(
     for where, note, both, goal_ratio in beside:
         what = f"update, {size}: {name}{note}"
         (_, ours), (other, theirs) = both.items()
-        ratio = f"{ours.median / theirs.median:.2f}"
+        ratio = f"{ratio_of(ours, theirs):.2f}"
         table.add_row(what, f"{ours.median:,.0f}", other, f"{theirs.median:,.0f}", ratio)
         yield where, kept_line(what, both, goal_ratio=goal_ratio)
 

@@ -108,7 +108,7 @@ def _rows(line: Json) -> Iterator[str]:
         else:
             # A rate as the goal stands once.
             wanted, goal = goal, ""
-        ratio = f"{_rounded(rate['median'])} | {ours['median'] / rate['median']:.2f}"
+        ratio = f"{_rounded(rate['median'])} | {rate['ratio']:.2f}"
         yield f"{head} {'limit: ' if is_limit else ''}{name} | {ratio} | {wanted} |"
         head = "| | | |"
     for name in line.get("missing", []):

@@ -6,7 +6,7 @@ import pytest
 import speed_page
 
 ROOT = Path(__file__).parents[1]
-OURS = {"median": 80.0, "best": 100.0}
+OURS = {"median": 80.0, "best": 100.0, "ratio": 1.0}
 LINE = {
     "what": "Game: steps",
     "goal": 90.0,
@@ -15,8 +15,8 @@ LINE = {
     "missing": ["Other"],
     "rates": {
         "ours": OURS,
-        "Peer": {"median": 40.0, "best": 50.0},
-        "a generator": {"median": 160.0, "best": 200.0},
+        "Peer": {"median": 40.0, "best": 50.0, "ratio": 1.9},
+        "a generator": {"median": 160.0, "best": 200.0, "ratio": 0.5},
     },
 }
 
@@ -30,7 +30,7 @@ def test_the_page_and_its_pictures_are_those_of_the_results():
 
 def test_a_line_has_a_row_for_each_peer_and_the_limit():
     assert list(speed_page._rows(LINE)) == [
-        "| Game: steps | 80 | 100 | Peer | 40 | 2.00 | 1.2x |",
+        "| Game: steps | 80 | 100 | Peer | 40 | 1.90 | 1.2x |",
         "| | | | limit: a generator | 160 | 0.50 | 90 |",
         "| | | | Other | not installed | | |",
     ]

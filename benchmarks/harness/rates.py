@@ -29,10 +29,15 @@ MakeWork = Callable[[], Work]
 
 @dataclass(frozen=True)
 class Rate:
-    """Units per CPU-second of this process: in the middle round, and in the best one."""
+    """Units per CPU-second of this process: in the middle round, and in the best one.
+
+    ratio: of our rate to this one, the median over rounds in which both were measured; None where
+        there were no such rounds.
+    """
 
     median: float
     best: float
+    ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +62,10 @@ def budget(usual: int, tiny: int) -> int:
 
 
 def rates(works: Mapping[str, Work], *, seconds: float, rounds: int) -> dict[str, Rate]:
-    """The rate of each work, from `rounds` rounds in which each runs for so many CPU-seconds."""
+    """The rate of each work, from `rounds` rounds in which each runs for so many CPU-seconds.
+
+    works: the first one is ours.
+    """
     if TINY:
         seconds, rounds = 0.0, 1
     # The first batch fills caches and finishes imports.
@@ -67,7 +75,21 @@ def rates(works: Mapping[str, Work], *, seconds: float, rounds: int) -> dict[str
     for _ in range(rounds):
         for name, work in works.items():
             found[name].append(_rate(work, seconds))
-    return {name: Rate(median(each), max(each)) for name, each in found.items()}
+    return dict(zip(found, rates_of(list(found.values())), strict=True))
+
+
+def rates_of(found: Sequence[Sequence[float]]) -> list[Rate]:
+    """Rates of works from those of their rounds, [works, rounds]; the first work is ours."""
+    # A machine's speed may double between two rounds, for all works of a round.
+    return [
+        Rate(median(each), max(each), median(a / b for a, b in zip(found[0], each, strict=True)))
+        for each in found
+    ]
+
+
+def ratio_of(ours: Rate, other: Rate) -> float:
+    """Our rate over the other one."""
+    return ours.median / other.median if other.ratio is None else other.ratio
 
 
 def _rate(work: Work, seconds: float) -> float:
@@ -144,7 +166,10 @@ def kept_line(
     found: rates by name: "ours", peers, and the limit. goal, goal_ratio, limit: see `Line`.
     missing: peers that are not installed.
     """
-    rates = {name: asdict(rate) for name, rate in found.items()}
+    rates = {
+        name: {**asdict(rate), "ratio": ratio_of(found["ours"], rate)}
+        for name, rate in found.items()
+    }
     goals = {"goal": goal, "goal_ratio": goal_ratio}
     return {"what": what, **goals, "limit": limit, "missing": list(missing), "rates": rates}
 
@@ -157,16 +182,16 @@ def rate_of(units: float, seconds: Sequence[float]) -> Rate:
 def _print_line(line: Line, ours: Rate, others: Mapping[str, Rate]) -> None:
     figure = f"{ours.median:,.0f} ({ours.best:,.0f})"
     print(f"{line.what:42}{figure:>20}", end="")
-    compared = [(rate.median, name) for name, rate in others.items()]
+    compared = [(rate.median, ratio_of(ours, rate), name) for name, rate in others.items()]
     if line.goal:
-        compared.append((line.goal, "goal"))
+        compared.append((line.goal, ours.median / line.goal, "goal"))
     absent = [name for name in line.peers if name not in others]
     if not compared:
         print(f"  not installed: {', '.join(absent)}" if absent else "", flush=True)
-    for number, (rate, name) in enumerate(compared):
+    for number, (rate, over, name) in enumerate(compared):
         wanted = f" (goal {line.goal_ratio:g})" if line.goal_ratio and name in line.peers else ""
         indent = "" if number == 0 else " " * 62
-        print(f"{indent}{rate:10,.0f}{ours.median / rate:7.2f}  {name}{wanted}", flush=True)
+        print(f"{indent}{rate:10,.0f}{over:7.2f}  {name}{wanted}", flush=True)
 
 
 def save(name: str, found: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from harness.rates import Rate, rate_of
+from harness.rates import Rate, rates_of
 
 
 def rates_in_turns(
@@ -20,6 +20,7 @@ def rates_in_turns(
 ) -> list[Rate]:
     """Units per second of each work, which returns their number, from up to `repeats` rounds.
 
+    works: the first one is ours.
     warm_up: the first round does not count. enough_s: no round begins after so many seconds of
         rounds that count.
     """
@@ -30,7 +31,7 @@ def rates_in_turns(
             started = clock()
             amounts[i] = work()
             seconds[i].append(clock() - started)
-    return [rate_of(amount, spent) for amount, spent in zip(amounts, seconds, strict=True)]
+    return rates_of([[n / s for s in spent] for n, spent in zip(amounts, seconds, strict=True)])
 
 
 def clock() -> float:
