@@ -48,7 +48,7 @@ def _share(free: int) -> int:
 
 
 def params_mark(model: nn.Module) -> Mark:
-    """A value that changes whenever a param does, or the adapters in use.
+    """A value that changes whenever a param does, its place in memory, or the adapters in use.
 
     It reads all params once, as a step of a single row does: torch's own counters of changes do not
     see writes through `param.data`.
@@ -57,12 +57,14 @@ def params_mark(model: nn.Module) -> Mark:
     # One transfer for all of them where they are on a GPU.
     sums = torch.stack([_checksum(param) for param in params]).tolist()
     counters = [0 if param.is_inference() else param._version for param in params]
+    # A captured step reads the memory that params had, which is free once they have other memory.
+    places = [param.data_ptr() for param in params]
     adapters = [
         (module.disable_adapters, tuple(module.active_adapters), tuple(module.merged_adapters))
         for module in model.modules()
         if is_adapted_layer(module)
     ]
-    return (*sums, *counters, *adapters)
+    return (*sums, *counters, *places, *adapters)
 
 
 def _checksum(param: Tensor) -> Tensor:

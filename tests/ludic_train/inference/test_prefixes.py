@@ -278,6 +278,14 @@ def test_marks_of_params_of_any_type_and_place(make_model):
     assert params_mark(model) != mark
 
 
+def test_marks_differ_where_equal_params_have_other_memory(make_model):
+    model = make_model("llama")
+    mark = params_mark(model)
+    norm = model.model.norm.weight
+    norm.data = norm.data.clone()
+    assert params_mark(model) != mark
+
+
 async def test_the_client_repeats_bits_after_it_forgot(make_model, tokenizer):
     client = LocalChatClient(make_model("llama"), tokenizer, max_batch_size=8)
 
