@@ -260,14 +260,14 @@ OLDER = {
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize(("flags", "lost", "remains", "panels"), OLDER.values(), ids=OLDER)
-def test_kernels_of_older_processors(flags, lost, remains, panels, load, monkeypatch):
+def test_kernels_of_older_processors(flags, lost, remains, panels, request, monkeypatch):
     processor = cpu_kernels._processor().split()
     if remains not in processor:
         pytest.skip(f"a processor without {remains.decode()}")
     # One that never had them compiles to the same kernels.
     if lost in processor:
         monkeypatch.setattr(cpu_kernels, "FLAGS", (*cpu_kernels.FLAGS, "-mno-amx-tile", *flags))
-        library = load()
+        library = request.getfixturevalue("load")()
         monkeypatch.setattr(cpu_kernels, "_library", lambda: library)
     generator = torch.Generator().manual_seed(0)
     for dtype, panel in zip(DTYPES, panels, strict=True):
