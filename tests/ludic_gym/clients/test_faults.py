@@ -93,9 +93,10 @@ async def answer(request):
 
 # What befalls the requests of episode i, by i % KINDS. Those that may pass happen once.
 PASSING = {1: refuse, 2: busy, 3: reset}
+LATE = f"ClientError: .* sent no response within request_timeout_s={REQUEST_TIMEOUT_S:g}"
 LASTING = {
-    4: (hang, "ClientError: .* sent no response within request_timeout_s=15"),
-    5: (drip, "ClientError: .* sent no response within request_timeout_s=15"),
+    4: (hang, LATE),
+    5: (drip, LATE),
     6: (garble, "ClientError: .* returned no JSON"),
     7: (
         changed(token_ids=[3, 4]),
