@@ -30,8 +30,8 @@ LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.
 	$(addprefix exactness/,test_model_exactness.py test_moe.py test_precision.py test_router_replay.py) \
 	$(addprefix ludic_gym/,adapters audit clients commands envs/code envs/test_all_envs.py graders/programs rollout/test_async_envs.py sandbox testing tools \
 	vector view test_concurrency.py test_lightness.py test_play.py) \
-	$(addprefix ludic_train/,algorithms/test_top_k_distillation.py checkpoints commands distributed doctor gateway models/test_attention_kernels.py \
-	pipeline publishers runs serving top trainer/test_memory_estimate.py test_accept_gpu.py test_docstrings.py test_gpu.py test_lightness.py test_path_length.py)
+	$(addprefix ludic_train/,algorithms/test_top_k_distillation.py checkpoints commands distributed agents models/test_attention_kernels.py \
+	cluster runs trainer/test_memory_estimate.py test_accept_gpu.py test_docstrings.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
 # Agents of further packages play before vLLM too, if `make test-agents` has installed them.
@@ -95,7 +95,7 @@ $(VLLM_STAMP):
 	@touch $@
 
 test-ray: $(RAY_STAMP) ## kill roles, nodes and the launcher of a Ray cluster on this machine
-	@$(RAY_VENV)/bin/python -m pytest -m ray tests/ludic_train/pipeline/test_ray.py tests/ludic_train/pipeline/test_manifests.py $(ARGS)
+	@$(RAY_VENV)/bin/python -m pytest -m ray tests/ludic_train/cluster/test_ray.py tests/ludic_train/cluster/test_manifests.py $(ARGS)
 
 $(RAY_STAMP): pyproject.toml constraints.txt
 	@test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)

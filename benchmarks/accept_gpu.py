@@ -29,7 +29,7 @@ from acceptance.steps import STEPS, Step, dtype_of
 from harness.shapes import SHAPES
 
 from ludic_gym.errors import ConfigError
-from ludic_train.serving.installed import Installed, find_vllm
+from ludic_train.cluster.servers.installed import Installed, find_vllm
 
 
 def main(argv: Sequence[str] | None = None, *, start: Callable[..., Any] = python) -> int:

@@ -21,8 +21,8 @@ from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
-from ludic_train.inference.batch import Request
-from ludic_train.inference.engine import Engine
+from ludic_train.engine.batch import Request
+from ludic_train.engine.engine import Engine
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
 from ludic_train.models.tiny import make_tiny_model

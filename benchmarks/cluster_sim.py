@@ -36,7 +36,7 @@ from redis_server import redis_server
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.pipeline.codec import group_from_bytes, group_to_bytes
+from ludic_train.cluster.codec import group_from_bytes, group_to_bytes
 
 ACTORS, SERVERS = (10, 100, 1_000, 10_000), (1, 8, 64, 512)
 # Of the model, and per second of a GPU of the trainer.

@@ -25,7 +25,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from ludic_train.inference.decoder import Decoder
+from ludic_train.engine.decoder import Decoder
 
 SHAPE = SHAPES["135M"]
 PROMPTS, TOKENS = 14, 70

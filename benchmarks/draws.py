@@ -22,8 +22,8 @@ from rich.table import Table
 from torch import Tensor
 
 from ludic_gym.types import Sampling
-from ludic_train.inference.cpu_kernels import Kernels, kernels_for
-from ludic_train.inference.sampling import Draws, choose, draws_of, log_distribution
+from ludic_train.engine.cpu_kernels import Kernels, kernels_for
+from ludic_train.engine.sampling import Draws, choose, draws_of, log_distribution
 
 VOCABULARIES = (49_152, 151_936)
 CUTS = {

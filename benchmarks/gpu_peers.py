@@ -32,7 +32,7 @@ from trainer import BY_HAND, sorted_chunks, trl_rates, update_from
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
 from ludic_train.distributed.fsdp import shard_model
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 from ludic_train.trainer.config import CARD_TOKENS, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer

@@ -34,7 +34,7 @@ from trainer import sorted_chunks, update_from
 
 import ludic_gym as lg
 import ludic_train as lt
-from ludic_train.inference.client import policy_from_run
+from ludic_train.engine.client import policy_from_run
 from ludic_train.models.cache import resolved
 from ludic_train.models.load import load_model
 from ludic_train.rows import rows_from

@@ -39,21 +39,21 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
+from ludic_train.cluster.actor import run_pipeline_actor
+from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
+from ludic_train.cluster.begun import ResumableClient
+from ludic_train.cluster.codec import group_from_bytes
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.queues.base import Progress, Trained, TrainerReport
+from ludic_train.cluster.queues.open_queue import opened_roster
+from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.server_versions import ServedVersions
+from ludic_train.cluster.servers.process import responds
+from ludic_train.cluster.servers.server_status import statuses
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.actor import run_pipeline_actor
-from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
-from ludic_train.pipeline.begun import ResumableClient
-from ludic_train.pipeline.codec import group_from_bytes
-from ludic_train.pipeline.queues.base import Progress, Trained, TrainerReport
-from ludic_train.pipeline.queues.open_queue import opened_roster
-from ludic_train.pipeline.queues.redis_stream import RedisQueue
-from ludic_train.pipeline.server_versions import ServedVersions
-from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.process import responds
-from ludic_train.serving.server_status import statuses
 
 MEMBERS, CONCURRENCY, SLICE, WHOLE = 4, 32, 16, 10**9
 TOKENIZER = make_tokenizer(["What is 12 + 34? = 0123456789"])

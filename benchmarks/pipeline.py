@@ -42,9 +42,9 @@ from redis_server import redis_server
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.pipeline.codec import RolloutGroup, group_readers, group_to_bytes
-from ludic_train.pipeline.queues.base import ActorReport, Progress, Trained, TrainerReport
-from ludic_train.pipeline.queues.redis_stream import RedisQueue
+from ludic_train.cluster.codec import RolloutGroup, group_readers, group_to_bytes
+from ludic_train.cluster.queues.base import ActorReport, Progress, Trained, TrainerReport
+from ludic_train.cluster.queues.redis_stream import RedisQueue
 from ludic_train.types import SAWItem, Trajectory
 
 # Tokens of a row.

@@ -26,7 +26,7 @@ from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.types import Completion, Sampling
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.tokenizer import make_tokenizer
 
 # The least and the largest that are measured.

@@ -36,18 +36,18 @@ from rich.table import Table
 from torch import nn
 from transformers import PreTrainedModel
 
+from ludic_train.cluster.publish.folder import FolderPublisher
+from ludic_train.cluster.publish.lora import LoRAPublisher
+from ludic_train.cluster.publish.reload import ReloadPublisher
+from ludic_train.cluster.publish.shared_memory import SharedBuffers
+from ludic_train.cluster.publish.tcp import TcpWire
+from ludic_train.cluster.publish.transports import SHARED_MEMORY, FileWire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.process import ServerProcess
 from ludic_train.disk import write_all
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import PolicyPublisher
-from ludic_train.publishers.folder import FolderPublisher
-from ludic_train.publishers.lora import LoRAPublisher
-from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.shared_memory import SharedBuffers
-from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import SHARED_MEMORY, FileWire
-from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.process import ServerProcess
+from ludic_train.sources.publisher import PolicyPublisher
 from ludic_vllm.receiver import Receiver, Trainer
 from ludic_vllm.relay import Arriving, Key
 from ludic_vllm.wire import checksum, copy_bytes, mapped, packed

@@ -38,13 +38,13 @@ from torch import nn
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.concurrency import cancelled
 from ludic_gym.types import Sampling
+from ludic_train.cluster.publish.control import PhaseLimits
+from ludic_train.cluster.publish.tcp import TcpWire
+from ludic_train.cluster.publish.transports import FileWire, Wire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.server_status import totals
 from ludic_train.models.load import save_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.control import PhaseLimits
-from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import FileWire, Wire
-from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.server_status import totals
 
 SAMPLED = "vllm:generation_tokens_total"
 PROMPT, REPLY_TOKENS = 16, 64

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.publishers.tree import Place, tree_sources
+from ludic_train.cluster.publish.tree import Place, tree_sources
 from ludic_vllm.receiver import Receiver, Trainer
 from ludic_vllm.relay import Arriving
 from ludic_vllm.wire import checksum, host_memory

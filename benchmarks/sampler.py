@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ludic_gym.types import Message, Sampling
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.layers import has_bfloat16
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.engine.layers import has_bfloat16
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer

@@ -35,9 +35,9 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from ludic_gym.types import Sampling
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.cluster.servers.installed import find_vllm
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.serving.installed import find_vllm
 
 PEER = Path(__file__).parent / "peers" / "vllm_offline.py"
 SHAPE, PROMPT = "135M", 32

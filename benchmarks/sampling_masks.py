@@ -22,11 +22,11 @@ from torch import nn
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.sampling_masks import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
-from ludic_train.inference.batch import Request
-from ludic_train.inference.engine import Engine
+from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
+from ludic_train.engine.batch import Request
+from ludic_train.engine.engine import Engine
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import load_model
-from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
 from ludic_train.rows import trajectory_from
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update

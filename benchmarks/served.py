@@ -27,7 +27,7 @@ from rich.table import Table
 from ludic_gym.clients.vllm_chat import VLLMChatClient
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import ChatClient, Message, Sampling
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from ludic_gym.bench.runner import run_bench
 from ludic_gym.types import Episode, MakePolicy, Sampling, Step, Task
-from ludic_train.inference.client import policy_from_run
+from ludic_train.engine.client import policy_from_run
 from ludic_train.runs.tasks import EVALUATIONS_FROM
 from ludic_train.small_model.lessons import LESSONS
 

@@ -40,13 +40,13 @@ from ludic_train.algorithms.presets import sft
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_training
+from ludic_train.cluster.background import BackgroundPublisher
+from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.background import BackgroundPublisher
-from ludic_train.publishers.base import PolicyPublisher
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.publisher import PolicyPublisher
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
 

@@ -39,7 +39,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import grpo, reinforce
-from ludic_train.inference.policy_spec import PolicySpec
+from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer

@@ -6,9 +6,9 @@ import time
 import torch
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
-from ludic_train.publishers.control import PhaseLimits
-from ludic_train.publishers.transports import FileWire
-from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.cluster.publish.control import PhaseLimits
+from ludic_train.cluster.publish.transports import FileWire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_vllm.wire import packed
 
 CHUNK = 60_000

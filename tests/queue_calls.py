@@ -1,6 +1,6 @@
 """Calls that tests of queues make."""
 
-from ludic_train.pipeline.queues.base import (
+from ludic_train.cluster.queues.base import (
     ActorReport,
     Trained,
     TrainerReport,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from trajectories import call, rollout
 
 from ludic_train.algorithms.presets import sft
-from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
+from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
 from ludic_train.rows import trajectory_from
 from ludic_train.sources.base import Pace, TaskHistory
 

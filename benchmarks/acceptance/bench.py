@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ludic_train.serving.process import last_lines, responds
-from ludic_train.serving.startup import free_port
+from ludic_train.cluster.servers.process import last_lines, responds
+from ludic_train.cluster.servers.startup import free_port
 
 # The programs that steps start, as arguments of this Python.
 PROGRAMS = {"ludic": ("-m", "ludic_gym"), "torchrun": ("-m", "torch.distributed.run"), "python": ()}

@@ -7,7 +7,7 @@ from itertools import count
 from sampler import endless, make_load, sample_ours, sample_theirs
 
 from harness.rates import Work
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 
 # Of the usual completions.

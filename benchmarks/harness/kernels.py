@@ -12,10 +12,10 @@ import torch
 from transformers import PreTrainedModel
 
 from ludic_gym.types import Sampling
-from ludic_train.inference.batch import PREFILL_TOKENS
-from ludic_train.inference.cache import attend_all, attend_one
-from ludic_train.inference.layers import head_of, heads_of, layout_of, read_layers
-from ludic_train.inference.sampling import choose, draws_of
+from ludic_train.engine.batch import PREFILL_TOKENS
+from ludic_train.engine.cache import attend_all, attend_one
+from ludic_train.engine.layers import head_of, heads_of, layout_of, read_layers
+from ludic_train.engine.sampling import choose, draws_of
 
 KERNELS = "products, attention and draws alone"
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import ServerProcess, responds, spawn, started_server
-from ludic_train.serving.startup import free_port, guarded
+from ludic_train.cluster.servers.flags import ServeOptions
+from ludic_train.cluster.servers.installed import find_vllm
+from ludic_train.cluster.servers.process import ServerProcess, responds, spawn, started_server
+from ludic_train.cluster.servers.startup import free_port, guarded
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

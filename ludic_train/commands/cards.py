@@ -12,10 +12,10 @@ from functools import cache
 from typing import Literal
 
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.servers.flags import served_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.layout import Card, Layout, Need, ServerCards, layout
 from ludic_train.runs.machine import VLLM, Machine
-from ludic_train.serving.flags import served_model
 from ludic_train.trainer.config import Load
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -15,7 +15,7 @@ from ludic_gym.commands.arguments import print_json, screen
 from ludic_gym.commands.main import importing
 
 if TYPE_CHECKING:
-    from ludic_train.doctor.checks import Finding
+    from ludic_train.cluster.doctor.checks import Finding
 
 # Exit code, for a check before training in a script.
 BAD = 1
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     options = tyro.cli(DoctorOptions, args=argv, prog="ludic doctor")
     # torch takes seconds, and --help must not wait for it.
     with importing():
-        from ludic_train.doctor.examine import examined
+        from ludic_train.cluster.doctor.examine import examined
 
     findings = asyncio.run(
         examined(

@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         )
     # torch and transformers take seconds, and --help must not wait for them.
     with importing():
-        from ludic_train.gateway.standing import serve
+        from ludic_train.agents.standing import serve
 
     stop = asyncio.Event()
 

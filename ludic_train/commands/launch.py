@@ -20,20 +20,20 @@ from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.extras import optional
 from ludic_gym.limits import RequestLimits
+from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
+from ludic_train.cluster.servers.flags import SERVED_DTYPES
+from ludic_train.cluster.servers.installed import find_vllm
+from ludic_train.cluster.servers.process import last_lines
+from ludic_train.cluster.servers.startup import free_port, stop_handler
 from ludic_train.commands.cards import cards_env, layout_of, vllm_flags
 from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_redis
 from ludic_train.commands.restarts import HOST, PORT
 from ludic_train.commands.train import INTERRUPTED, parsed
 from ludic_train.disk import writing
-from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import CONFIG, PUBLISHED, QUEUE, is_resumable
 from ludic_train.runs.layout import Layout
 from ludic_train.runs.machine import JOIN
 from ludic_train.server_tokens import KEY_VARIABLE
-from ludic_train.serving.flags import SERVED_DTYPES
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import last_lines
-from ludic_train.serving.startup import free_port, stop_handler
 
 LOCAL = "local"
 

@@ -12,21 +12,21 @@ from pathlib import Path
 from ludic_gym.concurrency import cancelled, gathered
 from ludic_gym.errors import ConfigError
 from ludic_gym.sampling import leaves_out_tokens
+from ludic_train.cluster.loop_thread import LoopThread
+from ludic_train.cluster.servers.flags import SERVED_DTYPES
+from ludic_train.cluster.servers.installed import find_vllm
+from ludic_train.cluster.servers.kept import KeptServer, kept_server
+from ludic_train.cluster.servers.process import START_S, ServerProcess, spawn
+from ludic_train.cluster.servers.startup import free_port, guarded, stop_by_signal
 from ludic_train.commands.cards import cards_env, layout_of, vllm_flags
 from ludic_train.commands.command_lines import without_options
 from ludic_train.commands.processes import FAILED
 from ludic_train.commands.ranks import LUDIC, run_ranks, started_by_other
 from ludic_train.errors import ServerError
-from ludic_train.pipeline.loop_thread import LoopThread
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import METRICS
 from ludic_train.runs.layout import Layout, ServerCards
 from ludic_train.runs.machine import VLLM, Machine
-from ludic_train.serving.flags import SERVED_DTYPES
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.kept import KeptServer, kept_server
-from ludic_train.serving.process import START_S, ServerProcess, spawn
-from ludic_train.serving.startup import free_port, guarded, stop_by_signal
 
 # Seconds between two looks at the run's numbers.
 NOTE_S = 1.0

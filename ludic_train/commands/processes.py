@@ -18,11 +18,11 @@ from typing import Literal, Protocol
 
 from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError, LudicError
+from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE
+from ludic_train.cluster.servers.process import last_lines, spawn
+from ludic_train.cluster.servers.startup import free_port, guarded
 from ludic_train.errors import ModelNotFound, ServerError, UnsupportedModel
-from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
-from ludic_train.serving.process import last_lines, spawn
-from ludic_train.serving.startup import free_port, guarded
 
 Kind = Literal["actor", "trainer", "server", "redis"]
 # Exit code of a role that failed for another reason than its configuration.

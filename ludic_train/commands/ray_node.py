@@ -18,12 +18,12 @@ from pathlib import Path
 
 import ray
 
+from ludic_train.cluster.servers.process import spawn
+from ludic_train.cluster.servers.startup import free_port, guarded
 from ludic_train.commands.processes import Kind
 from ludic_train.commands.restarts import HOST, POLICIES, PORT, resumed
 from ludic_train.commands.train import INTERRUPTED
 from ludic_train.runs.folder import is_resumable
-from ludic_train.serving.process import spawn
-from ludic_train.serving.startup import free_port, guarded
 
 # Seconds between a failure and the next start, and between two attempts to reach rank 0.
 PAUSE_S = 1.0

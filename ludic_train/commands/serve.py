@@ -16,22 +16,18 @@ import tyro
 from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
-from ludic_train.commands.processes import FAILED, code_of_role
-from ludic_train.errors import ServerError
-from ludic_train.runs.joining import joined
-from ludic_train.server_tokens import KEY_VARIABLE
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import Installed, find_vllm
-from ludic_train.serving.kept import RESTARTS
-from ludic_train.serving.process import (
+from ludic_train.cluster.servers.flags import ServeOptions
+from ludic_train.cluster.servers.installed import Installed, find_vllm
+from ludic_train.cluster.servers.kept import RESTARTS
+from ludic_train.cluster.servers.process import (
     POLL_S,
     START_S,
     ServerProcess,
     ended_with_log,
     started_server,
 )
-from ludic_train.serving.pulse import LOST_S, Pulse, last_error
-from ludic_train.serving.startup import (
+from ludic_train.cluster.servers.pulse import LOST_S, Pulse, last_error
+from ludic_train.cluster.servers.startup import (
     Stopped,
     bound_socket,
     free_port,
@@ -39,6 +35,10 @@ from ludic_train.serving.startup import (
     stop_by_signal,
     url_of,
 )
+from ludic_train.commands.processes import FAILED, code_of_role
+from ludic_train.errors import ServerError
+from ludic_train.runs.joining import joined
+from ludic_train.server_tokens import KEY_VARIABLE
 
 # Seconds in which at most RESTARTS ends of a server are made good.
 RECENT_S = 3600.0
@@ -122,7 +122,7 @@ def _served(args: _Options, further: list[str]) -> int:
         # an error at once.
         with stop_by_signal(), bound_socket(host, port) as bound:
             with importing():
-                from ludic_train.serving.local.process import serve_local
+                from ludic_train.cluster.servers.local.process import serve_local
 
             with _joined(args, url_of(host, bound.getsockname()[1])):
                 serve_local(

@@ -18,13 +18,13 @@ from rich.live import Live
 from rich.text import Text
 
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.queues.base import GroupQueue
+from ludic_train.cluster.queues.open_queue import open_queue, opened_roster, refuse_password
+from ludic_train.cluster.status.sample import Sample, ServerLoads, next_sample
+from ludic_train.cluster.status.screen import screen
 from ludic_train.errors import QueueUnavailable
-from ludic_train.pipeline.queues.base import GroupQueue
-from ludic_train.pipeline.queues.open_queue import open_queue, opened_roster, refuse_password
 from ludic_train.runs.folder import QUEUE, Address, read_address
 from ludic_train.runs.machine import JOIN
-from ludic_train.top.sample import Sample, ServerLoads, next_sample
-from ludic_train.top.screen import screen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ async def _show(address: Address, options: Options) -> None:
         stack.callback(looking.cancel)
         if options.prometheus is not None:
             # A web server, which takes longer to import than all else here.
-            from ludic_train.top.prometheus import serve_metrics
+            from ludic_train.cluster.status.prometheus import serve_metrics
 
             runner = await serve_metrics(lambda: sample, host=options.host, port=options.prometheus)
             stack.push_async_callback(runner.cleanup)

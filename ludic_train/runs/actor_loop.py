@@ -18,28 +18,28 @@ from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import named_parser
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import MakePolicy, Task
+from ludic_train.agents.agents import AgentPolicies
+from ludic_train.agents.gateway import Gateway
+from ludic_train.cluster.actor import Refresh, run_pipeline_actor
+from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
+from ludic_train.cluster.begun import Continuing, ResumableClient
+from ludic_train.cluster.queues.open_queue import REDIS, open_queue, opened_roster
+from ludic_train.cluster.queues.patience import persistently
+from ludic_train.cluster.server_versions import ServedVersions
+from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.errors import ActorError
-from ludic_train.gateway.agents import AgentPolicies
-from ludic_train.gateway.gateway import Gateway
-from ludic_train.inference.policy_spec import model_and_spec, policies
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
-from ludic_train.pipeline.actor import Refresh, run_pipeline_actor
-from ludic_train.pipeline.actor_options import ActorOptions, ActorSummary
-from ludic_train.pipeline.begun import Continuing, ResumableClient
-from ludic_train.pipeline.queues.open_queue import REDIS, open_queue, opened_roster
-from ludic_train.pipeline.queues.patience import persistently
-from ludic_train.pipeline.server_versions import ServedVersions
-from ludic_train.publishers.base import newest
 from ludic_train.runs.config import MAX_TOKENS
 from ludic_train.runs.folder import PUBLISHED, QUEUE, RESULTS, Address, read_address
 from ludic_train.runs.machine import JOIN
+from ludic_train.sources.publisher import newest
 from ludic_train.sources.rollouts import Score, playing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from ludic_train.pipeline.queues.roster import Roster
+    from ludic_train.cluster.queues.roster import Roster
 
 WAIT_S, FIRST_NOTE_S, NOTE_EVERY_S = 0.2, 3.0, 30.0
 # Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
@@ -187,7 +187,7 @@ async def _sampling(
     folder = model_and_spec(published)[0]
     if not servers:
         # An actor of servers holds no model, and must not pay for torch.
-        from ludic_train.publishers.folder import following_client
+        from ludic_train.cluster.publish.folder import following_client
 
         following = following_client(folder, published)
         return following, load_tokenizer(folder), following.refresh

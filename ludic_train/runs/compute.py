@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor
 
 from ludic_train.distributed.ranks import world_size
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.runs.learner import Learner
 from ludic_train.trainer.trainer import Trainer
 

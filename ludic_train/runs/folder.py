@@ -25,8 +25,8 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.layout import complete_updates
+from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.disk import append_line
-from ludic_train.pipeline.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.runs.config import Recipe, RunConfig, facts
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine

@@ -11,12 +11,12 @@ from typing import cast
 
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.kept import RESTARTS
 from ludic_train.errors import ServerError
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.own_server import OwnClient, OwnPublisher
 from ludic_train.runs.watch import ANSWER_S, PATIENCE_S, POLL_S, server_version
-from ludic_train.serving.kept import RESTARTS
 
 # Seconds within which losses are counted.
 RECENT_S = 600.0

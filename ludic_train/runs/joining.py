@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.loop_thread import LoopThread
+from ludic_train.cluster.publish.control import ControlClient
+from ludic_train.cluster.queues.base import without_password
+from ludic_train.cluster.queues.open_queue import REDIS, opened_roster, refuse_password
 from ludic_train.errors import PublishError, QueueError, QueueUnavailable
-from ludic_train.pipeline.loop_thread import LoopThread
-from ludic_train.pipeline.queues.base import without_password
-from ludic_train.pipeline.queues.open_queue import REDIS, opened_roster, refuse_password
-from ludic_train.publishers.control import ControlClient
 from ludic_train.runs.folder import Address, read_address
 
 if TYPE_CHECKING:
-    from ludic_train.pipeline.queues.roster import Roster
+    from ludic_train.cluster.queues.roster import Roster
 
 # Between two renewals of a lease, and the limit of the response that is requested before each.
 RENEW_S, ANSWER_S = 3.0, 5.0

@@ -16,11 +16,12 @@ from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import named_parser
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
 from ludic_train.checkpoints.param_files import hollow_from_files
+from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.distributed.fsdp import whole_params
 from ludic_train.distributed.ranks import led
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.engine.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.errors import ModelNotFound, UnsupportedModel
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.models.cache import resolved
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import chat_renderer
@@ -29,13 +30,12 @@ from ludic_train.models.load import LoRA, base_of, load_model
 from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
-from ludic_train.publishers.base import CopyPublisher, InProcessPublisher, PolicyPublisher
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import MAX_TOKENS
+from ludic_train.sources.publisher import CopyPublisher, InProcessPublisher, PolicyPublisher
 
 if TYPE_CHECKING:
-    from ludic_train.gateway.agents import AgentPolicies
-    from ludic_train.gateway.session import Engine
+    from ludic_train.agents.agents import AgentPolicies
+    from ludic_train.agents.session import Engine
 
 # Texts that a tokenizer is made from; more do not change what it merges.
 TOKENIZER_STEPS = 2_000
@@ -102,8 +102,8 @@ class Learner:
         if agent is None:
             return self
         # Its server takes a third of a second to import, and few runs have an agent program.
-        from ludic_train.gateway.agents import AgentPolicies
-        from ludic_train.gateway.gateway import Gateway
+        from ludic_train.agents.agents import AgentPolicies
+        from ludic_train.agents.gateway import Gateway
 
         gateway = Gateway(
             # Both clients of a learner continue token ids.

@@ -10,8 +10,8 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_train.pipeline.queues.open_queue import FILE, REDIS, refuse_password
-from ludic_train.serving.pulse import LOST_S
+from ludic_train.cluster.queues.open_queue import FILE, REDIS, refuse_password
+from ludic_train.cluster.servers.pulse import LOST_S
 
 LOCAL, VLLM, JOIN = "local", "vllm", "join"
 Implementation = Literal[

@@ -21,24 +21,24 @@ from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.cluster.publish.lora import PREFIX, LoRAPublisher
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.flags import SERVED_DTYPES, ServeOptions
+from ludic_train.cluster.servers.installed import Installed, find_vllm
+from ludic_train.cluster.servers.kept import KeptServer, kept_server
+from ludic_train.cluster.servers.process import launched, plugin_folder
+from ludic_train.cluster.servers.startup import free_port, printed_progress
 from ludic_train.distributed.device import kept_params
 from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.load import save_model
 from ludic_train.models.logprobs import is_adapted
-from ludic_train.publishers.base import PolicyPublisher
-from ludic_train.publishers.checkpoint_names import has_expert_adapters
-from ludic_train.publishers.lora import PREFIX, LoRAPublisher
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, read_address
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
-from ludic_train.serving.flags import SERVED_DTYPES, ServeOptions
-from ludic_train.serving.installed import Installed, find_vllm
-from ludic_train.serving.kept import KeptServer, kept_server
-from ludic_train.serving.process import launched, plugin_folder
-from ludic_train.serving.startup import free_port, printed_progress
+from ludic_train.sources.publisher import PolicyPublisher
 
 if TYPE_CHECKING:
     from peft import PeftConfig

@@ -18,27 +18,27 @@ from pathlib import Path
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.inference.policy_spec import write_policy_spec
-from ludic_train.models.load import save_model
-from ludic_train.models.logprobs import is_adapted
-from ludic_train.pipeline.background import BackgroundPublisher
-from ludic_train.pipeline.queues.open_queue import (
+from ludic_train.cluster.background import BackgroundPublisher
+from ludic_train.cluster.publish.folder import FolderPublisher
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.queues.open_queue import (
     PASSWORD_VARIABLE,
     REDIS,
     open_queue,
     opened_roster,
 )
-from ludic_train.publishers.base import CopyPublisher, PolicyPublisher
-from ludic_train.publishers.checkpoint_names import merged_params
-from ludic_train.publishers.folder import FolderPublisher
-from ludic_train.publishers.vllm import VLLMPublisher
+from ludic_train.cluster.servers.flags import SERVED_DTYPES
+from ludic_train.engine.policy_spec import write_policy_spec
+from ludic_train.models.checkpoint_names import merged_params
+from ludic_train.models.load import save_model
+from ludic_train.models.logprobs import is_adapted
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import JOIN
 from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, none_joined
-from ludic_train.serving.flags import SERVED_DTYPES
 from ludic_train.sources.levels import Levels
+from ludic_train.sources.publisher import CopyPublisher, PolicyPublisher
 
 
 class RemotePublisher:

@@ -26,6 +26,8 @@ from ludic_train.distributed.ranks import (
     on_rank_0,
     rank,
 )
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.errors import (
     CheckpointError,
     DiskError,
@@ -36,8 +38,6 @@ from ludic_train.errors import (
     RankError,
     SamplerMismatch,
 )
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.policy_spec import write_policy_spec
 from ludic_train.loggers.loggers import Logger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model

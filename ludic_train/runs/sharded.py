@@ -26,13 +26,13 @@ from ludic_train.checkpoints.load_sharded import read_shards
 from ludic_train.checkpoints.param_files import ParamFiles, hollow
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank_0
 from ludic_train.distributed.ranks import gathered, rank, scattered, world_size
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import quiet
 from ludic_train.models.logprobs import is_adapted, unwrapped
-from ludic_train.publishers.base import CopyPublisher
 from ludic_train.runs.learner import Learner
+from ludic_train.sources.publisher import CopyPublisher
 from ludic_train.types import REFERENCE, VALUES, SAWBatch
 
 if TYPE_CHECKING:

@@ -24,13 +24,12 @@ from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import checkpoint_activations, sharded_modules
 from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank, world_size
-from ludic_train.inference.policy_spec import PolicySpec, new_context
+from ludic_train.engine.policy_spec import PolicySpec, new_context
 from ludic_train.models.attention_kernels import attention_for
 from ludic_train.models.chat_args import set_chat_args
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.models.load import LoRA
 from ludic_train.models.logprobs import is_adapted, unwrapped
-from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
@@ -44,6 +43,7 @@ from ludic_train.runs.sharded import OnRank0, sharded_learner
 from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import MakeRows, OfflineBatchSource
+from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
 from ludic_train.trainer.config import AdamW, Decay, Execution, TrainerConfig
 from ludic_train.trainer.trainer import Trainer

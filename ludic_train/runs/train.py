@@ -29,6 +29,10 @@ from ludic_gym.policies.base import run_blocking
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
+from ludic_train.cluster.servers.flags import SERVED_DTYPES
+from ludic_train.cluster.servers.installed import Installed
+from ludic_train.cluster.servers.kept import KeptServer
+from ludic_train.cluster.servers.pulse import LOST_S
 from ludic_train.disk import running_in, writing
 from ludic_train.distributed.device import (
     on_device,
@@ -57,10 +61,6 @@ from ludic_train.runs.run_logger import run_logger
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.runs.watch import WatchedSource
-from ludic_train.serving.flags import SERVED_DTYPES
-from ludic_train.serving.installed import Installed
-from ludic_train.serving.kept import KeptServer
-from ludic_train.serving.pulse import LOST_S
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.levels import LevelSchedule
 

@@ -24,11 +24,11 @@ from torch import Tensor
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.concurrency import cancelled
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.cluster.publish.control import ControlClient
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.queues.base import GroupQueue
+from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import ParamsLost, PublishError, QueueUnavailable
-from ludic_train.pipeline.queues.base import GroupQueue
-from ludic_train.pipeline.source import PipelineBatchSource
-from ludic_train.publishers.control import ControlClient
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.sources.levels import Levels
 from ludic_train.types import SAWBatch
 

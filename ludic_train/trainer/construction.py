@@ -14,7 +14,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.credit import Remembering
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError
-from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
+from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.adamw8 import AdamW8bit
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.shards import ShardAdamW

@@ -34,8 +34,8 @@ from ludic_train.models.attention_kernels import Attention, NotedAttention, set_
 from ludic_train.models.context_parallel import share_rows
 from ludic_train.models.conversion import check_conversion
 from ludic_train.models.logprobs import VALUE_HEAD
-from ludic_train.publishers.base import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
+from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.construction import (
     optimizer_of,

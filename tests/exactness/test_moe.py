@@ -23,12 +23,12 @@ from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.export import export_params
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
+from ludic_train.cluster.publish.lora import LoRAPublisher
+from ludic_train.cluster.servers.local.params import ParamsReceiver, Staged
 from ludic_train.errors import UnsupportedModel
+from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.conversion import check_conversion, hub_params, model_params
 from ludic_train.models.load import load_model, load_params, save_model
-from ludic_train.publishers.checkpoint_names import checkpoint_params
-from ludic_train.publishers.lora import LoRAPublisher
-from ludic_train.serving.local.params import ParamsReceiver, Staged
 from ludic_train.trainer.trainer import Trainer
 
 # Those of which transformers renames, fuses or transposes params, and three that stay as they are.

@@ -23,20 +23,20 @@ from two_ranks.learning import (
 import ludic_train as lt
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import Completion, Decision, Message, Rollout, Sampling, Step, Task
+from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
+from ludic_train.cluster.publish.transports import FileWire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.local.process import running
+from ludic_train.cluster.servers.local.served_model import Served
+from ludic_train.cluster.servers.startup import bound_socket, url_of
 from ludic_train.distributed.fsdp import checkpoint_activations
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
 from ludic_train.expert_text import experts_from_base64, experts_to_base64
-from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.routing import recorded_experts, replayed_experts, routers
-from ludic_train.pipeline.codec import RolloutGroup, group_from_bytes, group_to_bytes
-from ludic_train.publishers.transports import FileWire
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.rows import trajectory_from
-from ludic_train.serving.local.process import running
-from ludic_train.serving.local.served_model import Served
-from ludic_train.serving.startup import bound_socket, url_of
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 

@@ -22,18 +22,18 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import reinforce
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
+from ludic_train.cluster.actor import run_pipeline_actor
+from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.publish.folder import FolderPublisher
+from ludic_train.cluster.queues import redis_stream
+from ludic_train.cluster.queues.open_queue import open_queue
+from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.commands.train import SUPERSEDED
 from ludic_train.errors import Superseded
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.actor import run_pipeline_actor
-from ludic_train.pipeline.actor_options import ActorOptions
-from ludic_train.pipeline.queues import redis_stream
-from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.source import PipelineBatchSource
-from ludic_train.publishers.base import newest
-from ludic_train.publishers.folder import FolderPublisher
+from ludic_train.sources.publisher import newest
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 

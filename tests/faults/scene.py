@@ -14,12 +14,12 @@ import numpy as np
 from trajectories import call, rollout
 from two_ranks.launch import ENVIRONMENT
 
+from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
+from ludic_train.cluster.queues.patience import persistently
+from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.servers.process import spawn
 from ludic_train.commands.train import SUPERSEDED
-from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
-from ludic_train.pipeline.queues.patience import persistently
-from ludic_train.pipeline.queues.redis_stream import RedisQueue
 from ludic_train.rows import trajectory_from
-from ludic_train.serving.process import spawn
 
 LONGEST_WAIT_S = 120.0
 UPDATES, BATCH = 8, 2

@@ -4,7 +4,7 @@ import pytest
 import small_disk
 from redis_server import PROGRAM, RedisServer
 
-from ludic_train.pipeline.queues import patience, redis_stream, sqlite
+from ludic_train.cluster.queues import patience, redis_stream, sqlite
 
 
 @pytest.fixture(scope="session")

@@ -23,5 +23,5 @@ def test_a_run_starts_without_plots_adapters_and_the_gateway_of_agents():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # Not even after questions about adapters.
-    heavy = {"matplotlib", "peft", "aiohttp", "ludic_train.gateway"}
+    heavy = {"matplotlib", "peft", "aiohttp", "ludic_train.agents"}
     assert not heavy & set(done.stdout.split())

@@ -4,13 +4,13 @@ import peft
 import pytest
 import torch
 
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.checkpoint_names import (
+from ludic_train.models.checkpoint_names import (
     adapted_params,
     adapters_alone,
     merged_params,
 )
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
 from ludic_vllm import merging
 from ludic_vllm.merging import A, B, Merging, adapter_shapes, base_sum, different_bases, merged
 

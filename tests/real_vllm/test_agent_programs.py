@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from ludic_gym.types import Decision, Rollout, Step, Task
-from ludic_train.gateway.trace import completions_of, trace_from_json
+from ludic_train.agents.trace import completions_of, trace_from_json
+from ludic_train.cluster.servers.flags import ServeOptions
+from ludic_train.cluster.servers.installed import find_vllm
+from ludic_train.cluster.servers.process import started_server
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import started_server
 
 pytestmark = pytest.mark.vllm
 AGENTS = Path(__file__).parents[2] / "benchmarks" / "gateway_agents.py"

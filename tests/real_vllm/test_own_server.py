@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
+from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer

@@ -17,15 +17,15 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.policies.budgets import ThinkingBudget
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling
-from ludic_train.doctor.scores import expected_logprobs
+from ludic_train.cluster.doctor.scores import expected_logprobs
+from ludic_train.cluster.publish.cards import GroupWire
+from ludic_train.cluster.publish.control import ControlClient
+from ludic_train.cluster.publish.lora import LoRAPublisher
+from ludic_train.cluster.publish.reload import ReloadPublisher
+from ludic_train.cluster.publish.tcp import TcpWire
+from ludic_train.cluster.publish.transports import FileWire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.errors import PublishError
-from ludic_train.publishers.cards import GroupWire
-from ludic_train.publishers.control import ControlClient
-from ludic_train.publishers.lora import LoRAPublisher
-from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import FileWire
-from ludic_train.publishers.vllm import VLLMPublisher
 
 pytestmark = pytest.mark.vllm
 CLOSE = 1e-4

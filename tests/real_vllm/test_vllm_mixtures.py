@@ -8,15 +8,15 @@ from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen
 
 from ludic_gym.clients.vllm_tokens import VLLMTokenClient
 from ludic_gym.types import Message, Sampling
+from ludic_train.cluster.publish.reload import ReloadPublisher
+from ludic_train.cluster.publish.transports import FileWire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.flags import ServeOptions
+from ludic_train.cluster.servers.installed import find_vllm
+from ludic_train.cluster.servers.process import started_server
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.reload import ReloadPublisher
-from ludic_train.publishers.transports import FileWire
-from ludic_train.publishers.vllm import VLLMPublisher
-from ludic_train.serving.flags import ServeOptions
-from ludic_train.serving.installed import find_vllm
-from ludic_train.serving.process import started_server
 
 pytestmark = pytest.mark.vllm
 TOKENIZER = make_tokenizer(["What is 12 + 30? The answer is 42."])

@@ -10,10 +10,10 @@ from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen
 
 from ludic_gym.sampling_masks import packed_masks
 from ludic_train.algorithms.presets import grpo
+from ludic_train.cluster.codec import RolloutGroup
 from ludic_train.distributed.fsdp import whole
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.pipeline.codec import RolloutGroup
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update

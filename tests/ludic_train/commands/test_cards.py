@@ -16,6 +16,8 @@ from transformers import Qwen2Config
 
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.servers.process import responds
+from ludic_train.cluster.servers.startup import free_port
 from ludic_train.commands import cards, launch, own_servers, ranks
 from ludic_train.commands.cards import CACHE_TOKENS, cards_env, need_of, visible_cards
 from ludic_train.commands.processes import ProcessGroup
@@ -23,8 +25,6 @@ from ludic_train.models.load import save_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.layout import Card, Layout, ServerCards
 from ludic_train.runs.machine import Machine
-from ludic_train.serving.process import responds
-from ludic_train.serving.startup import free_port
 
 # In place of `ludic`: notes its cards and words, and as a server responds until it is stopped.
 STAND_IN = """

@@ -14,7 +14,7 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.tool_use import ToolUse
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.types import Completion, Rollout, Sampling, Step, Task
-from ludic_train.inference.client import LocalChatClient
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer

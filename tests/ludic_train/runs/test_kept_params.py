@@ -5,8 +5,8 @@ import weakref
 import pytest
 import torch
 
+from ludic_train.cluster.background import BackgroundPublisher
 from ludic_train.distributed.device import kept_params, process_group
-from ludic_train.pipeline.background import BackgroundPublisher
 from ludic_train.runs.own_server import OwnPublisher
 from ludic_train.runs.remote import RemotePublisher
 

@@ -17,8 +17,8 @@ from served_run import OPTIONS, start_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo
+from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.errors import ServerError
-from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.load import save_model
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs import train
@@ -135,7 +135,7 @@ def forks(monkeypatch):
         made.append(forked.spawn(arguments[arguments.index("-m") :], log, env))
         return made[-1]
 
-    monkeypatch.setattr("ludic_train.serving.process.spawn", spawn)
+    monkeypatch.setattr("ludic_train.cluster.servers.process.spawn", spawn)
     yield made
     for server in made:
         server.kill()

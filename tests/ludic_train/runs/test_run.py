@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from ludic_train.algorithms.presets import sft
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import EmptyBatch
-from ludic_train.inference.client import LocalChatClient
-from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.sources.publisher import InProcessPublisher
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWBatch, SAWItem
 

@@ -10,11 +10,11 @@ from two_ranks.learning import tiny_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo
-from ludic_train.inference.policy_spec import PolicySpec, write_policy_spec
+from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
+from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
 from ludic_train.runs.machine import Machine

@@ -15,8 +15,8 @@ from ludic_gym.errors import ConfigError
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.commands.actor import main as actor
 from ludic_train.errors import ActorError, Interrupted
+from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model
-from ludic_train.publishers.checkpoint_names import checkpoint_params
 from ludic_train.runs.actor_loop import until_published
 from ludic_train.runs.folder import RESULTS, Address, read_address, write_address
 

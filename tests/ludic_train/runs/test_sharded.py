@@ -18,8 +18,8 @@ from two_ranks.learning import relative_error, tiny_model, tokenizer
 from two_ranks.resume import lora_model
 
 from ludic_gym.errors import ConfigError
+from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import RankError
-from ludic_train.inference.policy_spec import PolicySpec
 from ludic_train.models.load import save_model
 from ludic_train.runs import sharded
 from ludic_train.runs.config import RunConfig

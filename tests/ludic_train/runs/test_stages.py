@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_train.inference.policy_spec import PolicySpec
+from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_nothing
 from ludic_train.runs.machine import Machine

@@ -12,12 +12,12 @@ from trajectories import call, rollout
 
 from ludic_gym.types import Task
 from ludic_train.algorithms.presets import sft
+from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
+from ludic_train.cluster.publish.tcp import TcpWire
+from ludic_train.cluster.publish.transports import FileWire
+from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.queues.sqlite import SQLiteQueue
 from ludic_train.errors import ParamsLost, PublishError
-from ludic_train.pipeline.codec import RolloutGroup, group_to_bytes
-from ludic_train.pipeline.queues.sqlite import SQLiteQueue
-from ludic_train.publishers.tcp import TcpWire
-from ludic_train.publishers.transports import FileWire
-from ludic_train.publishers.vllm import VLLMPublisher
 from ludic_train.rows import trajectory_from
 from ludic_train.runs import watch
 from ludic_train.runs.watch import PatientPublisher, StopRequested, StopSign, WatchedSource

@@ -5,8 +5,8 @@ import pytest
 import ludic_train as lt
 from ludic_gym.types import Sampling
 from ludic_train.commands.model import main
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import ModelNotFound
-from ludic_train.inference.client import LocalChatClient
 from ludic_train.models.cache import cache_folder, resolved
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import load_model

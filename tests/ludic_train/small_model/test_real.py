@@ -11,7 +11,7 @@ import ludic_gym as lg
 import ludic_train as lt
 from ludic_gym.bench.runner import run_bench
 from ludic_gym.types import Sampling, Task
-from ludic_train.inference.client import policy_from_run
+from ludic_train.engine.client import policy_from_run
 from ludic_train.metrics import values
 from ludic_train.models.load import load_model
 from ludic_train.rows import rows_from

@@ -19,12 +19,12 @@ from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.parsed import Parsed
 from ludic_train.algorithms.presets import grpo, reinforce
+from ludic_train.cluster.actor import run_pipeline_actor
+from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.queues.open_queue import open_queue
+from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Stat
-from ludic_train.pipeline.actor import run_pipeline_actor
-from ludic_train.pipeline.actor_options import ActorOptions
-from ludic_train.pipeline.queues.open_queue import open_queue
-from ludic_train.pipeline.source import PipelineBatchSource
 from ludic_train.runs.any_env import recipe_for, with_curriculum
 from ludic_train.runs.tasks import levels_of, training_tasks
 from ludic_train.sources.base import Pace

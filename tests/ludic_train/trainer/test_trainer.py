@@ -8,17 +8,17 @@ from two_ranks.learning import Fixed
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import grpo, sft, with_entropy
+from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import (
     EmptyBatch,
     NonFiniteUpdate,
     SamplerMismatch,
 )
-from ludic_train.inference.client import LocalChatClient
 from ludic_train.metrics import Stat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.publishers.base import InProcessPublisher
 from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.sources.publisher import InProcessPublisher
 from ludic_train.trainer.config import Decay, Guards, cosine
 from ludic_train.trainer.trainer import Trainer, TrainerConfig
 from ludic_train.types import SAWBatch, SAWItem

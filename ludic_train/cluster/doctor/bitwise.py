@@ -1,0 +1,153 @@
+"""Checks that a server computes the trainer's log-probs to the bit; each names what differs.
+
+A server that computes like the trainer, such as `ludic serve MODEL --engine local --exact`, has
+equal bits. Where it has not, a check tries the faults that it can be: the temperature, the sampling
+masks, the params, and their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ludic_gym.sampling import leaves_out_tokens
+from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
+from ludic_train.cluster.doctor.checks import TOKENS, Finding, Patient, check_round_trip, judged
+from ludic_train.cluster.doctor.scores import expected_masks
+from ludic_train.cluster.publish.control import ControlClient
+from ludic_train.cluster.servers.server_status import LIMIT_S
+from ludic_train.errors import PublishError
+from ludic_train.models.exact import param_checksums
+from ludic_train.rows import trajectory_from
+from ludic_train.trainer.forward import forward
+from ludic_train.trainer.microbatches import plan_update
+
+# Differences below this are rounding, in nats; temperatures are found to this share.
+CLOSE, STEP = 1e-3, 0.03
+SAMPLINGS = {
+    "bits at T=1": Sampling(max_tokens=TOKENS),
+    "bits at T=0.7": Sampling(max_tokens=TOKENS, temperature=0.7),
+    "bits, top_p=0.8, top_k=20": Sampling(max_tokens=TOKENS, top_p=0.8, top_k=20),
+}
+NAMED = 3
+
+
+def bits(name: str, sampling: Sampling) -> Callable[[Patient], Awaitable[Finding]]:
+    """A check that log-probs at this sampling are those of the trainer, bit for bit.
+
+    name: of the finding. A bad one names a wrong temperature, and wrong sampling masks.
+    """
+
+    async def check(patient: Patient) -> Finding:
+        completions = await patient.samples(sampling)
+        off = _distances(patient.model, completions)
+        is_equal = bool(off.max() == 0)
+        found = f"{int((off > 0).sum())} of {len(off)} log-probs differ, by up to {off.max():.1e}"
+        fault = "" if is_equal else _fault(patient.model, completions, float(off.mean()))
+        return judged(name, is_equal, found + fault, REMEDY)
+
+    return check
+
+
+async def check_params(patient: Patient) -> Finding:
+    """Check that the server has each bit of the params; skipped if it cannot tell.
+
+    Params of another type or with another bit are named.
+    """
+    async with aclosing(ControlClient(patient.url, limit_s=LIMIT_S)) as server:
+        try:
+            version = (await server.get("/weight_info"))["weight_version"]
+            answer = await server.post("/collective_rpc", {"method": "ludic_checksums"})
+            theirs: Mapping[str, str] = answer["results"][0]
+        except (PublishError, KeyError, TypeError):
+            text = "the server has no checksums of its params"
+            return Finding(
+                check="params",
+                verdict="skipped",
+                found=text,
+                remedy="serve with --engine local to compare the params themselves",
+            )
+    ours = param_checksums(patient.model)
+    wrong = [name for name in ours if theirs.get(name) != ours[name]]
+    types = {theirs.get(name, "missing ").split(" ")[0] for name in wrong}
+    types -= {ours[name].split(" ")[0] for name in wrong}
+    some = f"{len(wrong)} of {len(ours)} params differ at version {version!r}"
+    found = f"all {len(ours)} params have equal bits"
+    if wrong:
+        found = f"{some}: {', '.join(wrong[:NAMED])}"
+    remedy = "publish once more: the server has params of another version, or they were damaged"
+    if types:
+        found = f"{some}: they are {', '.join(sorted(types))}"
+        remedy = "serve and train in the same type, float32 for equal bits"
+    return judged("params", not wrong, found, remedy)
+
+
+def _fault(model: nn.Module, completions: Sequence[Completion], off: float) -> str:
+    """The cause of differences of `off` nats on average, as far as the samples show it."""
+    if any(map(leaves_out_tokens, (c.sampling for c in completions))):
+        if any(c.sampling_mask is None for c in completions):
+            return "; the server returns no sampling masks"
+        if any(expected_masks(model, c) != c.sampling_mask for c in completions):
+            return "; the sampling masks are others"
+    likely, remaining = _likeliest_temperature(model, completions[0])
+    asked = completions[0].sampling.temperature
+    # A temperature that explains most of the distance, and not only some of the noise.
+    if remaining < off / 3 and abs(likely / asked - 1) > STEP:
+        return f"; they are near those of temperature {likely:.2f} instead of {asked}"
+    return "; it is rounding" if off < CLOSE else "; the params, or their type, are others"
+
+
+def _likeliest_temperature(model: nn.Module, completion: Completion) -> tuple[float, float]:
+    """The temperature whose log-probs are nearest to the server's, and how near, in nats."""
+
+    def distance(temperature: float) -> float:
+        return float(_distances(model, [completion], temperature).mean())
+
+    # The distance has one minimum over temperatures: a grid, then a finer one around its best.
+    coarse = min(np.geomspace(0.1, 10.0, 21).tolist(), key=distance)
+    fine = min((coarse * np.linspace(0.8, 1.25, 19)).tolist(), key=distance)
+    return fine, distance(fine)
+
+
+def _distances(
+    model: nn.Module, completions: Sequence[Completion], temperature: float | None = None
+) -> Tensor:
+    """|trainer's log-prob - server's| of all tokens, in the trainer's own rows.
+
+    temperature: of the trainer's, in place of that of the request.
+    """
+    items = [row for each in completions for row in trajectory_from(_rollout(each)).rows]
+    if temperature is not None:
+        items = [replace(item, temperature=temperature) for item in items]
+    # Unpacked, so that each row is computed as the engine did, alone.
+    (parts,) = plan_update(items, token_budget=4096, packing=False)
+    found = []
+    with torch.no_grad():
+        for part in parts:
+            assert part.behavior_logprobs is not None
+            known = torch.from_numpy(part.behavior_logprobs)
+            found.append((forward(model, part).logprobs.cpu() - known).abs())
+    return torch.cat(found)
+
+
+def _rollout(completion: Completion) -> Rollout:
+    """One of a single turn."""
+    decision = Decision(action="", completions=(completion,))
+    step = Step(observation="", decision=decision, reward=0.0)
+    return Rollout(task=Task(env_id="doctor"), steps=(step,))
+
+
+REMEDY = (
+    "for equal bits, start the server with `ludic serve MODEL --engine local --exact`, with the "
+    "model that --model names"
+)
+BITWISE_CHECKS: Sequence[tuple[str, Callable[[Patient], Awaitable[Finding]]]] = (
+    ("tokens", check_round_trip),
+    ("params", check_params),
+    *((name, bits(name, sampling)) for name, sampling in SAMPLINGS.items()),
+)

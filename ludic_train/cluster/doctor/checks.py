@@ -1,0 +1,208 @@
+"""Checks by requests alone, which leave the server as it is.
+
+A check compares the server's tokens and log-probs with those of the trainer's model.
+Each is a coroutine that takes a Patient and returns a Finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.types import Completion, Message, Sampling
+from ludic_train.cluster.doctor.scores import differences, tolerance
+from ludic_train.models.chat_template import render_chat
+from ludic_train.trainer.probes import reason_not_to_pack
+
+QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
+# Tokens per completion: enough to average over, and a second of sampling on a CPU.
+TOKENS = 24
+RESTART = "start the server with `ludic serve`, or with "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Result of a check.
+
+    check: its name. found: the measured values, in one line.
+    remedy: for a bad one, or the reason for which it was skipped.
+    """
+
+    check: str
+    verdict: Literal["good", "bad", "skipped"]
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """A server, and the model that it should serve.
+
+    url: address without "/v1". model, tokenizer: the trainer's, with the params to expect.
+    client: sends token ids to the server.
+    config: vLLM's own, from /server_info; empty where the server has no such route.
+    """
+
+    url: str
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    client: VLLMTokenClient
+    config: Mapping[str, Any]
+
+    @property
+    def tolerance(self) -> float:
+        """The mean difference of log-probs, in nats, that rounding explains.
+
+        The less precise of the two dtypes decides: that of the server or that of the model.
+        """
+        name = str(self.config.get("model_config", {}).get("dtype", "")).removeprefix("torch.")
+        served: torch.dtype = getattr(torch, name or "float32")
+        return tolerance(served, next(self.model.parameters()).dtype)
+
+    def prompt(self, question: str) -> list[int]:
+        """Token ids of a question, as the trainer renders it."""
+        return render_chat(self.tokenizer, [user_message(question)])
+
+    async def samples(self, sampling: Sampling) -> list[Completion]:
+        """A completion for each of QUESTIONS, sampled in parallel.
+
+        Raises ClientError for a request that fails.
+        """
+        calls = (self.client.continued(self.prompt(q), sampling) for q in QUESTIONS)
+        return list(await asyncio.gather(*calls))
+
+
+Check = Callable[[Patient], Awaitable[Finding]]
+
+
+def judged(check: str, is_good: bool, found: str, remedy: str) -> Finding:
+    """The finding, with the remedy if it is bad.
+
+    is_good: result of the check. found: the measured values. remedy: a way to correct it.
+    """
+    if is_good:
+        return Finding(check=check, verdict="good", found=found)
+    return Finding(check=check, verdict="bad", found=found, remedy=remedy)
+
+
+def user_message(question: str) -> Message:
+    """A message of the user that holds the question."""
+    return {"role": "user", "content": question}
+
+
+async def check_flags(patient: Patient) -> Finding:
+    """Check that the server has the flags that training needs.
+
+    Bad without the route for its flags, with other sampling defaults than those of a request, and
+    without a transport of params.
+    """
+    if not patient.config:
+        remedy = f"{RESTART}VLLM_SERVER_DEV_MODE=1 in its environment"
+        # The other flags cannot be read without the route.
+        return judged("flags", False, "the server has no route for its flags", remedy)
+    model = patient.config["model_config"]
+    transfer = patient.config.get("weight_transfer_config") or {}
+    wrong = {
+        f"--{name.replace('_', '-')} {needed}": f"{name} {model[name]}"
+        for name, needed in NEEDED_FLAGS.items()
+        if model[name] != needed
+    }
+    if not transfer:
+        wrong["""--weight-transfer-config '{"backend": "ludic"}'"""] = "no transport of params"
+    found = ", ".join(wrong.values()) or f"transport of params: {transfer.get('backend')!r}"
+    return judged("flags", not wrong, found, RESTART + " ".join(wrong))
+
+
+async def check_round_trip(patient: Patient) -> Finding:
+    """Check that the server's chat template and tokenizer are the trainer's.
+
+    The prompt's ids must be equal, and the trainer's tokenizer must decode the completion to the
+    server's text. Raises ClientError for a request that fails.
+    """
+    async with VLLMChatClient(patient.url) as chat:
+        reply = await chat.complete([user_message(QUESTIONS[0])], Sampling(max_tokens=TOKENS))
+    ours = tuple(patient.prompt(QUESTIONS[0]))
+    # First, since other ids make every later comparison meaningless.
+    if reply.prompt_ids != ours:
+        found = f"the server renders {reply.prompt_ids} where the trainer has {ours}"
+        return judged("tokens", False, found, "serve the folder that --model names")
+    text = patient.tokenizer.decode(reply.completion_ids or (), skip_special_tokens=True)
+    return judged(
+        "tokens",
+        text == reply.text,
+        f"same prompt of {len(ours)} tokens; {reply.text!r} decoded as {text!r}",
+        "the tokenizers differ: serve the folder that --model names",
+    )
+
+
+def parity(name: str, sampling: Sampling) -> Check:
+    """A check that log-probs at this sampling are those of the trainer.
+
+    name: of the finding. sampling: temperature and nucleus to sample with.
+    The check is good if the mean absolute difference is within the tolerance of the dtypes.
+    """
+
+    async def check(patient: Patient) -> Finding:
+        completions = await patient.samples(sampling)
+        off = differences(patient.model, completions)
+        found = f"mean {off.mean():.1e}, largest {off.max():.1e} nats over {len(off)} tokens"
+        remedy = (
+            "the server has other params, or other flags: see the checks above; train the model "
+            "that is served, in the precision that it is served in"
+        )
+        return judged(name, bool(off.mean() <= patient.tolerance), found, remedy)
+
+    return check
+
+
+async def check_seeds(patient: Patient) -> Finding:
+    """Check that equal seeds give equal tokens, and different seeds different ones.
+
+    Raises ClientError for a request that fails.
+    """
+    prompt = patient.prompt(QUESTIONS[0])
+    sampling = Sampling(max_tokens=TOKENS)
+    seeded = [replace(sampling, seed=seed) for seed in (1, 1, 2)]
+    # One at a time: in a batch, rounding can change a token.
+    one, again, other = [(await patient.client.continued(prompt, s)).completion_ids for s in seeded]
+    same, differ = one == again, one != other
+    found = f"equal seeds {'agree' if same else 'differ'}, others {'differ' if differ else 'agree'}"
+    remedy = "groups of equal samples have no advantage: send requests without seeds"
+    return judged("seeds", same and differ, found, remedy)
+
+
+async def check_packing(patient: Patient) -> Finding:
+    """Check that items in one packed row of the trainer do not influence each other.
+
+    The server is not involved; a bad finding costs time, not correctness.
+    """
+    device = str(next(patient.model.parameters()).device)
+    patient.model.eval()
+    reason = reason_not_to_pack(patient.model, device)
+    found = reason or "items that share a row do not see each other"
+    remedy = "nothing: the trainer pads this architecture instead; it costs time only"
+    return judged("packing", reason is None, found, remedy)
+
+
+NEEDED_FLAGS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
+# Below 1 and within a nucleus too: a server may report log-probs of the unmodified distribution.
+SAMPLINGS = {
+    "log-probs at T=1": Sampling(max_tokens=TOKENS),
+    "log-probs at T=0.7": Sampling(max_tokens=TOKENS, temperature=0.7),
+    "log-probs, top_p=0.9": Sampling(max_tokens=TOKENS, top_p=0.9),
+}
+CHECKS: Sequence[tuple[str, Check]] = (
+    ("flags", check_flags),
+    ("tokens", check_round_trip),
+    *((name, parity(name, sampling)) for name, sampling in SAMPLINGS.items()),
+    ("seeds", check_seeds),
+    ("packing", check_packing),
+)

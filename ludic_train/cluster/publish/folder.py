@@ -1,0 +1,161 @@
+"""Publishing through a folder, which actors with a model of their own follow.
+
+    FOLDER/newest.json       {"version": 12, "folder": "v000012-1f3a9c"}; replaced in one step
+    FOLDER/v000012-1f3a9c/   params.safetensors; the newest few are kept
+    FOLDER/model/, policy.json   initial model and prompts of actors, if the trainer wrote them
+
+For models that every actor holds itself, such as tiny ones on CPUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ludic_gym.prompts import ExactPrompts
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.disk import writing
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.engine.request_gate import Gate
+from ludic_train.errors import PublishError
+from ludic_train.models.load import load_model
+from ludic_train.sources.publisher import NEWEST, PARAMS, Published, newest
+
+ADAPTER = ".lora_"
+
+
+class FolderPublisher:
+    """Writes each version to `folder`; readers see complete versions only.
+
+    Of a LoRA model only the adapters are written. keep_last: versions that stay for slow readers.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     asyncio.run(FolderPublisher(folder).publish([("bias", torch.zeros(2))], version=3))
+    ...     newest(folder).version
+    3
+    """
+
+    def __init__(self, folder: Path | str, *, keep_last: int = 4) -> None:
+        self.folder = Path(folder)
+        self.keep_last = keep_last
+
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Return once the version is written; actors load it before their next group.
+
+        params: must stay as they are until then, as `BackgroundPublisher` has them do. A cancelled
+            call ends once the version is written, too.
+        Raises PublishError where it cannot be written; the version before stays.
+        """
+        # No copies: the file is written from the memory of the params.
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in params}
+        adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
+        wanted = adapters or tensors
+        written = asyncio.ensure_future(asyncio.to_thread(self._write, wanted, version))
+        try:
+            await asyncio.shield(written)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped, and training may change the params as soon as this ends.
+            await asyncio.wait({written})
+            raise
+
+    def _write(self, tensors: dict[str, Tensor], version: int) -> None:
+        """Write the tensors into a new folder, point to it, and remove old folders."""
+        # A random suffix, because a run that was rolled back publishes a version again, with other
+        # params, and actors compare folders to see what is new.
+        path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
+        pointer = self.folder / f".{path.name}.json"
+        try:
+            with writing(path, PublishError, (SafetensorError,)):
+                path.mkdir(parents=True)
+                # Params before the pointer: readers take what it names for complete.
+                save_file(tensors, path / PARAMS)
+                pointer.write_text(json.dumps({"version": version, "folder": path.name}))
+                # Atomic: a reader sees the old pointer or the new one, never a part.
+                pointer.replace(self.folder / NEWEST)
+        except PublishError:
+            # A disk that is full has no room for a version that no pointer leads to.
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):
+                pointer.unlink()
+            raise
+        # By time, because a run that was rolled back writes smaller versions later.
+        older = sorted(self.folder.glob("v*-*"), key=lambda each: each.stat().st_mtime_ns)
+        for old in older[: -self.keep_last]:
+            shutil.rmtree(old)
+
+
+class FollowingClient:
+    """A local client whose params follow a folder.
+
+    New params are loaded between completions: those in flight end first, further ones wait.
+    """
+
+    def __init__(self, client: LocalChatClient, model: nn.Module, folder: Path | str) -> None:
+        self._client, self._model, self._folder = client, model, Path(folder)
+        self._loaded: Published | None = None
+        self._gate = Gate(client.settled)
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """As LocalChatClient, from the newest params that `refresh` found."""
+        return await self._gate.let_in(lambda: self._client.complete(messages, sampling, tools))
+
+    @property
+    def prompts(self) -> ExactPrompts:
+        """Renderer of its prompts."""
+        return self._client.prompts
+
+    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """As `complete`, of token ids."""
+        return await self._gate.let_in(lambda: self._client.continued(prompt_ids, sampling))
+
+    async def refresh(self) -> int | None:
+        """Load the newest version if it is new, and return it; None before the first.
+
+        Raises PublishError for params of another model.
+        """
+        found = newest(self._folder)
+        if found is not None and found != self._loaded:
+            # A version that is removed meanwhile is skipped: the next call finds a newer one.
+            with suppress(FileNotFoundError):
+                tensors = await asyncio.to_thread(load_file, found.path / PARAMS)
+                async with self._gate.alone():
+                    put_params(self._model, tensors, found.path)
+                    self._client.policy_version = found.version
+                    self._loaded = found
+        return None if self._loaded is None else self._loaded.version
+
+
+def following_client(folder: Path, published: Path) -> FollowingClient:
+    """A local client of the model in `folder`, whose params follow the folder `published`."""
+    model, tokenizer = load_model(folder)
+    local = LocalChatClient(model, tokenizer, seed=secrets.randbits(31))
+    return FollowingClient(local, model, published)
+
+
+def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy tensors into the params of the same names, in place.
+
+    tensors: all params of the model, or some, such as its adapters. path: named in the error.
+    Raises PublishError for a name or shape that the model does not have.
+    """
+    own = dict(model.named_parameters())
+    # All names are checked before the first copy, so that an error leaves the model unchanged.
+    for name, tensor in tensors.items():
+        if name not in own or own[name].shape != tensor.shape:
+            raise PublishError(f"{path} holds {name} of {list(tensor.shape)}: not of this model")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)

@@ -1,0 +1,136 @@
+"""Publishing LoRA adapters, each version under a name of its own, without a pause."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+from ludic_gym.errors import ConfigError
+from ludic_train.cluster.publish.control import PhaseLimits
+from ludic_train.cluster.publish.fleet import Fleet, OnFailure, Replica
+from ludic_train.cluster.publish.reload import KEPT, new_folder, write_tensors
+from ludic_train.models.checkpoint_names import adapter_params
+from ludic_train.sources.publisher import Stamping
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+PREFIX = "policy"
+
+
+class Naming(Stamping, Protocol):
+    """A client whose requests can name another adapter."""
+
+    def use_model(self, name: str) -> None:
+        """Send further requests to this adapter."""
+
+    def in_flight(self, name: str) -> int:
+        """Number of requests that still wait for a response of this adapter."""
+
+
+class LoRAPublisher:
+    """Writes each version's adapter to a folder, and has servers load it as "policy-v12".
+
+    folder: on a file system that trainer and servers share, for this run alone.
+    config: the adapter's, as peft has it: `model.peft_config["default"]`.
+    prefix: of the names. A server caches prompts by name, so a second publisher for the same server
+        needs another one.
+    clients: send further requests to the new name; requests in flight end with the adapter they
+        began with. Cached prompts belong to the name, so versions are never mixed.
+    Versions older than the newest two are unloaded when no client waits for them. The servers need
+    `ludic serve --lora RANK`. The base model is never changed. Raises ConfigError for DoRA, which
+    vLLM does not have, and for adapters of fused experts, which a VLLMPublisher takes.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str] | str,
+        folder: Path | str,
+        config: PeftConfig,
+        *,
+        clients: Sequence[Naming] = (),
+        prefix: str = PREFIX,
+        on_failure: OnFailure = "stop",
+        limits: PhaseLimits | None = None,
+    ) -> None:
+        if getattr(config, "use_dora", False):
+            raise ConfigError(
+                "vLLM has no DoRA adapters, and this one's config has use_dora=True: sample with "
+                "the local engine, or train plain LoRA"
+            )
+        if experts := sorted(getattr(config, "target_parameters", None) or ()):
+            raise ConfigError(
+                f"the adapter changes {experts}, the fused experts of a mixture, which vLLM reads "
+                "under other names for each architecture: publish it merged, "
+                "VLLMPublisher(urls, model=model)"
+            )
+        self.fleet = Fleet(urls, clients, on_failure, limits)
+        self._folder = Path(folder)
+        self._config = config
+        self._clients = clients
+        self._prefix = prefix
+        self._loaded: list[int] = []
+
+    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Return once all further completions come from the adapter in `params`.
+
+        Raises PublishError with the servers and phases that failed, ConfigError where `params` has
+        no adapter, or the folder has that version already.
+        """
+        path, name = self._path(version), self._name(version)
+        # All params are read before anything can fail: sharded ones need every rank to the end.
+        self._write(path, dict(adapter_params(params)))
+
+        async def load(replica: Replica) -> None:
+            body = {"lora_name": name, "lora_path": str(path.resolve())}
+            await replica.server.post("/v1/load_lora_adapter", body)
+            replica.version = version
+
+        fleet = self.fleet
+        async with aclosing(fleet):
+            await fleet.connect("/health")
+            await fleet.run("update", fleet.in_state("ready"), load)
+            # After all servers have loaded it: a request for an unknown name is an error.
+            for client in self._clients:
+                client.use_model(name)
+            fleet.stamp(version, "ready")
+            self._loaded.append(version)
+            await self._unload_unused()
+
+    def _path(self, version: int) -> Path:
+        return self._folder / f"v{version:06d}"
+
+    def _name(self, version: int) -> str:
+        """Model name of a version in requests, such as "policy-v12"."""
+        return f"{self._prefix}-v{version}"
+
+    def _write(self, path: Path, matrices: dict[str, Tensor]) -> None:
+        """Write the adapter in peft's format."""
+        if not matrices:
+            raise ConfigError("params have no LoRA matrices: publish them all instead")
+        with new_folder(path) as unfinished:
+            write_tensors(unfinished / "adapter_model.safetensors", matrices)
+            self._config.save_pretrained(str(unfinished))
+
+    async def _unload_unused(self) -> None:
+        """Unload the adapters older than the newest KEPT for which no client waits."""
+        for version in self._loaded[:-KEPT]:
+            name = self._name(version)
+            # Unloading an adapter would end the requests that still use it.
+            if any(client.in_flight(name) for client in self._clients):
+                continue
+
+            unload = partial(_unload, name=name)
+            await self.fleet.run("update", self.fleet.in_state("ready"), unload)
+            shutil.rmtree(self._path(version))
+            self._loaded.remove(version)
+
+
+async def _unload(replica: Replica, *, name: str) -> None:
+    await replica.server.post("/v1/unload_lora_adapter", {"lora_name": name})

@@ -1,0 +1,99 @@
+"""The queue that a URL names, and the roster beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ludic_gym.errors import ConfigError
+from ludic_train.cluster.queues.base import MAX_QUEUED, GroupQueue, WhenFull, without_password
+from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.errors import QueueError
+
+if TYPE_CHECKING:
+    from ludic_train.cluster.queues.roster import Roster
+
+REDIS = ("redis://", "rediss://", "unix://")
+FILE = "file://"
+# Password of a Redis whose URL has none.
+PASSWORD_VARIABLE = "LUDIC_QUEUE_PASSWORD"
+
+
+def open_queue(
+    url: str,
+    key: str,
+    *,
+    password: str | None = None,
+    max_queued: int = MAX_QUEUED,
+    when_full: WhenFull = "block",
+) -> GroupQueue:
+    """The queue `key` at a URL: redis://, rediss:// or unix:// for Redis, file://PATH for a file.
+
+        queue = open_queue("redis://localhost:6379", "my-run")
+        queue = open_queue("file:///tmp/my-run.queue", "my-run")
+
+    key: separates the queues of one Redis; a file holds one queue, whatever its key.
+    password: of a Redis whose URL has none; by default the value of PASSWORD_VARIABLE, if any.
+    max_queued, when_full: as in RedisQueue and SQLiteQueue.
+    No connection is made to a Redis before the first call. Raises QueueError for another URL, and
+    for a file that cannot be opened.
+    """
+    if url.startswith(REDIS):
+        # redis-py takes a fifth of a second to import, which `ludic top --help` should not.
+        from ludic_train.cluster.queues.redis_stream import RedisQueue
+
+        url = _with_password(url, password or os.environ.get(PASSWORD_VARIABLE))
+        return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
+    if url.startswith(FILE) and url != FILE:
+        return SQLiteQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)
+    raise QueueError(
+        f"{without_password(url)!r} names no queue; write redis://HOST:PORT, or file://PATH"
+    )
+
+
+@asynccontextmanager
+async def opened_roster(url: str, key: str, password: str | None = None) -> AsyncIterator[Roster]:
+    """The roster of a run, closed after the block. password: as of `open_queue`.
+
+    Raises ConfigError for a queue that is a file, which has none.
+    """
+    if not url.startswith(REDIS):
+        raise ConfigError(
+            f"{without_password(url)!r} is no Redis: servers can join a run whose queue is one"
+        )
+    from ludic_train.cluster.queues.roster import Roster
+
+    roster = Roster(_with_password(url, password or os.environ.get(PASSWORD_VARIABLE)), key)
+    try:
+        yield roster
+    finally:
+        await roster.aclose()
+
+
+def refuse_password(url: str | None) -> None:
+    """Raise ConfigError for the URL of a queue that holds a password.
+
+    Command lines are shown to every user of a machine, and files of a run are passed around.
+    """
+    if url is not None and _has_password(url):
+        raise ConfigError(
+            f"queue {without_password(url)}: a password does not belong into an address, which "
+            f"others can see; leave it out, and set {PASSWORD_VARIABLE}"
+        )
+
+
+def _has_password(url: str) -> bool:
+    # Not by urlsplit: with an unescaped / or # in its password, a URL has other parts.
+    return re.search(r"//[^/@]*:[^@]*@|[?&]password=", url) is not None
+
+
+def _with_password(url: str, password: str | None) -> str:
+    if not password or _has_password(url):
+        return url
+    scheme, _, rest = url.partition("://")
+    user, _, host = rest.rpartition("@")
+    return f"{scheme}://{user}:{quote(password, safe='')}@{host}"

@@ -1,0 +1,390 @@
+"""A queue in one SQLite file, or in memory: for a single machine, without a server.
+
+What `push` has returned from survives the death of every process; a power cut may take the last
+few groups. The file must be on a local disk.
+
+The tables hold what the keys of `redis_scripts` hold, with the same invariants; `state.read` is the
+last id that the reader was given. Each call is one transaction, so that a process killed within
+one leaves nothing of it. `AUTOINCREMENT` keeps ids ascending though the newest row was deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ludic_train.cluster.queues.base import (
+    DEAD_HEAD,
+    DEAD_LETTERS,
+    MAX_QUEUED,
+    READER_ALIVE_S,
+    RETIRED_AT_ONCE,
+    ActorReport,
+    Admission,
+    DeadLetter,
+    Discarded,
+    Entry,
+    Progress,
+    QueueStatus,
+    TakenOver,
+    TrainerReport,
+    WhenFull,
+    capacity,
+    check_batch_fits,
+    check_room,
+)
+from ludic_train.cluster.queues.patience import seized, until_room
+from ludic_train.cluster.queues.sqlite_file import Tables, committed, opened
+from ludic_train.errors import QueueError, QueueReset, Superseded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+READ_WAIT_S, POLL_S, WAKE_S = 1.0, 0.005, 0.05
+# An actor that reports no more is dead after this: many times the usual time between two reports.
+ALIVE_S = 15.0
+
+
+def _transaction(
+    work: Callable[Concatenate[SQLiteQueue, P], T],
+) -> Callable[Concatenate[SQLiteQueue, P], Coroutine[Any, Any, T]]:
+    """Make a method one transaction; in a thread where it waits for a disk.
+
+    A cancelled call leaves the thread running: its transaction is committed all the same, which a
+    caller finds as if the response had been lost.
+    """
+
+    def locked(queue: SQLiteQueue, *args: P.args, **kwargs: P.kwargs) -> T:
+        # The connection is shared by the threads of this process, and a transaction is not.
+        with queue._lock, committed(queue._tables.db):
+            return work(queue, *args, **kwargs)
+
+    @wraps(work)
+    async def called(queue: SQLiteQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if queue._on_disk:
+            return await asyncio.to_thread(locked, queue, *args, **kwargs)
+        return locked(queue, *args, **kwargs)
+
+    return called
+
+
+class SQLiteQueue:
+    """A queue in the file `path`, or for the coroutines of this process alone where it is None.
+
+    Any process of the machine may open the file; any thread of a process may use the object.
+    max_queued, when_full: as in RedisQueue.
+    clock: seconds that all processes of the machine agree on, and that never jump.
+
+        queue = SQLiteQueue()                    # trainer and actors in one process
+        queue = SQLiteQueue("/tmp/run.queue")    # in several, on one machine
+
+    Raises QueueError for a file that cannot be opened, ConfigError for a bad size.
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None = None,
+        *,
+        max_queued: int = MAX_QUEUED,
+        when_full: WhenFull = "block",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_room(max_queued, when_full)
+        self._max_queued, self._when_full, self._clock = max_queued, when_full, clock
+        self._lock = threading.Lock()
+        self._name = secrets.token_hex(8)
+        self._epoch = self._last_read = self._settled = 0
+        self._on_disk = path is not None
+        self._tables = Tables(opened(path))
+
+    @_transaction
+    def admit(self, report: ActorReport, wanted: int) -> Admission:
+        """As GroupQueue."""
+        now = self._clock()
+        # A clock that began anew, with the machine, has seen no actor yet.
+        self._tables.run("DELETE FROM actors WHERE seen NOT BETWEEN ? AND ?", now - ALIVE_S, now)
+        trainer = self._trainer()
+        row = report.name, json.dumps(asdict(report)), report.running, now
+        self._tables.run("REPLACE INTO actors VALUES (?, ?, ?, ?)", *row)
+        if trainer is None:
+            return Admission(granted=0, trainer=None)
+        check_batch_fits(trainer, self._max_queued)
+        (playing,) = self._tables.run("SELECT total(running) FROM actors").fetchone()
+        room = self._max_queued if trainer.max_lag is None else capacity(trainer, report.version)
+        granted = max(0, min(wanted, room - self._queued() - int(playing)))
+        # Before the next report, others must not be granted the same room.
+        self._tables.run(
+            "UPDATE actors SET running = running + ? WHERE name = ?", granted, report.name
+        )
+        query = "SELECT task FROM retired ORDER BY n LIMIT ? OFFSET ?"
+        retired = self._tables.run(query, RETIRED_AT_ONCE, report.retired)
+        return Admission(
+            granted=granted, trainer=trainer, retired=tuple(task for (task,) in retired)
+        )
+
+    async def push(self, key: str, data: bytes) -> None:
+        """As GroupQueue."""
+        while not await self._push(key, data):
+            await until_room(self._room)
+
+    @_transaction
+    def _push(self, key: str, data: bytes) -> bool:
+        """Append the group; False, and nothing appended, where it has to wait for room."""
+        surplus = self._queued() + 1 - self._max_queued
+        # Outside the transaction, or the trainer could not make room.
+        if surplus > 0 and self._when_full == "block":
+            return False
+        if surplus > 0:
+            # Only groups that were not read: the trainer may have the others in its batch.
+            oldest = "SELECT id FROM groups WHERE id > ? ORDER BY id LIMIT ?"
+            ids = self._tables.run(oldest, self._tables.state("read"), surplus).fetchall()
+            self._tables.db.executemany("DELETE FROM groups WHERE id = ?", ids)
+            self._tables.count("dropped", len(ids))
+        self._tables.run("INSERT INTO groups (key, data) VALUES (?, ?)", key, data)
+        return True
+
+    @_transaction
+    def leave(self, name: str) -> None:
+        """As GroupQueue."""
+        self._tables.run("DELETE FROM actors WHERE name = ?", name)
+
+    async def woken(self, name: str) -> bool:
+        """As GroupQueue: at once, since looking costs little on one machine."""
+        await asyncio.sleep(WAKE_S)
+        return True
+
+    async def claim(self) -> None:
+        """As GroupQueue."""
+        await seized(self._claim)
+
+    @_transaction
+    def _claim(self) -> bool | None:
+        return self._seize() or None
+
+    async def take_over(
+        self,
+        trainer: TrainerReport,
+        *,
+        kept: str,
+        total: int,
+        held: Sequence[str] = (),
+        waiting: Sequence[str] = (),
+    ) -> TakenOver:
+        """As GroupQueue."""
+        check_batch_fits(trainer, self._max_queued)
+        if not (kept or "0").isdigit():
+            raise QueueError(
+                f"the checkpoint continues after the entry {kept!r}, which is none of a file; "
+                "resume with the kind of queue that the run learned from"
+            )
+        return await seized(lambda: self._take_over(trainer, int(kept or 0), total, held, waiting))
+
+    @_transaction
+    def _take_over(
+        self,
+        trainer: TrainerReport,
+        last: int,
+        total: int,
+        held: Sequence[str],
+        waiting: Sequence[str],
+    ) -> TakenOver | None:
+        """As `take_over`, at once; None where the reader before won a contest and lives."""
+        if not self._seize():
+            return None
+        removed = self._tables.run("DELETE FROM groups WHERE id <= ?", last).rowcount
+        # Absolute numbers, so that a takeover that is repeated counts nothing twice.
+        known, kept = self._tables.state("trained"), max(0, self._tables.state("held") - removed)
+        lost = max(0, known - total - kept)
+        if self._tables.text("taken_by") != self._name:
+            lost += self._tables.state("apart")
+        self._tables.count("lost", lost)
+        # New groups must come after those that were read, even in a new file.
+        self._tables.run(
+            "INSERT INTO sqlite_sequence (name, seq) SELECT 'groups', 0 WHERE NOT EXISTS "
+            "(SELECT 1 FROM sqlite_sequence WHERE name = 'groups')"
+        )
+        number = "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'groups'"
+        self._tables.run(number, max(last, self._last_read))
+        self._last_read = last
+        still_held = {*filter(self._is_there, held)}
+        there = frozenset({*still_held, *filter(self._is_there, waiting)})
+        apart = len(waiting) - (len(there) - len(still_held))
+        self._tables.set(read=last, settled=0, held=len(still_held), apart=apart, trained=total)
+        self._tables.set(taken_by=self._name, **asdict(trainer))
+        return TakenOver(
+            owners={key: str(i) for key, i in self._tables.run("SELECT key, id FROM owners")},
+            attempts={str(i): n for i, n in self._tables.run("SELECT id, n FROM attempts")},
+            lost=lost,
+            forgot=known < total,
+            there=there,
+        )
+
+    @_transaction
+    def beat(self) -> None:
+        """As GroupQueue."""
+        self._fence()
+        self._tables.set(beat=self._clock())
+
+    async def read(self, count: int) -> list[Entry]:
+        """As GroupQueue."""
+        epoch = self._epoch
+        # Polled: nothing tells a process that another one wrote to the file.
+        deadline = time.monotonic() + READ_WAIT_S
+        while not (found := await self._read(count)) and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+        # Taken over meanwhile, by another call that met a reset: all is to be read again.
+        if epoch != self._epoch:
+            return []
+        # Here and not in the thread: its transaction may fail, or its caller be gone.
+        if found:
+            self._last_read = int(found[-1].id)
+        return found
+
+    @_transaction
+    def _read(self, count: int) -> list[Entry]:
+        """As `read`, at once."""
+        self._fence()
+        query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
+        rows = self._tables.run(query, self._last_read, count).fetchall()
+        if rows:
+            # In the file too, for actors that drop the oldest group that was not read.
+            self._tables.set(read=rows[-1][0])
+        return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
+
+    @_transaction
+    def attempt(self, entries: Sequence[Entry]) -> None:
+        """As GroupQueue."""
+        self._fence()
+        rows = [(int(entry.id), entry.attempts + 1) for entry in entries]
+        self._tables.db.executemany("REPLACE INTO attempts VALUES (?, ?)", rows)
+
+    async def settle(self, progress: Progress) -> None:
+        """As GroupQueue."""
+        self._settled += 1
+        await self._settle(progress, self._settled, self._epoch)
+
+    @_transaction
+    def _settle(self, progress: Progress, number: int, epoch: int) -> None:
+        """As `settle`; one that comes after a later one would set the numbers back."""
+        self._fence()
+        # It waited in its thread while another call took over: what is held may have changed.
+        if epoch != self._epoch:
+            raise QueueReset("the queue was taken over while this call waited")
+        if number <= self._tables.state("settled"):
+            return
+        self._tables.set(settled=number, held=progress.held, trained=progress.total)
+        trainer = progress.trainer
+        self._tables.set(version=trainer.version, levels=trainer.levels, apart=progress.apart)
+        for done in progress.trained:
+            # A key that is known was counted by a call whose answer was lost.
+            if self._tables.own(done.key, done.id) and done.lag is not None:
+                self._tables.count_lag(done.lag)
+            self._tables.run("DELETE FROM attempts WHERE id = ?", int(done.id))
+        tasks = [(task,) for task in progress.retired]
+        self._tables.db.executemany("INSERT OR IGNORE INTO retired (task) VALUES (?)", tasks)
+        ids = [(int(i),) for i in progress.release]
+        self._tables.db.executemany("DELETE FROM groups WHERE id = ?", ids)
+
+    @_transaction
+    def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
+        """As GroupQueue."""
+        self._fence()
+        # Gone already: the response of an earlier call was lost.
+        if not self._tables.run("DELETE FROM groups WHERE id = ?", int(entry.id)).rowcount:
+            return
+        self._tables.count(why, 1)
+        self._tables.run("DELETE FROM attempts WHERE id = ?", int(entry.id))
+        # The key of a dead one may be a lie; that of a duplicate is another entry's.
+        if why in ("stale", "filtered"):
+            self._tables.own(entry.key, entry.id)
+        if why == "dead":
+            texts = entry.key[:DEAD_HEAD], reason[:DEAD_HEAD]
+            row = int(entry.id), *texts, len(entry.data), entry.data[:DEAD_HEAD]
+            insert = "INSERT INTO dead (id, key, reason, size, head) VALUES (?, ?, ?, ?, ?)"
+            self._tables.run(insert, *row)
+            self._tables.run(
+                "DELETE FROM dead WHERE n <= (SELECT max(n) FROM dead) - ?", DEAD_LETTERS
+            )
+
+    @_transaction
+    def status(self) -> QueueStatus:
+        """As GroupQueue."""
+        now = self._clock()
+        alive = "SELECT report FROM actors WHERE seen BETWEEN ? AND ? ORDER BY name"
+        reports = self._tables.run(alive, now - ALIVE_S, now)
+        read = "SELECT count(*) FROM groups WHERE id <= ?"
+        (pending,) = self._tables.run(read, self._tables.state("read")).fetchone()
+        held = self._tables.state("held")
+        trained = {"trained": self._tables.state("trained")}
+        return QueueStatus(
+            queued=self._queued(),
+            pending=max(0, pending - held) + self._tables.state("apart"),
+            held=held,
+            counts=trained | dict(self._tables.run("SELECT name, n FROM counts")),
+            lags=dict(self._tables.run("SELECT lag, n FROM lags ORDER BY lag")),
+            actors=[ActorReport(**json.loads(report)) for (report,) in reports],
+            trainer=self._trainer(),
+        )
+
+    @_transaction
+    def dead_letters(self) -> list[DeadLetter]:
+        """As GroupQueue."""
+        return [
+            DeadLetter(id=str(i), key=key, reason=reason, size=size, head=head)
+            for i, key, reason, size, head in self._tables.run(
+                "SELECT id, key, reason, size, head FROM dead ORDER BY n"
+            )
+        ]
+
+    async def aclose(self) -> None:
+        """As GroupQueue; what was in memory alone is gone."""
+        with self._lock:
+            self._tables.db.close()
+
+    @_transaction
+    def _room(self) -> int:
+        return self._max_queued - self._queued()
+
+    def _seize(self) -> bool:
+        """Become the reader; False, and nothing changed, where the one before won and lives."""
+        now, reader = self._clock(), self._tables.text("reader")
+        if reader != self._name:
+            lives = reader and 0 <= now - float(self._tables.text("beat")) <= READER_ALIVE_S
+            if lives and self._tables.state("contested"):
+                return False
+            self._tables.set(contested=int(bool(lives)))
+        self._epoch = max(self._epoch, self._tables.state("epoch")) + 1
+        self._tables.set(epoch=self._epoch, reader=self._name, beat=now)
+        return True
+
+    def _fence(self) -> None:
+        """Raise Superseded for all but the newest reader: only it may change what was read."""
+        epoch = self._tables.state("epoch")
+        # Epochs only grow; a smaller one is that of a file whose state was lost.
+        if epoch < self._epoch:
+            raise QueueReset("the queue has forgotten its reader")
+        if self._tables.text("reader") != self._name:
+            raise Superseded("another trainer has taken this queue over; start one per queue")
+
+    def _is_there(self, entry_id: str) -> bool:
+        """True if the entry is in the queue."""
+        found = self._tables.run("SELECT 1 FROM groups WHERE id = ?", int(entry_id))
+        return found.fetchone() is not None
+
+    def _queued(self) -> int:
+        """Groups that wait to be trained on: all that are here but those held, and those apart."""
+        (length,) = self._tables.run("SELECT count(*) FROM groups").fetchone()
+        return int(length) - self._tables.state("held") + self._tables.state("apart")
+
+    def _trainer(self) -> TrainerReport | None:
+        values: dict[str, Any] = dict(self._tables.run("SELECT name, value FROM state").fetchall())
+        if "version" not in values:
+            return None
+        return TrainerReport(**{name: values[name] for name in TrainerReport.__dataclass_fields__})

@@ -1,0 +1,190 @@
+"""A server that is started again where it ends by itself, or no longer responds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from ludic_gym.concurrency import cancelled
+from ludic_train.cluster.servers.process import (
+    POLL_S,
+    START_S,
+    ServerProcess,
+    ended_with_log,
+)
+from ludic_train.cluster.servers.pulse import LOST_S, Pulse, last_error, responds
+from ludic_train.cluster.servers.startup import Progress
+from ludic_train.errors import ServerError
+
+# Restarts without an update in between; a server that ends more often is broken.
+RESTARTS = 3
+
+
+class KeptServer:
+    """A server of this process, and its successors at the same address.
+
+    start: starts a server; called in the thread of the event loop, whose end terminates it.
+    name: of the server in messages.
+    start_s, lost_s: seconds that a start may take, and without a response after which a server that
+        has responded is lost; None takes LOST_S.
+    progress: called during a start, with the seconds that have passed.
+    starts: number of starts; the params of an earlier one are lost.
+    error: the reason for which there is no further start; None while there is none.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], ServerProcess],
+        *,
+        name: str = "vLLM",
+        start_s: float = START_S,
+        lost_s: float | None = None,
+        progress: Progress = lambda waited_s: None,
+    ) -> None:
+        self._start, self._start_s, self._progress = start, start_s, progress
+        self._name, self._lost_s = name, LOST_S if lost_s is None else lost_s
+        self.starts = 0
+        self.error: ServerError | None = None
+        self._restarts, self._was_ready = 0, False
+        self._pulse: Pulse | None = None
+        self._launch()
+
+    @property
+    def url(self) -> str:
+        """Address of the server, the same after a restart."""
+        return self._current.url
+
+    async def ready(self) -> None:
+        """Return once the server responds.
+
+        Raises ServerError with the end of the log if it ended in its first start, ended RESTARTS
+        times without an update, or takes longer than `start_s` to start.
+        """
+        while not await self._responds():
+            if self.error is not None:
+                raise self.error
+            waited_s = time.monotonic() - self._launched
+            if waited_s > self._start_s:
+                self.error = ended_with_log(
+                    f"{self._name} did not respond within {self._start_s:g} s", self._current.log
+                )
+                raise self.error
+            self._progress(waited_s)
+            await asyncio.sleep(POLL_S)
+        self._note_ready()
+
+    async def survived(self, start: int) -> bool:
+        """True if the server of that start responds, after a request that failed.
+
+        Waits for the end of one that neither responds nor ends, and kills it after LOST_S: vLLM
+        runs for some seconds after its engine has died.
+        """
+        until = time.monotonic() + self._lost_s
+        while True:
+            # A killed process has closed its connections a moment before it has ended.
+            await asyncio.sleep(POLL_S)
+            if start != self.starts or self._current.process.poll() is not None:
+                return False
+            if await self._responds():
+                return True
+            if time.monotonic() > until:
+                self._current.process.kill()
+
+    def updated(self) -> None:
+        """Note an update of the run, after which all restarts are allowed again."""
+        self._restarts = 0
+
+    def stop(self) -> None:
+        """Stop the server and its workers; takes up to half a minute."""
+        self._current.stop()
+
+    async def watch(self) -> None:
+        """Start the server again whenever it has ended or is lost, until `error`."""
+        while self.error is None:
+            await asyncio.sleep(POLL_S)
+            code = self._current.process.poll()
+            if code is not None:
+                await self._replace(f"{self._name} ended with code {code}")
+            elif await self._is_lost():
+                # SIGKILL, because a stopped process handles no other signal.
+                self._current.process.kill()
+                await self._replace(f"{self._name} did not respond for {self._lost_s:g} s")
+
+    async def _replace(self, ended: str) -> None:
+        """Start a successor of a server that has ended; `error` after too many.
+
+        ended: the reason, a sentence without its period.
+        """
+        log = self._current.log
+        if not self._was_ready:
+            self.error = ended_with_log(f"{ended} during its start", log)
+        elif self._restarts == RESTARTS:
+            self.error = ended_with_log(
+                f"{ended}, after {RESTARTS} restarts without an update in between", log
+            )
+        else:
+            self._restarts += 1
+            print(
+                f"{ended}; starting it again ({self._restarts} of {RESTARTS}; log: {log})\n"
+                f"its last error: {last_error(log)}",
+                flush=True,
+            )
+            # Its workers, which may hold the memory that the next one needs.
+            await asyncio.to_thread(self._current.stop)
+            self._launch()
+
+    def _note_ready(self) -> None:
+        """Look after the server from now on; one that is starting has `start_s` seconds."""
+        self._was_ready = True
+        self._pulse = self._pulse or Pulse(self.url, lost_s=self._lost_s)
+
+    async def _is_lost(self) -> bool:
+        """True if the server runs, has responded, and does not any more."""
+        if self._pulse is not None:
+            return await asyncio.to_thread(self._pulse.is_lost)
+        if await self._responds():
+            self._note_ready()
+        return False
+
+    def _launch(self) -> None:
+        self._current = self._start()
+        self.starts += 1
+        self._launched = time.monotonic()
+        self._pulse = None
+
+    async def _responds(self) -> bool:
+        """True if the process runs and responds."""
+        if self._current.process.poll() is not None:
+            return False
+        return await asyncio.to_thread(responds, self.url)
+
+
+@asynccontextmanager
+async def kept_server(
+    start: Callable[[], ServerProcess],
+    *,
+    name: str = "vLLM",
+    start_s: float = START_S,
+    lost_s: float | None = None,
+    progress: Progress = lambda waited_s: None,
+) -> AsyncIterator[KeptServer]:
+    """A server that responds, started again where it ends, and stopped at the end of the block.
+
+    Arguments as of `KeptServer`.
+    Raises ServerError, also in place of an error of the block that follows from it.
+    """
+    server = KeptServer(start, name=name, start_s=start_s, lost_s=lost_s, progress=progress)
+    watching = asyncio.create_task(server.watch())
+    try:
+        await server.ready()
+        yield server
+    except Exception as error:
+        # Episodes and publications fail of it in ways of their own.
+        if server.error is not None and error is not server.error:
+            raise server.error from error
+        raise
+    finally:
+        await cancelled([watching])
+        server.stop()

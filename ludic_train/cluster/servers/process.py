@@ -1,0 +1,192 @@
+"""A vLLM server as a child process, started and stopped together with its workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkstemp
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import ludic_vllm
+from ludic_train.cluster.servers.flags import ServeOptions, command_line, environment
+from ludic_train.cluster.servers.installed import Installed
+from ludic_train.cluster.servers.pulse import last_error
+from ludic_train.cluster.servers.startup import Progress, free_port, guarded, url_of
+from ludic_train.errors import ServerError
+
+# Large models take minutes to load and compile.
+START_S = 600.0
+POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0
+LAST_LINES = 20
+ENTRY_POINTS = "[vllm.general_plugins]\nludic = ludic_vllm:register\n"
+METADATA = "Metadata-Version: 2.1\nName: ludic-vllm-plugin\nVersion: 0\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerProcess:
+    """A running server, which `stop` ends together with its workers.
+
+    url: address without "/v1". log: file that gets its output.
+    process: the child process; its id is also that of its process group.
+    """
+
+    url: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """Stop the server and its workers, by force if SIGTERM does not stop them in time.
+
+        Takes up to STOP_S + TIDY_S seconds; returns when the server has ended.
+        """
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_S)
+        # The process group is the child's own. Its other members get time to clean up, because
+        # vLLM's shared memory would stay for good otherwise; then those that are left are killed.
+        until = time.monotonic() + TIDY_S
+        with suppress(ProcessLookupError):
+            while time.monotonic() < until:
+                # Signal 0 sends nothing, and raises once the group has no members.
+                os.killpg(self.process.pid, 0)
+                time.sleep(POLL_S)
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; its output is appended to the log.
+
+    arguments: program and arguments; no shell reads them. env: its whole environment.
+    Raises OSError for a program that cannot be started.
+    """
+    with log.open("ab") as output:
+        # Without a session of its own, Ctrl-C would reach it before we can stop it in order.
+        return subprocess.Popen(
+            arguments,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def last_lines(log: Path) -> str:
+    """The last LAST_LINES lines of a log; bytes that are not UTF-8 are replaced."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-LAST_LINES:])
+
+
+@contextmanager
+def started_server(
+    model: str,
+    options: ServeOptions,
+    vllm: Installed,
+    further: Sequence[str] = (),
+    *,
+    start_s: float = START_S,
+    progress: Progress = lambda waited_s: None,
+) -> Iterator[ServerProcess]:
+    """A server that responds; stopped at the end of the block.
+
+    model: a run's folder, a folder in Hugging Face format, or a hub id.
+    further: flags for vLLM as they are.
+    start_s: time limit of the start, in seconds.
+    progress: called every POLL_S seconds during the start, with the seconds that have passed.
+    Raises ConfigError for a port in use, ServerError for a server that ends or does not respond
+    within `start_s`, with the end of its log.
+    """
+    # Chosen here, so that the URL is known before vLLM starts to listen.
+    options = replace(options, port=free_port(options.host, options.port))
+    # The log stays after the block: a user reads it after a failure.
+    descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
+    os.close(descriptor)
+    with ExitStack() as stack:
+        plugin = stack.enter_context(plugin_folder())
+        server = launched(model, options, vllm, further, plugin=plugin, log=Path(log))
+        # Before the wait, so that a server that fails to start is stopped as well.
+        stack.callback(server.stop)
+        _wait(server, start_s, progress)
+        yield server
+
+
+def launched(
+    model: str,
+    options: ServeOptions,
+    vllm: Installed,
+    further: Sequence[str] = (),
+    *,
+    plugin: Path,
+    log: Path,
+    env: Mapping[str, str] = os.environ,
+) -> ServerProcess:
+    """A server that has just been started, and does not respond yet; the caller stops it.
+
+    options: with the port that it will listen on. plugin: from `plugin_folder`.
+    log: gets its output, after what is in it. env: for the server, without what it needs besides.
+    Linux terminates the server when the calling thread ends.
+    """
+    arguments = command_line(model, options, vllm, further)
+    process = spawn(guarded(arguments), log, environment(options, vllm, env, plugin))
+    return ServerProcess(url_of(options.host, options.port), log, process)
+
+
+@contextmanager
+def plugin_folder() -> Iterator[Path]:
+    """A folder for PYTHONPATH that holds the package `ludic_vllm` and its entry point, alone.
+
+    Our own site-packages would put our torch before vLLM's.
+    """
+    with TemporaryDirectory(prefix="ludic-vllm-") as name:
+        folder = Path(name)
+        source = Path(ludic_vllm.__file__).parent
+        shutil.copytree(source, folder / "ludic_vllm", ignore=shutil.ignore_patterns("__pycache__"))
+        info = folder / "ludic_vllm_plugin-0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(METADATA, encoding="utf-8")
+        (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
+        yield folder
+
+
+def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
+    """Wait for a response. Raises ServerError if the server ends, or after `start_s` seconds."""
+    started = time.monotonic()
+    while not responds(server.url):
+        waited = time.monotonic() - started
+        # A server that has ended is reported at once, not after the time limit.
+        if (code := server.process.poll()) is not None:
+            raise ended_with_log(f"vLLM ended with code {code} during its start", server.log)
+        if waited > start_s:
+            raise ended_with_log(f"vLLM did not respond within {start_s:g} s", server.log)
+        progress(waited)
+        time.sleep(POLL_S)
+
+
+def ended_with_log(reason: str, log: Path) -> ServerError:
+    """The error of a server that cannot be used, with its last error and the end of its log.
+
+    reason: a sentence without its period.
+    """
+    error, end = last_error(log), last_lines(log)
+    # Failed requests may have written hundreds of lines since.
+    told = "" if error in end else f" Its last error: {error}\n"
+    return ServerError(f"{reason}.{told or ' '}The end of its log, {log}:\n{end}")
+
+
+def responds(url: str) -> bool:
+    """True if GET /health returns 200 within five seconds."""
+    try:
+        with urlopen(f"{url}/health", timeout=5) as response:
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False

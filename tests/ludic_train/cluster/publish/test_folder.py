@@ -1,0 +1,130 @@
+"""Params that travel through a folder."""
+
+import asyncio
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.profiler import ProfilerActivity, profile
+
+from ludic_gym.types import Sampling
+from ludic_train.cluster.publish.folder import FolderPublisher, FollowingClient
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.errors import PublishError
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.sources.publisher import PARAMS, newest
+
+TOKENIZER = make_tokenizer(["a b c"])
+ASKED = [{"role": "user", "content": "a"}]
+
+
+def tiny_model(seed):
+    shape = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1}
+    return make_tiny_model(TOKENIZER, seed=seed, **shape)
+
+
+def same(one, two):
+    params = zip(one.parameters(), two.parameters(), strict=True)
+    return all(torch.equal(a, b) for a, b in params)
+
+
+def following(model, folder):
+    return FollowingClient(LocalChatClient(model, TOKENIZER), model, folder)
+
+
+async def test_an_actor_samples_from_what_was_published_last(tmp_path):
+    actor = tiny_model(0)
+    client = following(actor, tmp_path)
+    assert await client.refresh() is None
+    publisher = FolderPublisher(tmp_path)
+    for version in (4, 5):
+        trainer = tiny_model(version)
+        await publisher.publish(trainer.named_parameters(), version)
+        assert await client.refresh() == version
+        assert same(actor, trainer)
+        completion = await client.complete(ASKED, Sampling(max_tokens=2))
+        assert completion.policy_version == version
+
+
+async def test_a_run_that_goes_back_publishes_a_version_again_with_other_params(tmp_path):
+    actor = tiny_model(0)
+    client, publisher = following(actor, tmp_path), FolderPublisher(tmp_path)
+    for version, seed in ((7, 1), (5, 2), (5, 3)):
+        await publisher.publish(tiny_model(seed).named_parameters(), version)
+        assert await client.refresh() == version
+        assert same(actor, tiny_model(seed))
+
+
+async def test_params_change_only_between_completions(tmp_path):
+    actor = tiny_model(0)
+    client = following(actor, tmp_path)
+    await FolderPublisher(tmp_path).publish(tiny_model(1).named_parameters(), 1)
+    asked = [client.complete(ASKED, Sampling(max_tokens=100, seed=i)) for i in range(4)]
+    before = [asyncio.ensure_future(each) for each in asked]
+    await asyncio.sleep(0)
+    assert await client.refresh() == 1
+    assert all(each.done() for each in before)
+    assert {(await each).policy_version for each in before} == {0}
+
+
+async def test_params_of_a_cpu_are_written_without_a_copy(tmp_path):
+    trainer = tiny_model(1)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        await FolderPublisher(tmp_path).publish(trainer.named_parameters(), 1)
+    allocated = sum(each.self_cpu_memory_usage for each in seen.key_averages())
+    assert allocated < sum(param.nbytes for param in trainer.parameters()) / 10
+    written = load_file(newest(tmp_path).path / PARAMS)
+    assert all(torch.equal(written[name], param) for name, param in trainer.named_parameters())
+
+
+async def test_params_that_lie_apart_in_memory_are_written(tmp_path):
+    turned = torch.arange(6.0).view(2, 3).T
+    await FolderPublisher(tmp_path).publish([("turned", turned)], 1)
+    assert torch.equal(load_file(newest(tmp_path).path / PARAMS)["turned"], turned)
+
+
+async def test_only_the_newest_versions_are_kept(tmp_path):
+    publisher = FolderPublisher(tmp_path, keep_last=2)
+    for version in range(5):
+        await publisher.publish(tiny_model(version).named_parameters(), version)
+    assert sorted(path.name[:7] for path in tmp_path.glob("v*")) == ["v000003", "v000004"]
+    assert newest(tmp_path).version == 4
+
+
+async def test_params_of_another_model_are_refused_and_change_nothing(tmp_path):
+    actor = tiny_model(0)
+    other = make_tiny_model(TOKENIZER, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1)
+    await FolderPublisher(tmp_path).publish(other.named_parameters(), 1)
+    with pytest.raises(PublishError, match="not of this model"):
+        await following(actor, tmp_path).refresh()
+    assert same(actor, tiny_model(0))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": "x", "folder": "v"}', '{"version": 1}'])
+def test_a_pointer_to_nothing_is_refused(tmp_path, text):
+    (tmp_path / "newest.json").write_text(text)
+    with pytest.raises(PublishError, match="names no published version"):
+        newest(tmp_path)
+
+
+def test_a_pointer_cannot_lead_out_of_its_folder(tmp_path):
+    (tmp_path / "newest.json").write_text('{"version": 1, "folder": "../../etc"}')
+    assert newest(tmp_path).path == tmp_path / "etc"
+
+
+async def test_params_that_change_after_a_cancelled_publication_are_not_in_its_file(tmp_path):
+    param = torch.zeros(2**25)
+    publishing = asyncio.ensure_future(
+        FolderPublisher(tmp_path).publish([("weight", param)], version=1)
+    )
+    # The thread has begun to write, and not ended.
+    while not list(tmp_path.glob("v*")):
+        await asyncio.sleep(0)
+    publishing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await publishing
+    param.fill_(1)
+    found = newest(tmp_path)
+    assert found.version == 1
+    assert not load_file(found.path / PARAMS)["weight"].any()

@@ -1,0 +1,298 @@
+import asyncio
+import io
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import aiohttp
+import pytest
+from fake_vllm.fleet import running
+from redis_server import free_port
+from rich.console import Console
+
+from ludic_gym.commands.main import main
+from ludic_train.cluster.queues.base import (
+    ActorReport,
+    Progress,
+    QueueStatus,
+    Trained,
+    TrainerReport,
+)
+from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.servers.server_status import Status
+from ludic_train.cluster.status.prometheus import metrics_text, serve_metrics
+from ludic_train.cluster.status.sample import Sample, ServerLoads, next_load, next_sample
+from ludic_train.cluster.status.screen import screen
+from ludic_train.commands.top import look
+from ludic_train.errors import QueueUnavailable
+
+
+def status(*, trained=0, **actors):
+    """Actors by name: (groups, tokens)."""
+    reports = [
+        ActorReport(name=name, running=2, version=6, groups=groups, tokens=tokens)
+        for name, (groups, tokens) in actors.items()
+    ]
+    return QueueStatus(
+        queued=5,
+        pending=2,
+        held=1,
+        counts={"trained": trained, "stale": 3, "dead": 1},
+        lags={0: 8, 2: 4},
+        actors=reports,
+        trainer=TrainerReport(version=7, groups_per_batch=2, group_size=2, max_lag=3),
+    )
+
+
+def shown(sample, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(screen(sample, "title"))
+    return console.file.getvalue()
+
+
+def test_rates_are_what_came_between_two_looks():
+    before = next_sample(None, status(trained=10, one=(4, 100)), at_s=1.0)
+    assert (before.trained_per_s, before.tokens_per_s) == (0, 0)
+    now = status(trained=16, one=(5, 160), new=(9, 900))
+    after = next_sample(before, now, at_s=3.0)
+    # In two seconds: six groups trained on; one group and 60 tokens of actor one.
+    assert (after.trained_per_s, after.actors["one"].groups, after.tokens_per_s) == (3.0, 0.5, 30)
+
+
+def test_an_actor_that_began_anew_has_no_negative_rate():
+    before = next_sample(None, status(trained=9, one=(4, 100)), at_s=1.0)
+    after = next_sample(before, status(trained=2, one=(0, 0)), at_s=2.0)
+    assert (after.trained_per_s, after.tokens_per_s) == (0, 0)
+
+
+def test_the_screen_says_what_waits_who_plays_and_how_old_groups_were():
+    text = shown(Sample(status=status(trained=12, one=(4, 100)), at_s=0))
+    for said in (
+        r"waiting +│ 3 ",
+        r"read ahead +│ 2 ",
+        r"trained on +│ 12 ",
+        r"too old +│ 3 ",
+        r"dead letters +│ 1 ",
+        r"trainer +│ version 7 ",
+        r"│ one +│ 6 +│ 2 +│ 4 ",
+        r"│ 0 +│ 8 +│ █{40} ",
+        r"│ 2 +│ 4 +│ █{20} ",
+    ):
+        assert re.search(said, text), f"{said} in {text}"
+
+
+def test_names_are_text_whatever_is_in_them():
+    sample = Sample(status=status(**{"[b]x[/b]\x1b[2J": (1, 1)}), at_s=0)
+    assert "[b]x[/b]?[2J" in shown(sample)
+    evil = Sample(status=status(**{'a"} 1\nludic_fake{b="': (1, 1)}), at_s=0)
+    lines = metrics_text(evil).splitlines()
+    assert not any(line.startswith("ludic_fake") for line in lines)
+    assert r'ludic_actor_version{actor="a\"} 1\nludic_fake{b=\""} 6' in lines
+
+
+def test_prometheus_reads_the_same_numbers():
+    sample = next_sample(
+        next_sample(None, status(one=(4, 100)), at_s=1.0), status(one=(5, 160)), at_s=2.0
+    )
+    lines = metrics_text(sample).splitlines()
+    for line in (
+        "# TYPE ludic_queue_groups gauge",
+        "ludic_queue_groups 5",
+        'ludic_groups_total{end="stale"} 3',
+        'ludic_groups_by_lag_total{lag="2"} 4',
+        "ludic_trainer_version 7",
+        "ludic_tokens_per_second 60",
+        'ludic_actor_groups_total{actor="one"} 5',
+    ):
+        assert line in lines
+    kinds = [line.split()[2] for line in lines if line.startswith("#")]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_the_level_of_a_curriculum_is_on_the_screen_and_in_prometheus():
+    plain = status()
+    trainer = replace(plain.trainer, levels='{"ludic/Nim-v0": 1}')
+    sample = Sample(status=replace(plain, trainer=trainer), at_s=0)
+    assert re.search(r"level +│ 1 of ludic/Nim-v0 ", shown(sample))
+    assert 'ludic_trainer_level{env="ludic/Nim-v0"} 1' in metrics_text(sample).splitlines()
+    assert "level" not in shown(Sample(status=plain, at_s=0))
+
+
+def load(url="http://one:8000", *, at_s=1.0, **state):
+    return next_load(None, Status(url=url, **state), at_s)
+
+
+def test_a_servers_rate_is_what_came_between_two_looks_that_it_answered():
+    before = load(version="4", sampled=100)
+    assert before.tokens_per_s == 0
+    # 60 tokens in two seconds.
+    after = next_load(before, replace(before.status, sampled=160), at_s=3.0)
+    assert after.tokens_per_s == 30
+    silent = next_load(after, Status(url=before.status.url, error="gone"), at_s=4.0)
+    begun_anew = next_load(after, replace(before.status, sampled=7), at_s=4.0)
+    back = next_load(silent, replace(before.status, sampled=9), at_s=5.0)
+    assert (silent.tokens_per_s, begun_anew.tokens_per_s, back.tokens_per_s) == (0, 0, 0)
+
+
+def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
+    one = load(version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
+    busy = next_load(one, replace(one.status, sampled=160), at_s=3.0)
+    silent = load("http://two:8000", error="no answer within 10 s")
+    text = shown(Sample(status=status(), at_s=0, servers=(busy, silent)))
+    assert "servers, 30 tokens/s" in text
+    assert re.search(r"http://one:8000 +│ 12 +│ paused +│ 7 +│ 2 +│ 25% +│ 30 ", text)
+    assert re.search(r"http://two:8000 +│ +│ silent ", text)
+    assert "http://two:8000: no answer within 10 s" in text
+    assert "servers" not in shown(Sample(status=status(), at_s=0))
+
+
+def test_what_servers_say_is_text_whatever_is_in_it():
+    sample = Sample(status=status(), at_s=0, servers=(load(version="[b]x[/b]\x1b[2J"),))
+    assert "[b]x[/b]?[2J" in shown(sample, width=120)
+    evil = Sample(status=status(), at_s=0, servers=(load('a"} 1\nludic_fake{b="'),))
+    assert not any(line.startswith("ludic_fake") for line in metrics_text(evil).splitlines())
+
+
+def test_prometheus_reads_the_servers_numbers_and_which_do_not_answer():
+    one = load("one", version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
+    lost, silent = load("two", version="default"), load("three", error="gone")
+    lines = metrics_text(Sample(status=status(), at_s=0, servers=(one, lost, silent))).splitlines()
+    for line in (
+        'ludic_server_up{server="one"} 1',
+        'ludic_server_up{server="three"} 0',
+        'ludic_server_version{server="one"} 12',
+        'ludic_server_paused{server="one"} 1',
+        'ludic_server_running{server="one"} 7',
+        'ludic_server_waiting{server="two"} 0',
+        'ludic_server_cache_share{server="one"} 0.25',
+        'ludic_server_tokens_total{server="one"} 100',
+        'ludic_server_tokens_per_second{server="one"} 0',
+    ):
+        assert line in lines
+    about = [line for line in lines if line.startswith("ludic_server")]
+    assert not any("version" in line and "two" in line for line in about)
+    assert [line for line in about if "three" in line] == ['ludic_server_up{server="three"} 0']
+
+
+async def test_a_silent_server_holds_up_no_other():
+    async with running(2, {}) as (one, other):
+        other.faults["/weight_info"] = "hang"
+        loads = ServerLoads([one.url, other.url])
+        looking = asyncio.create_task(loads.keep_looking(0.01))
+        async with asyncio.timeout(60):
+            while not loads.newest[0].status.version:
+                await asyncio.sleep(0.01)
+        assert [load.status.error for load in loads.newest] == ["", "no answer yet"]
+        looking.cancel()
+
+
+async def test_a_queue_that_does_not_answer_leaves_what_was_seen_last():
+    class Away(SQLiteQueue):
+        async def status(self):
+            raise QueueUnavailable("no answer")
+
+    before, loads = Sample(status=status(trained=12), at_s=0), ServerLoads(["http://one"])
+    seen, trouble = await look(Away(), before, loads)
+    assert (seen.status, seen.servers) == (before.status, loads.newest)
+    assert trouble == "the queue does not respond: no answer"
+    assert (await look(SQLiteQueue(), before, loads))[1] == ""
+
+
+async def test_the_metrics_are_served():
+    port = free_port()
+    sample = Sample(status=status(), at_s=0)
+    runner = await serve_metrics(lambda: sample, host="127.0.0.1", port=port)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics") as answer,
+    ):
+        assert answer.status == 200
+        assert await answer.text() == metrics_text(sample)
+    await runner.cleanup()
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A run whose queue, a file, has seen one group."""
+
+    async def fill():
+        queue = SQLiteQueue(tmp_path / "queue.sqlite3")
+        trainer = TrainerReport(version=4, groups_per_batch=1, group_size=2, max_lag=3)
+        await queue.take_over(trainer, kept="", total=0)
+        await queue.push("a", b"")
+        (entry,) = await queue.read(1)
+        done = Trained(id=entry.id, key="a", lag=1)
+        progress = Progress(trainer=trainer, trained=[done], total=1, release=[entry.id])
+        await queue.settle(progress)
+        await queue.aclose()
+
+    asyncio.run(fill())
+    place = {"url": f"file://{tmp_path}/queue.sqlite3", "key": "k"}
+    (tmp_path / "queue.json").write_text(json.dumps(place))
+    return tmp_path
+
+
+def test_a_run_is_looked_at_once_by_its_folder_or_its_url(run_folder, capsys):
+    for where in ([str(run_folder)], [f"file://{run_folder}/queue.sqlite3", "--key", "k"]):
+        assert main(["top", *where, "--once"]) == 0
+        assert re.search(r"trainer +│ version 4 ", capsys.readouterr().out)
+
+
+def test_a_look_can_be_read_by_a_program(run_folder, capsys):
+    assert (
+        main(["top", str(run_folder), "--once", "--json", "--servers", "http://127.0.0.1:1"]) == 0
+    )
+    sample = json.loads(capsys.readouterr().out)
+    assert sample["status"]["trainer"]["version"] == 4
+    assert (sample["status"]["counts"]["trained"], sample["status"]["lags"]) == (1, {"1": 1})
+    assert sample["servers"][0]["status"]["error"]
+
+
+@pytest.mark.long
+def test_a_live_look_ends_with_ctrl_c_and_answers_prometheus(run_folder):
+    port = free_port()
+    words = ["top", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]
+    command = [sys.executable, "-m", "ludic_gym", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        text = asyncio.run(first_answer(port))
+        process.send_signal(2)
+        _, errors = process.communicate(timeout=60)
+    assert "ludic_trainer_version 4" in text
+    assert (process.returncode, errors) == (130, b"")
+
+
+async def first_answer(port):
+    async with aiohttp.ClientSession() as session, asyncio.timeout(120):
+        while True:
+            try:
+                async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                    return await answer.text()
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.1)
+
+
+def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_folder, capsys):
+    path = run_folder / "queue.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "servers": ["http://127.0.0.1:1"]}))
+    assert main(["top", str(run_folder), "--once"]) == 0
+    assert re.search(r"http://127.0.0.1:1 +│ +│ silent ", capsys.readouterr().out)
+    assert main(["top", str(run_folder), "--once", "--servers", "http://127.0.0.1:2"]) == 0
+    text = capsys.readouterr().out
+    assert "http://127.0.0.1:2" in text
+    assert "http://127.0.0.1:1" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["redis://localhost"], "Give --key, or name a run's folder"),
+        (["nowhere"], "nowhere is no run with --queue"),
+        (["nowhere", "--interval", "0"], "interval=0 s must be above 0"),
+    ],
+)
+def test_what_cannot_be_found_or_used_is_named(words, said, capsys):
+    assert main(["top", *words]) == 2
+    assert said in capsys.readouterr().err

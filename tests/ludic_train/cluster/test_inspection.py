@@ -1,0 +1,174 @@
+"""Bounds of what an actor may send, and actors that send nothing else."""
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from codec_messages import message
+from queued_groups import ALGO, begin, group, names, push
+
+from ludic_train.cluster import inspection
+from ludic_train.cluster.codec import bounded_group_from_bytes, group_to_bytes
+from ludic_train.cluster.inspection import (
+    BAD_IN_A_ROW,
+    Inspector,
+    check_bounds,
+    check_metrics,
+    readers,
+)
+from ludic_train.cluster.queues.base import Entry, TrainerReport
+from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.source import PipelineBatchSource
+from ludic_train.errors import BadGroup
+from ludic_train.metrics import Peak, Stat, Total
+
+TRAINER = TrainerReport(version=7, groups_per_batch=2, group_size=2, max_lag=2)
+
+
+def bounds(**changes):
+    """Bounds of a group whose rows have some fields changed."""
+    one = group("g", version=7)
+    trajectories = tuple(
+        replace(each, rows=tuple(replace(row, **changes) for row in each.rows))
+        for each in one.trajectories
+    )
+    return bounded_group_from_bytes(group_to_bytes(replace(one, trajectories=trajectories)))[1]
+
+
+def test_rows_of_an_honest_group_pass():
+    check_bounds(bounds(), version=7)
+    # A run that went back meets groups of updates that it will make again.
+    check_bounds(bounds(), version=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"temperature": 1e-9}, "temperature=1e-09 is not within"),
+        ({"temperature": 1e9}, r"temperature=1e\+09 is not within"),
+        ({"versions": np.array([-1, 10**9], np.int32)}, "by version 1000000000, and the trainer"),
+        ({"behavior_logprobs": np.array([0, 1], np.float32)}, "log-probs from 0 to 1 are not"),
+        ({"behavior_logprobs": np.array([0, -1e9], np.float32)}, r"log-probs from -1e\+09"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(changes, reason):
+    with pytest.raises(BadGroup, match=reason):
+        check_bounds(bounds(**changes), version=7)
+
+
+def test_too_many_rows_are_refused(monkeypatch):
+    monkeypatch.setattr(inspection, "MAX_ROWS", 1)
+    with pytest.raises(BadGroup, match="2 rows, more than 1"):
+        check_bounds(bounds(), version=7)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ({"reward": Stat(float("nan"), 2)}, "'reward' is .*nan.* not finite"),
+        ({"reward": Total(float("inf"))}, "not finite"),
+        ({"n" * 201: Total(1)}, "a metric's name has 201 characters"),
+        ({f"m{i}": Total(1) for i in range(1_001)}, "1001 metrics, more than 1000"),
+    ],
+)
+def test_metrics_that_cannot_be_added_up_are_refused(metrics, reason):
+    with pytest.raises(BadGroup, match=reason):
+        check_metrics(metrics)
+
+
+def test_a_metric_of_which_nothing_was_counted_is_none_of_those():
+    check_metrics({"longest": Peak(), "reward": Stat(0, 0)})
+
+
+def entry(key, data=None):
+    data = group_to_bytes(group(key, version=7)) if data is None else data
+    return Entry(id="1-0", key=key, data=data)
+
+
+def inspected(inspector, one):
+    ((_, read),) = readers([one])
+    return inspector.inspected(one, read, TRAINER)
+
+
+def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():
+    inspector = Inspector(max_attempts=5, vocab_size=None)
+
+    def refused(key, data=b"no group"):
+        with pytest.raises(BadGroup) as found:
+            inspected(inspector, entry(key, data))
+        return str(found.value)
+
+    for number in range(BAD_IN_A_ROW - 1):
+        refused(f"a:{number}")
+    # A good one in between shows that not all is wrong.
+    inspected(inspector, entry("a:7"))
+    for number in range(BAD_IN_A_ROW):
+        assert "truncated" in refused(f"a:{number}")
+    assert refused("a:20", None) == "8 groups in a row of its actor 'a' were bad; it is cut off"
+    inspected(inspector, entry("b:1"))
+
+
+async def test_an_actor_whose_groups_are_of_other_params_is_cut_off_and_others_are_not(tmp_path):
+    queue = SQLiteQueue(tmp_path / "q")
+    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=2, group_size=2)
+    await begin(source)
+    for number in range(BAD_IN_A_ROW):
+        # All of them arrive well.
+        await push(queue, group(f"honest:{number}"), group(f"liar:{number}"))
+        assert names(await source.next_batch(ALGO)) == [f"honest:{number}", f"liar:{number}"]
+        await source.trained(0, {f"liar:{number}"})
+    await push(queue, group("honest:8"), group("liar:8"), group("honest:9"))
+    assert names(await source.next_batch(ALGO)) == ["honest:8", "honest:9"]
+    (letter,) = await queue.dead_letters()
+    assert letter.key == "liar:8"
+    reason = "8 groups in a row of its actor 'liar' were of other params; it is cut off"
+    assert letter.reason == reason
+    await source.aclose()
+    await queue.aclose()
+
+
+def test_a_group_of_the_right_params_between_shows_that_not_all_is_wrong():
+    inspector = Inspector(max_attempts=5, vocab_size=None)
+    for number in range(BAD_IN_A_ROW - 1):
+        inspector.note([f"a:{number}"], {f"a:{number}"})
+    inspector.note(["a:7"], ())
+    for number in range(BAD_IN_A_ROW - 1):
+        inspector.note([f"a:{number}"], {f"a:{number}"})
+    inspected(inspector, entry("a:8"))
+
+
+async def test_a_bad_group_among_those_that_are_read_together_goes_to_the_dead_letters_alone(
+    tmp_path,
+):
+    queue = SQLiteQueue(tmp_path / "q")
+    good = [group(name) for name in "abcdef"]
+    body = group_to_bytes(group("odd", token=123_456))[18:]
+    odd = message(body.replace(struct.pack("<i", 123_456), struct.pack("<i", -5)))
+    await push(queue, *good[:3])
+    await queue.push("odd", odd)
+    await queue.push("damaged", odd[:-1])
+    await push(queue, *good[3:])
+    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=6, group_size=2)
+    await begin(source)
+    assert names(await source.next_batch(ALGO)) == [*"abcdef"]
+    letters = {letter.key: letter.reason for letter in await queue.dead_letters()}
+    assert letters.pop("odd") == "a token id is -5"
+    assert "truncated or damaged" in letters.pop("damaged")
+    assert not letters
+    await source.aclose()
+    await queue.aclose()
+
+
+async def test_a_bad_group_goes_to_the_dead_letters_and_the_batch_waits_for_the_next(tmp_path):
+    queue = SQLiteQueue(tmp_path / "q")
+    odd = replace(group("odd"), metrics={"reward": Stat(float("nan"), 1)})
+    await push(queue, group("a"), odd, group("b"))
+    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=2, group_size=2)
+    await begin(source)
+    assert names(await source.next_batch(ALGO)) == ["a", "b"]
+    (letter,) = await queue.dead_letters()
+    assert letter.key == "odd"
+    assert "not finite" in letter.reason
+    await source.aclose()
+    await queue.aclose()
