@@ -8,15 +8,17 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import is_dataclass, replace
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import gymnasium as gym
 import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from tyro import constructors
 
 from envs_registry.catalog import CATALOG, SUITES
 from ludic_gym.errors import ConfigError
@@ -57,25 +59,89 @@ def parse(
     argv: Sequence[str],
     *,
     command: str,
-    examples: str,
+    examples: str = "",
+    about: str | None = None,
     default: Args | None = None,
+    common: Collection[str] | None = None,
+    foreign: Mapping[str, str] | None = None,
 ) -> Args:
     """The arguments as a dataclass; `--help` prints its docstring and the examples.
 
     args_type: dataclass of the arguments. argv: the arguments after the command's name.
     command: name after `ludic` in the usage. examples: command lines, one a line.
+    about: text above the examples; None for the docstring of `args_type`.
     default: values of arguments that are not in argv; None for those of the dataclass.
-    Exits with code 2 and the help of the option for an argument that cannot be parsed.
+    common: names of the fields, in nested dataclasses too, that `--help` shows; `--help-all` shows
+        all of them. None: `--help` does.
+    foreign: options of other libraries, and what is written here, as for `refuse_foreign`.
+    Exits with code 2 and the help of the option for an argument that cannot be parsed. Raises
+    ConfigError for an option of `foreign`.
     """
-    about = inspect.getdoc(args_type) or ""
-    lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+    refuse_foreign(argv, foreign or {})
+    text = inspect.getdoc(args_type) or "" if about is None else about
+    lines = [f"  {line}" for line in examples.strip().splitlines()]
+    parts = [text, "\n".join(["examples:", *lines]) if lines else ""]
+    registry = None
+    if common is not None and {"-h", "--help"}.intersection(argv):
+        # Alone: options that are hidden would be unknown ones.
+        argv, registry = ["--help"], _hiding_all_but(common)
+        parts.append(f"These are the common options; ludic {command} --help-all shows all.")
+    elif common is not None and "--help-all" in argv:
+        argv = ["--help"]
     return tyro.cli(
         args_type,
         args=argv,
         default=tyro.MISSING_NONPROP if default is None else default,
         prog=f"ludic {command}",
-        description=f"{about}\n\nexamples:\n{lines}",
+        description="\n\n".join(filter(None, parts)),
+        registry=registry,
     )
+
+
+def refuse_foreign(argv: Sequence[str], foreign: Mapping[str, str]) -> None:
+    """Raise ConfigError for an option that another library has under another name.
+
+    foreign: what is written here, such as "--episodes N", by option, such as "--limit"; with "-"
+        for "_", which command lines may have too.
+
+    >>> refuse_foreign(["gsm8k", "--limit=10"], {"--limit": "--episodes N"})
+    Traceback (most recent call last):
+    ludic_gym.errors.ConfigError: there is no option --limit: write --episodes N
+    """
+    for word in argv:
+        option = word.partition("=")[0]
+        here = foreign.get(option.replace("_", "-"))
+        if here is not None:
+            raise ConfigError(f"there is no option {option}: write {here}")
+
+
+def _hiding_all_but(common: Collection[str]) -> constructors.ConstructorRegistry:
+    """Rules by which only these fields of dataclasses become options."""
+    registry = constructors.ConstructorRegistry()
+    inside = False
+
+    @registry.struct_rule
+    def hide(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
+        nonlocal inside
+        if inside or not is_dataclass(info.type):
+            return None
+        # The registry would ask this rule again for the fields, which the usual rule finds.
+        inside = True
+        try:
+            spec = constructors.ConstructorRegistry.get_struct_spec(info)
+        finally:
+            inside = False
+        if not isinstance(spec, constructors.StructConstructorSpec):
+            return None
+        return replace(spec, fields=tuple(map(hidden, spec.fields)))
+
+    def hidden(field: constructors.StructFieldSpec) -> constructors.StructFieldSpec:
+        required = field.default in (tyro.MISSING, tyro.MISSING_NONPROP)
+        if required or field.name in common or is_dataclass(field.default):
+            return field
+        return replace(field, type=cast(Any, tyro.conf.Suppress)[field.type])
+
+    return registry
 
 
 def keyword_arguments(pairs: Sequence[str]) -> Mapping[str, Any]:

@@ -4,9 +4,61 @@ import pkgutil
 from importlib import import_module
 
 import docstring_parser
+import pytest
 
 import ludic_gym.commands
-from ludic_gym.commands.arguments import print_table
+from ludic_gym.commands.arguments import parse, print_table
+from ludic_gym.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inner:
+    often: int = 1
+    """Used often."""
+    seldom: int = 2
+    """Used seldom."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outer:
+    """Do something."""
+
+    name: str
+    inner: Inner = Inner()
+
+
+def parsed(*argv):
+    return parse(
+        Outer,
+        argv,
+        command="do",
+        examples="ludic do --name x",
+        common=("often",),
+        foreign={"--max-steps": "--often N"},
+    )
+
+
+@pytest.mark.parametrize(("word", "hidden"), [("--help", True), ("--help-all", False)])
+def test_help_shows_the_common_options_and_help_all_every_one(word, hidden, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parsed(word, "--inner.seldom", "3")
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    # One without a default must be given, so it is shown always.
+    assert "--name" in shown
+    assert "Used often. (default: 1)" in shown
+    assert ("--inner.seldom" not in shown) is hidden
+    assert ("--help-all shows all" in shown) is hidden
+
+
+def test_options_that_help_does_not_show_are_parsed():
+    assert parsed("--name", "x", "--inner.seldom", "3").inner == Inner(seldom=3)
+
+
+@pytest.mark.parametrize("word", ["--max-steps", "--max_steps=3"])
+def test_an_option_of_another_library_is_refused_with_its_name_here(word):
+    with pytest.raises(ConfigError, match=r"write --often N"):
+        parsed("--name", "x", word)
 
 
 def test_texts_are_printed_as_they_are(capsys):
