@@ -30,7 +30,7 @@ LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.
 	$(addprefix exactness/,test_model_exactness.py test_moe.py test_precision.py test_router_replay.py) \
 	$(addprefix ludic_gym/,adapters audit clients commands envs/code envs/test_all_envs.py graders/programs rollout/test_async_envs.py sandbox testing tools \
 	vector view test_concurrency.py test_lightness.py test_play.py) \
-	$(addprefix ludic_train/,algorithms/test_top_k_distillation.py checkpoints commands distributed agents models/test_attention_kernels.py \
+	$(addprefix ludic_train/,algorithms/test_top_k_distillation.py checkpoints commands distributed agents models/test_attention.py \
 	cluster runs trainer/test_memory_estimate.py test_accept_gpu.py test_docstrings.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py

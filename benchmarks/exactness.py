@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from ludic_train.models import logprobs
+from ludic_train.models import head
 from ludic_train.trainer.probes import (
     logprob_difference,
     reason_not_to_pack,
@@ -25,7 +25,7 @@ from ludic_train.trainer.probes import (
 
 def without_finish(model: nn.Module) -> float:
     """The difference, with the output of the head as logits."""
-    with mock.patch.object(logprobs, "logit_finish", return_value=None):
+    with mock.patch.object(head, "logit_finish", return_value=None):
         return logprob_difference(model)[0]
 
 

@@ -30,7 +30,7 @@ from rich.table import Table
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.head import action_logprobs
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem

@@ -155,13 +155,6 @@ def test_helpers_that_tests_and_benchmarks_import_exist():
                 assert name.partition(".")[0] not in own or is_there, (path, name)
 
 
-def test_a_file_has_at_most_400_lines():
-    folders = (*PACKAGES, "benchmarks", "docs", "examples", "tests")
-    paths = [path for folder in folders for path in programs(folder)]
-    lengths = {str(path): len(path.read_text().splitlines()) for path in paths}
-    assert {path: n for path, n in lengths.items() if n > 400} == {}
-
-
 def folder_graph() -> dict[str, set[str]]:
     """`ludic_gym.bench`, ... each with the other folders and single files that it imports."""
     graph: dict[str, set[str]] = {}

@@ -35,7 +35,7 @@ from ludic_train.disk import writing
 from ludic_train.distributed.device import host_copies
 from ludic_train.distributed.ranks import gathered, rank, world_size
 from ludic_train.errors import CheckpointError, DiskError
-from ludic_train.models.logprobs import is_adapted
+from ludic_train.models.modules import is_adapted
 from ludic_train.trainer.trainer import Trainer
 
 

@@ -15,7 +15,7 @@ from ludic_train.checkpoints.layout import PARAM, SHARDS
 from ludic_train.checkpoints.manager import load_checkpoint
 from ludic_train.checkpoints.sharded import whole_tensors
 from ludic_train.errors import CheckpointError
-from ludic_train.models.conversion import hub_params
+from ludic_train.models.checkpoint_names import hub_params
 
 Part = dict[str, Tensor]
 

@@ -15,8 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import hub_folder, resolved
+from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import LoRA, quiet, with_new_lora
-from ludic_train.models.logprobs import VALUE_HEAD
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

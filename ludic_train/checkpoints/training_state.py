@@ -30,9 +30,10 @@ from ludic_train.disk import writing
 from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
 from ludic_train.distributed.ranks import gathered, on_rank_0, rank
 from ludic_train.errors import CheckpointError
-from ludic_train.models.conversion import model_params
+from ludic_train.models.checkpoint_names import model_params
+from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import load_params
-from ludic_train.models.logprobs import VALUE_HEAD, is_adapted
+from ludic_train.models.modules import is_adapted
 from ludic_train.sources.base import BatchSource, DurableSource
 from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer

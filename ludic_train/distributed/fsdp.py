@@ -25,8 +25,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.ranks import meet, rank, world_size
-from ludic_train.models.blocks import blocks
-from ludic_train.models.logprobs import SHARDED_FORWARD, forward_of_head, unwrapped
+from ludic_train.models.head import SHARDED_FORWARD, forward_of_head
+from ludic_train.models.modules import blocks, unwrapped
 
 # Each unit costs the processor some 4 ms in a micro-batch, whatever its size; gathered, so many
 # params take 0.13 GB of 16 bits.

@@ -24,8 +24,7 @@ from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.engine.sampling import Ranking, Scores
 from ludic_train.errors import EngineError
 from ludic_train.models.cache import hub_folder, resolved
-from ludic_train.models.chat_args import set_chat_args
-from ludic_train.models.chat_template import ChatRenderer, chat_renderer
+from ludic_train.models.chat_template import ChatRenderer, chat_renderer, set_chat_args
 from ludic_train.models.load import load_model
 
 if TYPE_CHECKING:

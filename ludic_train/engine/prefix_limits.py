@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ludic_train.models.adapters import is_adapted_layer
+from ludic_train.models.modules import is_adapted_layer
 
 # Equal marks, equal params.
 Mark = tuple[object, ...]

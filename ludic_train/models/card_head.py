@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ludic_train.models.heads import SamplingMasks
-from ludic_train.models.logprobs import added_in_float32, float32_logits, token_chunks
+from ludic_train.models.head import SamplingMasks, added_in_float32, float32_logits, token_chunks
 
 # Logits of a row that a program reads at a time.
 BLOCK = 4096

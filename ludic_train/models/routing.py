@@ -20,8 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
 from ludic_train.expert_text import UNKNOWN
-from ludic_train.models.blocks import blocks
-from ludic_train.models.logprobs import unwrapped
+from ludic_train.models.modules import blocks, unwrapped
 
 Experts = NDArray[np.int16]
 

@@ -23,11 +23,10 @@ from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import resolved
-from ludic_train.models.chat_args import set_chat_args
-from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.chat_template import chat_renderer, set_chat_args
 from ludic_train.models.exact import make_exact
+from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import LoRA, base_of, load_model
-from ludic_train.models.logprobs import VALUE_HEAD
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
 from ludic_train.runs.config import MAX_TOKENS

@@ -33,7 +33,7 @@ from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.load import save_model
-from ludic_train.models.logprobs import is_adapted
+from ludic_train.models.modules import is_adapted
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, read_address
 from ludic_train.runs.learner import Learner

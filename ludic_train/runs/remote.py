@@ -31,7 +31,7 @@ from ludic_train.cluster.servers.flags import SERVED_DTYPES
 from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.models.checkpoint_names import merged_params
 from ludic_train.models.load import save_model
-from ludic_train.models.logprobs import is_adapted
+from ludic_train.models.modules import is_adapted
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
 from ludic_train.runs.learner import Learner

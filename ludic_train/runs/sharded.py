@@ -30,7 +30,7 @@ from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.models.load import quiet
-from ludic_train.models.logprobs import is_adapted, unwrapped
+from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.runs.learner import Learner
 from ludic_train.sources.publisher import CopyPublisher
 from ludic_train.types import REFERENCE, VALUES, SAWBatch

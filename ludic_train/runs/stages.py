@@ -25,11 +25,10 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import checkpoint_activations, sharded_modules
 from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank, world_size
 from ludic_train.engine.policy_spec import PolicySpec, new_context
-from ludic_train.models.attention_kernels import attention_for
-from ludic_train.models.chat_args import set_chat_args
-from ludic_train.models.chat_template import with_token_ids
+from ludic_train.models.attention import attention_for
+from ludic_train.models.chat_template import set_chat_args, with_token_ids
 from ludic_train.models.load import LoRA
-from ludic_train.models.logprobs import is_adapted, unwrapped
+from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig

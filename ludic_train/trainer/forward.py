@@ -16,8 +16,8 @@ from ludic_train.distributed.fsdp import local_part
 from ludic_train.distributed.ranks import gathered
 from ludic_train.errors import OutOfMemory, UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
-from ludic_train.models.heads import SamplingMasks
-from ludic_train.models.logprobs import action_logprobs, unwrapped
+from ludic_train.models.head import SamplingMasks, action_logprobs
+from ludic_train.models.modules import unwrapped
 from ludic_train.models.routing import replayed_experts
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.trainer.packing import mask_of_positions

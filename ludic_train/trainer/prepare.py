@@ -28,7 +28,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total, merge
-from ludic_train.models.logprobs import is_adapted, unwrapped
+from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.forward import forward, replayed

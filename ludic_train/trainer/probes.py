@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.exact import is_exact
-from ludic_train.models.logprobs import action_logprobs, unwrapped
+from ludic_train.models.head import action_logprobs
+from ludic_train.models.modules import unwrapped
 from ludic_train.trainer.packing import mask_of_positions
 
 ROWS, WIDTH, HALF = 4, 16, 8

@@ -30,10 +30,9 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import NonFiniteUpdate, SamplerMismatch
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
-from ludic_train.models.attention_kernels import Attention, NotedAttention, set_attention
-from ludic_train.models.context_parallel import share_rows
-from ludic_train.models.conversion import check_conversion
-from ludic_train.models.logprobs import VALUE_HEAD
+from ludic_train.models.attention import Attention, AttentionRecorder, set_attention, share_rows
+from ludic_train.models.checkpoint_names import check_conversion
+from ludic_train.models.head import VALUE_HEAD
 from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
@@ -302,7 +301,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         last = len(micro_batches) - 1
         # Of one update, whose micro-batches are as those of the others.
-        noted = nullcontext() if self.attention else NotedAttention(self.attention, self.model)
+        noted = nullcontext() if self.attention else AttentionRecorder(self.attention, self.model)
         largest = max((m.input_ids.size for m in micro_batches), default=0)
         with noted, memory_explained(self.cfg.device, largest):
             parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]

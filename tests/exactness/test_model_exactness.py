@@ -14,7 +14,7 @@ from transformers import (
 from ludic_train.algorithms.presets import reinforce
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models import logprobs
+from ludic_train.models import head
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.offline import OfflineBatchSource
@@ -88,7 +88,7 @@ def test_a_model_that_reads_another_mask_is_found_out(replaced, reason):
 
 @pytest.mark.parametrize("name", ["gemma2", "granite", "cohere", "falcon_h1"])
 def test_what_a_model_does_after_its_head_is_not_overlooked(name, monkeypatch):
-    monkeypatch.setattr(logprobs, "logit_finish", lambda config: None)
+    monkeypatch.setattr(head, "logit_finish", lambda config: None)
     with pytest.raises(UnsupportedModel, match=f"model_type '{name}'.* nats per token"):
         check_logprobs(made(name))
 

@@ -26,8 +26,12 @@ from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.cluster.publish.lora import LoRAPublisher
 from ludic_train.cluster.servers.local.params import ParamsReceiver, Staged
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.checkpoint_names import checkpoint_params
-from ludic_train.models.conversion import check_conversion, hub_params, model_params
+from ludic_train.models.checkpoint_names import (
+    check_conversion,
+    checkpoint_params,
+    hub_params,
+    model_params,
+)
 from ludic_train.models.load import load_model, load_params, save_model
 from ludic_train.trainer.trainer import Trainer
 

@@ -10,9 +10,9 @@ import sys
 import ludic_train.runs.train
 assert "ludic_train.runs.learner" in sys.modules
 from torch import nn
-from ludic_train.models import adapters
-from ludic_train.models.logprobs import is_adapted
-kinds = is_adapted, adapters.is_adapted_layer, adapters.is_lora_layer, adapters.is_expert_adapter
+from ludic_train.models import modules
+from ludic_train.models.modules import is_adapted
+kinds = is_adapted, modules.is_adapted_layer, modules.is_lora_layer, modules.is_expert_adapter
 assert not any(kind(nn.Linear(1, 1)) for kind in kinds)
 print(*sys.modules)
 """

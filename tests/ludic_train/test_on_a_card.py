@@ -24,7 +24,7 @@ from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.models.logprobs import _head_on
+from ludic_train.models.head import _head_on
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.trainer.config import AdamW, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer

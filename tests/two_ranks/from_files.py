@@ -17,8 +17,8 @@ from two_ranks.learning import relative_error
 
 from ludic_train.checkpoints.load_sharded import load_sharded
 from ludic_train.distributed.fsdp import shard_model, whole
+from ludic_train.models.head import action_logprobs
 from ludic_train.models.load import load_model
-from ludic_train.models.logprobs import action_logprobs
 
 
 def peak_bytes():

@@ -37,7 +37,7 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_shards
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.context_parallel import share_rows
+from ludic_train.models.attention import share_rows
 from ludic_train.trainer.config import Execution
 from ludic_train.trainer.prepare import scored
 from ludic_train.trainer.trainer import Trainer

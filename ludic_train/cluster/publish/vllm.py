@@ -27,7 +27,7 @@ from ludic_train.models.checkpoint_names import (
     checkpoint_params,
     has_expert_adapters,
 )
-from ludic_train.models.logprobs import is_adapted
+from ludic_train.models.modules import is_adapted
 from ludic_train.sources.publisher import Stamping
 from ludic_vllm.cards import own_peer
 from ludic_vllm.merging import base_sum

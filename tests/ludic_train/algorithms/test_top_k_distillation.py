@@ -29,7 +29,7 @@ from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.algorithms.variants import top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
-from ludic_train.models.heads import _LogprobAndEntropy
+from ludic_train.models.head import _LogprobAndEntropy
 from ludic_train.trainer.config import Execution
 from ludic_train.trainer.prepare import prepared, scored
 from ludic_train.trainer.trainer import Trainer

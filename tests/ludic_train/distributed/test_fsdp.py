@@ -16,7 +16,7 @@ from ludic_train.distributed.fsdp import (
     units,
     whole_params,
 )
-from ludic_train.models.blocks import blocks
+from ludic_train.models.modules import blocks
 from ludic_train.trainer.shards import clip_shards
 from ludic_train.trainer.trainer import Trainer
 

@@ -9,7 +9,7 @@ from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import sft
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.head import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import rows_from, trajectory_from

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models.chat_args import set_chat_args, template_args
-from ludic_train.models.chat_template import render_chat, written_chat
+from ludic_train.models.chat_template import render_chat, set_chat_args, template_args, written_chat
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import CHAT_TEMPLATE, make_tokenizer

@@ -12,7 +12,7 @@ from ludic_train.commands.plan import main as plan
 from ludic_train.distributed.device import host_copies
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import ModelNotFound
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.head import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.config import AdamW, TrainerConfig

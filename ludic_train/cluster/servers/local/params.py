@@ -19,7 +19,7 @@ from ludic_train.cluster.publish.control import SESSION_OPEN
 from ludic_train.cluster.publish.transports import in_thread
 from ludic_train.cluster.servers.local.schemas import InitInfo, UpdateInfo
 from ludic_train.errors import PublishError
-from ludic_train.models.conversion import hub_params, model_params
+from ludic_train.models.checkpoint_names import hub_params, model_params
 from ludic_vllm.receiver import Receiver
 from ludic_vllm.wire import (
     ParamInfo,

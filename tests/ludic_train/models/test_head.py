@@ -6,9 +6,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models import heads, logprobs
-from ludic_train.models.heads import SamplingMasks
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models import head as head_module
+from ludic_train.models.head import SamplingMasks, action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
@@ -58,7 +57,7 @@ def test_gradients_are_those_of_the_same_formulae_through_autograd(used):
     torch.manual_seed(0)
     targets = torch.tensor([3, 0, 6])
     gradients = []
-    for function in (heads._LogprobAndEntropy.apply, through_autograd):
+    for function in (head_module._LogprobAndEntropy.apply, through_autograd):
         torch.manual_seed(1)
         logits = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
         weights = torch.randn(2, 3, dtype=torch.float64)
@@ -73,7 +72,7 @@ def test_a_token_that_cannot_be_sampled_has_no_part_in_entropy_and_gradient():
     cut = torch.tensor([[1.0, -torch.inf, -2.0, 0.5]], requires_grad=True)
     results = []
     for logits, target in ((whole, 2), (cut, 3)):
-        found = heads._LogprobAndEntropy.apply(logits, torch.tensor([target]))
+        found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([target]))
         (found[0] + found[1]).backward()
         results.append([*found, logits.grad])
     assert cut.grad[0, 1] == 0
@@ -87,13 +86,13 @@ def test_the_gradient_of_a_frozen_head_is_not_computed(is_trained, products):
     hidden = torch.randn(4, 8, dtype=torch.bfloat16, requires_grad=True)
     weight = torch.randn(16, 8, dtype=torch.bfloat16, requires_grad=is_trained)
     with FlopCounterMode(display=False) as counter:
-        heads._Float32Product.apply(hidden, weight).sum().backward()
+        head_module._Float32Product.apply(hidden, weight).sum().backward()
     assert counter.get_total_flops() == products * 2 * 4 * 8 * 16
 
 
 @pytest.mark.parametrize("kept", [0, 2**27])
 def test_chunks_change_neither_values_nor_gradients(model, monkeypatch, kept):
-    monkeypatch.setattr(logprobs, "KEPT_PROBABILITIES", kept)
+    monkeypatch.setattr(head_module, "KEPT_PROBABILITIES", kept)
 
     def values_and_gradient():
         model.zero_grad()
@@ -102,7 +101,7 @@ def test_chunks_change_neither_values_nor_gradients(model, monkeypatch, kept):
         return out, torch.cat([p.grad.flatten() for p in model.parameters()])
 
     whole, whole_gradient = values_and_gradient()
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(head_module, "CHUNK_TOKENS", 2)
     cut, cut_gradient = values_and_gradient()
     torch.testing.assert_close(cut.logprobs, whole.logprobs, atol=1e-6, rtol=0)
     torch.testing.assert_close(cut_gradient, whole_gradient, atol=1e-5, rtol=1e-4)
@@ -163,7 +162,7 @@ def masked_reference(model):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 1024])
 def test_log_probs_and_gradients_are_renormalised_over_the_masks(model, chunk, monkeypatch):
-    for module in (heads, logprobs):
+    for module in (head_module,):
         monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in MASKS])
     masks = SamplingMasks(sizes, torch.tensor([i for mask in MASKS if mask for i in mask]))
@@ -192,8 +191,8 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
 
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        of_chunk = partial(heads.chunk_logprobs, head, lambda logits: logits)
-        out = heads.chunked(
+        of_chunk = partial(head_module.chunk_logprobs, head, lambda logits: logits)
+        out = head_module.chunked(
             of_chunk, hidden, targets, torch.ones(tokens), masks, top, is_kept=False
         )
     assert out[0].requires_grad
@@ -201,7 +200,7 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
 
 
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_vocabulary(monkeypatch):
-    monkeypatch.setattr(heads, "CHUNK_TOKENS", 16)
+    monkeypatch.setattr(head_module, "CHUNK_TOKENS", 16)
     small, large = kept_for_backward(128, 100), kept_for_backward(128, 10_000)
     assert large == small
     assert large < 0.01 * 128 * 10_000 * 4
@@ -229,7 +228,7 @@ def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_auto
     weights = [torch.randn(3), torch.randn(3), torch.randn(3, 3)]
     gradients = []
     for apply in (
-        heads._LogprobAndEntropy.apply,
+        head_module._LogprobAndEntropy.apply,
         lambda z, y, ids: (*through_autograd(z, y), top_through_autograd(z, ids)),
     ):
         torch.manual_seed(1)
@@ -243,7 +242,7 @@ def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_auto
 def test_others_of_hardly_any_probability_keep_their_digits():
     # p = (1, e^-30, e^-31) / (1 + ...): 1 less the first would be 0 in float32.
     logits = torch.tensor([[0.0, -30.0, -31.0]], requires_grad=True)
-    *_, found = heads._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    *_, found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
     assert found[0, 1].item() == pytest.approx(-30 + math.log1p(math.exp(-1)), abs=1e-5)
     found[0, 1].backward()
     # Shares of e^-30 and e^-31 among the others: 1 / (1 + 1/e) and 1 / (1 + e).
@@ -252,7 +251,7 @@ def test_others_of_hardly_any_probability_keep_their_digits():
 
 def test_others_of_no_probability_in_float32_have_a_finite_gradient():
     logits = torch.tensor([[0.0, -120.0, -121.0]], requires_grad=True)
-    *_, found = heads._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    *_, found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
     assert found[0, 1].item() == pytest.approx(-120 + math.log1p(math.exp(-1)), abs=1e-4)
     found[0, 1].backward()
     assert logits.grad.isfinite().all()
@@ -261,7 +260,7 @@ def test_others_of_no_probability_in_float32_have_a_finite_gradient():
 def test_with_all_tokens_named_nothing_is_left_for_others():
     logits = torch.randn(2, 4, requires_grad=True)
     ids = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
-    *_, found = heads._LogprobAndEntropy.apply(logits, torch.tensor([1, 2]), ids)
+    *_, found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([1, 2]), ids)
     assert found[:, 4].tolist() == [-torch.inf, -torch.inf]
     found[:, :4].sum().backward()
     expected = 1 - 4 * logits.detach().softmax(-1)
@@ -273,7 +272,7 @@ def test_with_all_tokens_named_nothing_is_left_for_others():
 def test_the_model_chooses_its_most_likely_tokens_or_scores_given_ones(
     model, chunk, masked, monkeypatch
 ):
-    for module in (heads, logprobs):
+    for module in (head_module,):
         monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
     chosen = MASKS if masked else [None] * 5
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in chosen])
@@ -308,14 +307,16 @@ def test_more_tokens_than_the_vocabulary_has_are_refused(model):
 
 
 def plain_head(weight, hidden, targets, temperature, masks, *, entropy=True, is_kept=True):
-    return logprobs._PlainHead.apply(hidden, weight, targets, temperature, masks, entropy, is_kept)
+    return head_module._PlainHead.apply(
+        hidden, weight, targets, temperature, masks, entropy, is_kept
+    )
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
 @pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
 def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkeypatch):
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 3)
-    monkeypatch.setattr(logprobs, "CPU_PART", 24)
+    monkeypatch.setattr(head_module, "CHUNK_TOKENS", 3)
+    monkeypatch.setattr(head_module, "CPU_PART", 24)
     torch.manual_seed(0)
     head = torch.nn.Linear(4, 12, bias=False)
     hidden = torch.randn(8, 4, requires_grad=True)
@@ -324,7 +325,7 @@ def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkey
     sizes = torch.tensor([0, 0, 0, 0, 5, 5, 5, 5])
     masks = SamplingMasks(sizes, torch.tensor([i for y in range(4, 8) for i in (0, 1, 2, 3, y)]))
     plain = plain_head(head.weight, hidden, targets, temperature, masks, is_kept=is_kept)
-    general = heads.chunk_logprobs(head, lambda z: z, hidden, targets, temperature, masks)
+    general = head_module.chunk_logprobs(head, lambda z: z, hidden, targets, temperature, masks)
     gradients = [
         torch.autograd.grad(
             (used[0] * out[0] * targets.sin() + used[1] * out[1]).sum(), (hidden, head.weight)
@@ -347,7 +348,7 @@ def test_a_plain_head_keeps_probabilities_only_where_it_is_asked_to(is_kept):
 def test_the_gradient_of_a_16_bit_head_is_added_up_in_float32(monkeypatch):
     # 512 chunks of 2 tokens whose gradients are all equal: bfloat16 has 8 digits, and after 256
     # of them it would take no more.
-    monkeypatch.setattr(logprobs, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(head_module, "CHUNK_TOKENS", 2)
     hidden = torch.ones(1024, 1, dtype=torch.bfloat16)
     weight = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(1024, dtype=torch.int64)

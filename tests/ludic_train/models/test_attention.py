@@ -4,13 +4,8 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models.attention_kernels import (
-    Attention,
-    NotedAttention,
-    attention_for,
-    set_attention,
-)
-from ludic_train.models.logprobs import action_logprobs
+from ludic_train.models.attention import Attention, AttentionRecorder, attention_for, set_attention
+from ludic_train.models.head import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.probes import reason_not_to_pack, reason_not_to_share_prompts
@@ -25,17 +20,17 @@ def model():
 
 def test_the_kernel_of_a_forward_pass_is_noted_with_its_type(model):
     found = set()
-    with NotedAttention(found):
+    with AttentionRecorder(found):
         model(torch.tensor([[3, 4, 5]]))
     assert found == {FLASH}
-    with NotedAttention(found):
+    with AttentionRecorder(found):
         model.bfloat16()(torch.tensor([[3, 4, 5]]))
     assert found == {FLASH, Attention("flash", "bfloat16")}
 
 
 def test_a_kernel_that_holds_all_scores_is_called_math(model):
     found = set()
-    with NotedAttention(found), sdpa_kernel(SDPBackend.MATH):
+    with AttentionRecorder(found), sdpa_kernel(SDPBackend.MATH):
         model(torch.tensor([[3, 4, 5]]))
     assert found == {Attention("math", "float32")}
 
@@ -43,7 +38,7 @@ def test_a_kernel_that_holds_all_scores_is_called_math(model):
 def test_queries_that_are_named_are_seen_and_the_result_stays():
     found, q = set(), torch.randn(1, 2, 8, 4)
     expected = F.scaled_dot_product_attention(q, q, q)
-    with NotedAttention(found):
+    with AttentionRecorder(found):
         assert F.scaled_dot_product_attention(query=q, key=q, value=q).equal(expected)
     assert found == {FLASH}
 
@@ -87,7 +82,7 @@ def test_the_probes_take_flex_attention_for_items_and_not_for_shared_prompts():
 def test_another_attention_is_noted_by_its_name(model):
     set_attention(model, "eager")
     found = set()
-    with NotedAttention(found, model):
+    with AttentionRecorder(found, model):
         model(torch.tensor([[3, 4, 5]]))
     assert found == {Attention("eager", "float32")}
 

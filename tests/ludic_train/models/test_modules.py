@@ -1,9 +1,17 @@
+import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
+from two_ranks.learning import tiny_model
 
-from ludic_train.models.adapters import is_adapted_layer, is_expert_adapter, is_lora_layer
-from ludic_train.models.logprobs import is_adapted
+from ludic_gym.errors import ConfigError
+from ludic_train.models.modules import (
+    blocks,
+    is_adapted,
+    is_adapted_layer,
+    is_expert_adapter,
+    is_lora_layer,
+)
 
 
 class Experts(nn.Module):
@@ -30,3 +38,11 @@ def test_kinds_of_modules_with_and_without_adapters():
     assert last_names(model, is_adapted_layer) == {"q_proj", "experts"}
     assert last_names(model, is_lora_layer) == {"q_proj", "experts"}
     assert last_names(model, is_expert_adapter) == {"experts"}
+
+
+def test_blocks_are_those_of_the_decoder():
+    model = tiny_model()
+    assert blocks(model) == list(model.model.layers)
+    model.model.layers = torch.nn.Sequential(*model.model.layers)
+    with pytest.raises(ConfigError, match="0 lists of modules"):
+        blocks(model)

@@ -1,0 +1,77 @@
+"""Modules of a model: transformers' own inside the wrappers, its blocks, layers with adapters.
+
+Kinds of peft's layers are told without importing peft, which takes a third of a second: a layer is
+of them only if peft has been imported already, by what made it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TypeGuard
+
+from torch import nn
+
+from ludic_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from peft.tuners.lora import LoraLayer, ParamWrapper
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from transformers import PreTrainedModel
+
+
+def unwrapped(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside a peft wrapper, its adapters in place; or the model itself.
+
+    Its decoder and output head can be called apart, which a peft wrapper does not offer.
+    """
+    inner: PreTrainedModel = model.get_base_model() if is_adapted(model) else model
+    return inner
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The transformer blocks. Raises ConfigError for a model without a list of them."""
+    decoder = unwrapped(model).get_decoder()
+    lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
+    if len(lists) != 1:
+        raise ConfigError(
+            f"{type(decoder).__name__} has {len(lists)} lists of modules where one list of "
+            "transformer blocks is expected; this architecture cannot be sharded by block"
+        )
+    return list(lists[0])
+
+
+def is_adapted(model: nn.Module | None) -> TypeGuard[PeftModel]:
+    """True for a model with adapters."""
+    if "peft" not in sys.modules:
+        return False
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)
+
+
+def is_adapted_layer(module: nn.Module) -> TypeGuard[BaseTunerLayer]:
+    """True for a layer with an adapter of any kind."""
+    if "peft" not in sys.modules:
+        return False
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return isinstance(module, BaseTunerLayer)
+
+
+def is_lora_layer(module: nn.Module) -> TypeGuard[LoraLayer]:
+    """True for a layer, or the experts of a mixture, with low-rank matrices."""
+    if "peft" not in sys.modules:
+        return False
+    from peft.tuners.lora import LoraLayer
+
+    return isinstance(module, LoraLayer)
+
+
+def is_expert_adapter(module: nn.Module) -> TypeGuard[ParamWrapper]:
+    """True for the experts of a mixture, one param in memory, with low-rank matrices."""
+    if "peft" not in sys.modules:
+        return False
+    from peft.tuners.lora import ParamWrapper
+
+    return isinstance(module, ParamWrapper)
