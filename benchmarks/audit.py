@@ -21,8 +21,7 @@ from pathlib import Path
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.adapters import ADAPTERS
 from envs_registry.catalog import CATALOG
-from ludic_gym.audit.pages import write_audit
-from ludic_gym.audit.report import audit_env
+from ludic_gym.audit.report import audit_env, write_audit
 from ludic_gym.audit.subject import AuditSubject, statement_of
 
 # The planted faults belong to the tests, which are no package.

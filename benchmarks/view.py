@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import sync_playwright
 
 import ludic_gym as lg
-from ludic_gym.bench.records import open_transcripts
+from ludic_gym.bench.folder import open_transcripts
 from ludic_gym.view.page import view_of, write_page
 
 ENV = "ludic/GSM8K-v0"

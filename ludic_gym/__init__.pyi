@@ -2,9 +2,9 @@
 
 from .adapters.skyrl_environment import SkyRLGame as SkyRLGame
 from .adapters.trl_environment import trl_environment as trl_environment
-from .audit.pages import write_audit as write_audit
 from .audit.report import AuditReport as AuditReport
 from .audit.report import audit_env as audit_env
+from .audit.report import write_audit as write_audit
 from .audit.subject import AuditSubject as AuditSubject
 from .audit.subject import Finding as Finding
 from .audit.subject import Statement as Statement
@@ -12,16 +12,15 @@ from .audit.subject import statement_of as statement_of
 from .bench.comparison import Comparison as Comparison
 from .bench.comparison import compare as compare
 from .bench.evaluation import evaluate as evaluate
+from .bench.folder import open_transcripts as open_transcripts
+from .bench.folder import read_scores as read_scores
 from .bench.policies import open_policy as open_policy
-from .bench.ratings import PlayedGame as PlayedGame
-from .bench.ratings import Rating as Rating
-from .bench.ratings import bradley_terry as bradley_terry
-from .bench.records import open_transcripts as open_transcripts
-from .bench.records import read_scores as read_scores
 from .bench.result import BenchResult as BenchResult
 from .bench.result import Price as Price
 from .bench.result import Score as Score
+from .bench.result import Tally as Tally
 from .bench.result import score as score
+from .bench.runner import bench_tasks as bench_tasks
 from .bench.runner import run_bench as run_bench
 from .bench.statistics import Interval as Interval
 from .bench.statistics import bootstrap_interval as bootstrap_interval
@@ -29,8 +28,9 @@ from .bench.statistics import clustered_wilson_interval as clustered_wilson_inte
 from .bench.statistics import pass_at_k as pass_at_k
 from .bench.statistics import pass_hat_k as pass_hat_k
 from .bench.statistics import wilson_interval as wilson_interval
-from .bench.tally import Tally as Tally
-from .bench.tasks import bench_tasks as bench_tasks
+from .bench.tournament import PlayedGame as PlayedGame
+from .bench.tournament import Rating as Rating
+from .bench.tournament import bradley_terry as bradley_terry
 from .clients.anthropic import AnthropicChatClient as AnthropicChatClient
 from .clients.caching import CachingClient as CachingClient
 from .clients.openai import OpenAIChatClient as OpenAIChatClient

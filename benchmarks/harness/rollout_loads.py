@@ -11,8 +11,7 @@ import gymnasium as gym
 
 import ludic_gym  # noqa: F401  registers the environments
 from harness.rates import Work
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolSchema

@@ -1,4 +1,4 @@
-"""audit_env: all checks of one environment, and the report of their findings."""
+"""audit_env: all checks of one environment, and the report of their findings, as a page too."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from html import escape
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from ludic_gym.audit.answers import ANSWER_CHECKS
+from ludic_gym.audit.episodes import LIMIT_CHECKS, SEED_CHECKS
 from ludic_gym.audit.leaks import LEAK_CHECKS
-from ludic_gym.audit.limits import LIMIT_CHECKS
 from ludic_gym.audit.scores import SCORE_CHECKS
-from ludic_gym.audit.seeds import SEED_CHECKS
 from ludic_gym.audit.subject import AuditSubject, Finding, Outcome, Result
 from ludic_gym.plugins import find_plugins, load_plugin
 from ludic_gym.testing.check import verdicts
@@ -128,3 +129,76 @@ def _result(check: Callable[[AuditSubject], Result], subject: AuditSubject) -> R
         return check(subject)
     except Exception as error:
         return "fail", f"the environment raises {error!r}", {"error": repr(error)}
+
+
+# Dark enough on white, and white on them, for readers with low vision (WCAG AA).
+COLORS: dict[Outcome, str] = {"pass": "#1a7f37", "fail": "#b42318", "unknown": "#57606a"}
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1f2328; background: #fff }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; vertical-align: top; padding: .4rem .6rem;
+  border-bottom: 1px solid #d0d7de }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f8fa; padding: .6rem }
+.pass, .fail, .unknown { font-weight: 600 }
+"""
+COLOR_RULES = "".join(f".{name} {{ color: {color} }}\n" for name, color in COLORS.items())
+
+
+def audit_page(report: AuditReport) -> str:
+    """The report as one HTML page without scripts or external resources, faults first."""
+    title = f"Audit of {report.subject.env_id}"
+    order = sorted(report.findings, key=lambda f: ("fail", "unknown", "pass").index(f.outcome))
+    counts = ", ".join(f"{report.counts[name]} {name}" for name in OUTCOMES)
+    kwargs = json.dumps(dict(report.subject.kwargs), default=repr)
+    about = f"{counts}; {report.seconds:.1f} CPU-seconds; Ludic {report.ludic}; arguments {kwargs}"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        # Texts of environments are escaped; if one were not, no script could run.
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{COLOR_RULES}</style>\n</head>\n<body>\n"
+        f"<main>\n<h1>{escape(title)}</h1>\n<p>{escape(about)}</p>\n<table>\n"
+        '<thead><tr><th scope="col">outcome</th><th scope="col">check</th>'
+        '<th scope="col">finding</th></tr></thead>\n<tbody>\n'
+        f"{''.join(map(_row, order))}</tbody>\n</table>\n</main>\n</body>\n</html>\n"
+    )
+
+
+def badge(report: AuditReport) -> str:
+    """The counts as an SVG image for a README."""
+    failed, passed = len(report.failed), report.counts["pass"]
+    text = f"{failed} of {passed + failed} failed" if failed else f"{passed} passed"
+    color = COLORS["fail" if failed else "pass"]
+    # Verdana at 11 px is about 6.6 px wide.
+    left, right = 74, round(6.6 * len(text)) + 12
+    label = escape(f"ludic audit: {text}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{label}"><title>{label}</title>'
+        f'<rect width="{left}" height="20" fill="#444c56"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{color}"/>'
+        '<g fill="#fff" text-anchor="middle" font-family="Verdana,sans-serif" font-size="11">'
+        f'<text x="{left / 2:g}" y="14">ludic audit</text>'
+        f'<text x="{left + right / 2:g}" y="14">{escape(text)}</text></g></svg>\n'
+    )
+
+
+def write_audit(report: AuditReport, folder: Path) -> None:
+    """Write audit.json, audit.html and badge.svg into the folder, which is created if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report.as_json(), indent=1) + "\n"
+    (folder / "audit.json").write_text(text, encoding="utf-8")
+    (folder / "audit.html").write_text(audit_page(report), encoding="utf-8", errors="replace")
+    (folder / "badge.svg").write_text(badge(report), encoding="utf-8")
+
+
+def _row(finding: Finding) -> str:
+    shown = json.dumps(finding.evidence, indent=1, default=repr)
+    details = f"<details><summary>evidence</summary><pre>{escape(shown)}</pre></details>"
+    return (
+        f'<tr><td class="{finding.outcome}">{finding.outcome}</td>'
+        f"<td>{escape(finding.check)}</td>"
+        f"<td>{escape(finding.summary)}{details if finding.evidence else ''}</td></tr>\n"
+    )

@@ -1,21 +1,36 @@
-"""evaluate: a policy on the tasks of an environment, in one call."""
+"""Evaluation of a policy on environments: in one call, or into the folder of a benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from contextlib import nullcontext
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ludic_gym.bench.progress import progress_bar
-from ludic_gym.bench.report import percent
-from ludic_gym.bench.result import BenchResult
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tally import Tally
-from ludic_gym.bench.tasks import bench_tasks
+from envs_registry.catalog import SUITES, bench_kwargs
+from envs_registry.published import PUBLISHED
+from ludic_gym.bench.folder import (
+    TIMES,
+    keep_finished,
+    open_transcripts,
+    put_in_order,
+    read_request,
+    read_scores,
+    transcript_path,
+)
+from ludic_gym.bench.provenance import Provenance, provenance
+from ludic_gym.bench.report import percent, progress_bar
+from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
+from ludic_gym.bench.runner import Job, bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import PlainCall, run_blocking
+from ludic_gym.policies.reference import ReplayPolicy
 from ludic_gym.policies.served import ServedPolicy
-from ludic_gym.types import MakePolicy, Sampling
+from ludic_gym.records import read_episodes
+from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Sampling
 
 
 def evaluate(
@@ -91,3 +106,169 @@ async def _closing(policy: MakePolicy, playing: Coroutine[Any, Any, BenchResult]
         # The loop of `run_blocking` outlives the call, and its connections would too.
         if isinstance(policy, ServedPolicy):
             await policy.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvPlan:
+    """The jobs of one env.
+
+    jobs: to be iterated over once, except for a tuple. count: their number.
+    kwargs: arguments of the env. origin: of the env's episodes.
+    """
+
+    jobs: Iterable[Job]
+    count: int
+    kwargs: Mapping[str, Any]
+    origin: Provenance
+
+
+def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The named ids and those of the named suites and benchmarks, each once, with kwargs.
+
+    names: ids, suites and published benchmarks in any order; ids are not checked here.
+    Suites and benchmarks name a real split; an id that is named directly has no kwargs.
+    """
+    named: dict[str, Mapping[str, Any]] = {}
+    for name in names:
+        if name in PUBLISHED:
+            entry = PUBLISHED[name]
+            # The arguments of an id of its own are registered with it.
+            named[entry.id] = {} if entry.gym else entry.kwargs
+        else:
+            named.update(bench_kwargs(name) if name in SUITES else {name: {}})
+    return named
+
+
+def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
+    """Plans that repeat the decisions of a benchmark's folder in its envs with these kwargs too.
+
+    Failed episodes are left out. An episode fails if its observations differ from the record.
+    """
+    plans = {}
+    for env_id, env in read_request(folder)["envs"].items():
+        path = transcript_path(folder, env_id)
+        plans[env_id] = EnvPlan(
+            # A generator, because transcripts may be larger than the memory.
+            jobs=_recorded_jobs(path, kwargs),
+            count=sum(score.error is None for score in read_scores(path)),
+            kwargs={**env["kwargs"], **kwargs},
+            origin=provenance(env_id, {**env["kwargs"], **kwargs}),
+        )
+    return plans
+
+
+def _recorded_jobs(path: Path, kwargs: Mapping[str, Any]) -> Iterator[Job]:
+    for episode in read_episodes(path):
+        for rollout in episode.rollouts:
+            task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
+            yield task, partial(_replayed, rollout)
+
+
+def _replayed(rollout: Rollout, env: Env) -> Policy:
+    return ReplayPolicy(rollout)
+
+
+OnEpisode = Callable[[Episode], None]
+OnTime = Callable[[Episode, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """Settings of a benchmark's episodes.
+
+    folder: where they are kept, or None. policy: its name in the records.
+    concurrency, timeout_s, price: as in `run_bench`.
+    model: the served model; an episode of another one ends the run.
+    """
+
+    make_policy: MakePolicy
+    policy: str
+    folder: Path | None = None
+    concurrency: int = 64
+    timeout_s: float | None = None
+    price: Price | None = None
+    model: str | None = None
+
+
+async def play_env(
+    env_id: str, plan: EnvPlan, play: Play, *, tally: Tally, note: Callable[[], str]
+) -> None:
+    """Play the env's tasks that its file lacks, behind a bar, then sort the file by task.
+
+    tally: receives all scores, those in the file first. note: the text behind the bar.
+    """
+    # First the earlier scores: the bar and its success rate include them.
+    done = _earlier_indices(play.folder, env_id, plan, tally)
+    bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
+    with bar as show, _kept(env_id, plan, play) as (record, time):
+
+        def ended(episode: Episode) -> None:
+            _refuse_another_model(env_id, episode, play.model)
+            record(episode)
+            show(episode)
+
+        await run_bench(
+            plan.jobs,
+            play.make_policy,
+            concurrency=play.concurrency,
+            timeout_s=play.timeout_s,
+            on_episode=ended,
+            on_time=time,
+            skip=done,
+            tally=tally,
+            price=play.price,
+        )
+    if play.folder is not None:
+        # Episodes end in any order, and equal runs must leave equal files.
+        put_in_order(transcript_path(play.folder, env_id))
+
+
+def _refuse_another_model(env_id: str, episode: Episode, model: str | None) -> None:
+    for served in served_models(episode):
+        if model is not None and served != model:
+            raise ConfigError(
+                f"{env_id}, episode {episode.index}: the server's model is {served!r} now, and was "
+                f"{model!r}; the episodes before this one are kept. Name one model with --model"
+            )
+
+
+def _earlier_indices(folder: Path | None, env_id: str, plan: EnvPlan, tally: Tally) -> set[int]:
+    """Add the env's finished episodes in the folder to the tally; their indices.
+
+    Unfinished ones are removed from the file, to be played again.
+    """
+    if folder is None:
+        return set()
+    path = transcript_path(folder, env_id)
+    # A failed episode says nothing about the policy, so it is played again.
+    # Those of a rescoring are in the order of its file.
+    tasks = plan.jobs if isinstance(plan.jobs, tuple) else ()
+    keep_finished(path, tasks)
+    indices = set()
+    for score in read_scores(path):
+        tally.add(score)
+        indices.add(score.index)
+    return indices
+
+
+@contextmanager
+def _kept(env_id: str, plan: EnvPlan, play: Play) -> Iterator[tuple[OnEpisode, OnTime]]:
+    """Functions that keep an episode and its duration; without a folder they do nothing."""
+    if play.folder is None:
+        yield (lambda episode: None), (lambda episode, seconds: None)
+        return
+    path = transcript_path(play.folder, env_id)
+    with (
+        open_transcripts(path, policy=play.policy, price=play.price, origin=plan.origin) as record,
+        (play.folder / TIMES).open("a", encoding="ascii") as times,
+    ):
+
+        def time(episode: Episode, seconds: float) -> None:
+            # Beside the transcripts, because durations differ where equal runs are equal. By seeds,
+            # because an episode's index changes with the number of samples.
+            task = episode.task
+            seeds = {"seed": task.seed, "sampling_seed": task.sampling.seed}
+            line = {"env": env_id, **seeds, "seconds": round(seconds, 4)}
+            times.write(json.dumps(line) + "\n")
+
+        yield record, time

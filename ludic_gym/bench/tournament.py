@@ -1,13 +1,17 @@
-"""Round robins: every pair of players plays the same games from both seats."""
+"""Tournaments: every pair of players plays the same games from both seats, for ratings."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
-from ludic_gym.bench.ratings import PlayedGame
+import numpy as np
+
+from ludic_gym.bench.statistics import Interval, normal_quantile
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episodes import MakePlayer, run_matches
 from ludic_gym.sampling import derived_seed
@@ -77,3 +81,108 @@ def _games(task: Task, seed: int, games: int) -> Iterator[Task]:
         sampling = replace(task.sampling, seed=derived_seed(seed, i))
         # Twice, because the seats rotate from one task to the next.
         yield from [replace(task, seed=seed + i, sampling=sampling)] * 2
+
+
+ELO_PER_NAT = 400 / math.log(10)
+_MOST_STEPS = 100
+
+
+class PlayedGame(NamedTuple):
+    """One game of two players.
+
+    first, second: names of the players, in the order of their seats.
+    result: points of the first player: 1 for a win, 0.5 for a draw, 0 for a loss.
+    """
+
+    first: str
+    second: str
+    result: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating:
+    """A player's strength. 400 points more mean odds of ten to one; the mean over players is 0.
+
+    interval: of `elo`, 95%. games: number of the player's games. points: sum of its results.
+    """
+
+    player: str
+    elo: float
+    interval: Interval
+    games: int
+    points: float
+
+
+def bradley_terry(games: Sequence[PlayedGame], *, prior: float = 1.0) -> tuple[Rating, ...]:
+    """The players' ratings, the strongest first (Bradley and Terry 1952, Biometrika 39, 324-345).
+
+    A draw counts as half a win for both. prior: every player gets this many draws against a player
+    of rating 0. Without it, a player who always won would have an infinite rating.
+    The intervals are normal, 95%, from the curvature of the likelihood.
+    Raises ConfigError for fewer than two players, a player against itself, or a result outside
+    [0, 1].
+
+    >>> games = [PlayedGame("a", "b", 1.0)] * 3 + [PlayedGame("b", "a", 1.0)]
+    >>> [(rating.player, round(rating.elo), rating.points) for rating in bradley_terry(games)]
+    [('a', 82, 3.0), ('b', -82, 1.0)]
+    """
+    for game in games:
+        if game.first == game.second or not 0.0 <= game.result <= 1.0:
+            raise ConfigError(f"{game} is no game between two players with a result in [0, 1]")
+    if prior <= 0:
+        raise ConfigError(f"prior is a positive number of draws, got {prior}")
+    players = sorted({name for game in games for name in (game.first, game.second)})
+    if len(players) < 2:
+        raise ConfigError(f"ratings need at least 2 players, got {players}")
+    points = _points(games, players)
+    strengths, covariance = _fitted(points, prior)
+    # The likelihood knows strengths up to a constant only. Their mean is set to 0, and the
+    # covariance is that of the differences from the mean.
+    centred = np.eye(len(players)) - 1 / len(players)
+    spread = np.sqrt(np.diag(centred @ covariance @ centred))
+    half = normal_quantile(0.95) * ELO_PER_NAT * spread
+    elo = ELO_PER_NAT * (strengths - strengths.mean())
+    rated = [
+        Rating(
+            player=player,
+            elo=float(elo[i]),
+            interval=Interval(float(elo[i] - half[i]), float(elo[i] + half[i])),
+            games=round(points[i].sum() + points[:, i].sum()),
+            points=float(points[i].sum()),
+        )
+        for i, player in enumerate(players)
+    ]
+    return tuple(sorted(rated, key=lambda rating: -rating.elo))
+
+
+def _points(games: Sequence[PlayedGame], players: Sequence[str]) -> np.ndarray:
+    """[P, P]: the points that the row's player took from the column's."""
+    where = {player: i for i, player in enumerate(players)}
+    points = np.zeros((len(players), len(players)))
+    for game in games:
+        points[where[game.first], where[game.second]] += game.result
+        points[where[game.second], where[game.first]] += 1.0 - game.result
+    return points
+
+
+def _fitted(points: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
+    """The most likely strengths in nats, [P], and their covariance, [P, P]; by Newton's method."""
+    # The likelihood is concave, so that any start leads to its one maximum.
+    strengths = np.zeros(len(points))
+    played = points + points.T
+    for _ in range(_MOST_STEPS):
+        expected = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))
+        # The prior is one more player of strength 0, with `prior` draws against each. It also makes
+        # the curvature invertible, which is singular under a common shift of all strengths.
+        against_prior = 1 / (1 + np.exp(-strengths))
+        slope = (points - played * expected).sum(axis=1) + prior * (0.5 - against_prior)
+        weights = played * expected * (1 - expected)
+        curvature = (
+            np.diag(weights.sum(axis=1) + prior * against_prior * (1 - against_prior)) - weights
+        )
+        step = np.linalg.solve(curvature, slope)
+        # Far from the maximum the likelihood is flat and Newton's step too long: cut it to a nat.
+        strengths = strengths + step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-10:
+            break
+    return strengths, np.linalg.inv(curvature)

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.audit.pages import write_audit
-from ludic_gym.audit.report import AuditReport, audit_env
+from ludic_gym.audit.report import AuditReport, audit_env, write_audit
 from ludic_gym.audit.splits import split_overlap
 from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
 from ludic_gym.commands.arguments import (

@@ -28,8 +28,7 @@ from ludic_gym.bench.report import (
     result_table,
     stopped_lines,
 )
-from ludic_gym.bench.result import BenchResult
-from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.result import BenchResult, Tally
 from ludic_gym.commands.arguments import parse, print_json, print_table, screen
 from ludic_gym.commands.bench_args import (
     BenchArgs,

@@ -11,13 +11,12 @@ from typing import Annotated, Any
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.folder import read_request
+from ludic_gym.bench.evaluation import EnvPlan, named_envs, rescoring_plans
+from ludic_gym.bench.folder import ludic_version, read_request
 from ludic_gym.bench.policies import is_provided
 from ludic_gym.bench.provenance import provenance
-from ludic_gym.bench.records import ludic_version
 from ludic_gym.bench.result import Price
-from ludic_gym.bench.session import EnvPlan, named_envs, rescoring_plans
-from ludic_gym.bench.tasks import MAX_TURNS, bench_tasks
+from ludic_gym.bench.runner import MAX_TURNS, bench_tasks
 from ludic_gym.commands.arguments import ChatArg, env_name, keyword_arguments, option
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits

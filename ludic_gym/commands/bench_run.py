@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 
+from ludic_gym.bench.evaluation import EnvPlan, Play, play_env
 from ludic_gym.bench.folder import open_folder, write_parquet, write_results
 from ludic_gym.bench.policies import open_agent, open_policy
 from ludic_gym.bench.report import percent, spent_text
-from ludic_gym.bench.result import Price
-from ludic_gym.bench.session import EnvPlan, Play, play_env
-from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.result import Price, Tally
 from ludic_gym.commands.arguments import keyword_arguments, readable_env_errors
 from ludic_gym.commands.bench_args import (
     BenchArgs,

@@ -18,8 +18,7 @@ from typing import Annotated, Literal
 import tyro
 
 from ludic_gym.bench.comparison import Comparison, compare
-from ludic_gym.bench.folder import read_request, transcript_path
-from ludic_gym.bench.records import read_scores
+from ludic_gym.bench.folder import read_request, read_scores, transcript_path
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 

@@ -6,7 +6,7 @@
     oracle    1       20 100.0% [83.9, 100.0]
     random    2       20   0.0%   [0.0, 16.1] -1.000 [-1.000, -1.000] 1.9e-06
 
-The ranks and the differences are those of `ludic_gym.bench.standings`.
+The ranks and the differences are those of `ludic_gym.bench.comparison`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Annotated
 
 import tyro
 
-from ludic_gym.bench.comparison import Measure
+from ludic_gym.bench.comparison import Board, Measure, board_table, boards, boards_json, run_of
 from ludic_gym.bench.folder import REQUEST, finite
-from ludic_gym.bench.standings import Board, board_table, boards, boards_json, run_of
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.view.leaderboard import leaderboard_html, leaderboard_markdown

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ludic_gym.bench.folder import bench_record
 from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.provenance import provenance
-from ludic_gym.bench.records import bench_record
 from ludic_gym.bench.result import score, served_models
 from ludic_gym.commands.arguments import env_name, print_table, readable_env_errors, screen
 from ludic_gym.errors import ConfigError, DataError

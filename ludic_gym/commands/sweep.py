@@ -16,10 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ludic_gym.bench.folder import REQUEST
-from ludic_gym.bench.report import cut_off_lines, error_lines, model_lines, stopped_lines
-from ludic_gym.bench.session import EnvPlan
-from ludic_gym.bench.standings import (
+from ludic_gym.bench.comparison import (
     Board,
     Run,
     Setup,
@@ -27,7 +24,10 @@ from ludic_gym.bench.standings import (
     boards,
     boards_json,
 )
-from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.evaluation import EnvPlan
+from ludic_gym.bench.folder import REQUEST
+from ludic_gym.bench.report import cut_off_lines, error_lines, model_lines, stopped_lines
+from ludic_gym.bench.result import Tally
 from ludic_gym.commands.arguments import print_json, print_table, readable_env_errors, screen
 from ludic_gym.commands.bench_args import (
     BenchArgs,

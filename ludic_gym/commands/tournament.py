@@ -22,9 +22,8 @@ import pettingzoo
 import tyro
 
 from ludic_gym.bench.policies import open_policy
-from ludic_gym.bench.progress import progress_bar
-from ludic_gym.bench.ratings import PlayedGame, Rating, bradley_terry
-from ludic_gym.bench.tournament import game_of, round_robin
+from ludic_gym.bench.report import progress_bar
+from ludic_gym.bench.tournament import PlayedGame, Rating, bradley_terry, game_of, round_robin
 from ludic_gym.commands.arguments import (
     env_name,
     keyword_arguments,

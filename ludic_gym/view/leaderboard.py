@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ludic_gym.bench.standings import Board, board_table
+from ludic_gym.bench.comparison import Board, board_table
 from ludic_gym.view.page import asset, content_policy
 
 PAGE = """\

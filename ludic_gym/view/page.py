@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ludic_gym.bench.folder import REQUEST, finite
 from ludic_gym.errors import ConfigError
-from ludic_gym.view.bench import BenchRun, bench_run, differences
-from ludic_gym.view.training import METRICS, training_run
+from ludic_gym.view.runs import METRICS, BenchRun, bench_run, differences, training_run
 from ludic_gym.view.transcript import JSON, TokenTexts
 
 # In the order in which they run: they share one scope.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.bench.tasks import MAX_TURNS
+from ludic_gym.bench.runner import MAX_TURNS
 from ludic_gym.errors import ConfigError
 from ludic_gym.portable import env_key
 from ludic_gym.rollout.dataset import rows_of

@@ -11,7 +11,7 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry import register_envs
 from envs_registry.catalog import CATALOG, SUITES, bench_kwargs
-from ludic_gym.audit.limits import levels_are_ordered
+from ludic_gym.audit.episodes import levels_are_ordered
 from ludic_gym.audit.subject import AuditSubject, statement_of
 from ludic_gym.testing import rules, scale
 from ludic_gym.testing.check import check_text_env

@@ -2,8 +2,7 @@ import gymnasium as gym
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from ludic_gym.bench.result import Score
-from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.result import Score, Tally
 from ludic_gym.notebook import load_ipython_extension
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.rollout.episode import run_episode

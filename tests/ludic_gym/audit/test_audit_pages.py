@@ -5,8 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.audit.pages import audit_page, badge, write_audit
-from ludic_gym.audit.report import AuditReport
+from ludic_gym.audit.report import AuditReport, audit_page, badge, write_audit
 from ludic_gym.audit.subject import AuditSubject, Finding
 from ludic_gym.commands import audit as command
 from ludic_gym.commands.main import main

@@ -2,10 +2,9 @@ import json
 
 import pytest
 
-from ludic_gym.bench.records import keep_finished, open_transcripts, put_in_order, read_scores
+from ludic_gym.bench.folder import keep_finished, open_transcripts, put_in_order, read_scores
 from ludic_gym.bench.result import score
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import DataError
 from ludic_gym.policies.chat import ChatPolicy

@@ -5,8 +5,7 @@ from itertools import permutations
 import pytest
 
 from ludic_gym.bench.report import model_lines
-from ludic_gym.bench.result import Price, Score, score
-from ludic_gym.bench.tally import Tally
+from ludic_gym.bench.result import Price, Score, Tally, score
 from ludic_gym.types import Completion, Decision, Episode, ModelCall, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/Arithmetic-v0")

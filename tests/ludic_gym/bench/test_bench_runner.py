@@ -2,9 +2,8 @@ import asyncio
 
 import pytest
 
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tally import Tally
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.result import Tally
+from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
 
 TICTACTOE = "ludic/TicTacToe-v0"

@@ -3,7 +3,7 @@ import re
 import pytest
 
 import ludic_gym  # noqa: F401 - makes the ids known
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.runner import bench_tasks
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 

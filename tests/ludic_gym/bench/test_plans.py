@@ -1,9 +1,8 @@
 import gymnasium as gym
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.session import named_envs
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.evaluation import named_envs
+from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.policies.reference import OraclePolicy
 
 

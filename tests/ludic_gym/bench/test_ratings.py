@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.bench.ratings import PlayedGame, bradley_terry
+from ludic_gym.bench.tournament import PlayedGame, bradley_terry
 from ludic_gym.errors import ConfigError
 
 

@@ -1,7 +1,7 @@
 import pytest
 
+from ludic_gym.bench.comparison import Run, Setup, board_table, boards, boards_json
 from ludic_gym.bench.result import Score
-from ludic_gym.bench.standings import Run, Setup, board_table, boards, boards_json
 from ludic_gym.view.leaderboard import leaderboard_html, leaderboard_markdown
 
 NIM = Setup(env_id="ludic/Nim-v0")

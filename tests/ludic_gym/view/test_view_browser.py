@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ludic_gym.bench.records import open_transcripts
+from ludic_gym.bench.folder import open_transcripts
 from ludic_gym.bench.result import Score, score
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import (

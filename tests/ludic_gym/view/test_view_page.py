@@ -12,7 +12,7 @@ from html import unescape
 
 import pytest
 
-from ludic_gym.bench.records import open_transcripts
+from ludic_gym.bench.folder import open_transcripts
 from ludic_gym.bench.result import Price
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
