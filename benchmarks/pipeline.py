@@ -7,7 +7,7 @@ tokens. Eight rows make a group. Ways to carry the same rows through one redis-s
 program starts:
 
     queue           RedisQueue.push, and RedisQueue.read with settle, in batches of 64 groups
-    queue, decoded  the same with group_readers: what a trainer gets
+    queue, decoded  the same with group_from_bytes: what a trainer gets
     bare            XADD, and XREADGROUP of 64 with XACK and XDEL, of the queue's bytes
     floor           the same reads with a checksum and one copy of the bytes: the least that a
                     checked read into memory of one's own can take
@@ -42,7 +42,7 @@ from redis_server import redis_server
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.cluster.codec import RolloutGroup, group_readers, group_to_bytes
+from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.cluster.queues.base import ActorReport, Progress, Trained, TrainerReport
 from ludic_train.cluster.queues.redis_stream import RedisQueue
 from ludic_train.types import SAWItem, Trajectory
@@ -135,8 +135,8 @@ async def _read_all(queue: RedisQueue, trainer: TrainerReport, count: int, decod
     while done < count:
         entries = await queue.read(BATCH)
         if decode:
-            for read in group_readers(entry.data for entry in entries):
-                read()
+            for entry in entries:
+                group_from_bytes(entry.data)
         done += len(entries)
         trained = [Trained(id=entry.id, key=entry.key, lag=0) for entry in entries]
         release = [entry.id for entry in entries]

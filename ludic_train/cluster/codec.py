@@ -5,54 +5,51 @@
                                 10   u64  XXH3 of the 10 bytes before and of all after
     18  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
 
-All numbers are little-endian. `trainer.microbatches` has bytes for ranks of one program, which
-share their code and need none of these checks.
+All numbers are little-endian. The tokens of all rows of a group are one array per stream, and so
+are the steps of all its trajectories; a row has views of them.
 
 Reading checks in an order in which nothing is allocated on a writer's claim alone: the lengths of
 the header, the checksum, the size that zstd claims, the types of msgpack, then the lengths of the
 arrays and their values. Whatever passes can be filtered, credited and trained on without a check
 further down; a token id may still exceed a vocabulary, which only the reader knows.
-
-The tokens of all rows of a group are one array per stream, and so are the steps of all its
-trajectories, since a call of numpy per row costs more than the tokens of a short row. A row has
-views of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import math
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from functools import partial
+from itertools import islice, pairwise
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
+import xxhash
+import zstandard
+from numpy.typing import DTypeLike, NDArray
 
-from ludic_train.cluster.codec_arrays import Count
-from ludic_train.cluster.codec_frame import body_of, message_of
-from ludic_train.cluster.codec_rows import (
-    Bounds,
-    Row,
-    Streams,
-    Tokens,
-    bounds_of_each,
-    experts_of,
-    joined_tokens,
-    packed_row,
-    packed_tokens,
-    streams_of,
-    with_masks,
-)
-from ludic_train.cluster.codec_steps import StepArrays, Steps, joined_steps, packed_steps, steps_of
+from ludic_gym.errors import DataError
+from ludic_gym.rollout.episode import LARGEST_REWARD
+from ludic_gym.sampling_masks import unpacked_masks
 from ludic_train.errors import BadGroup
+from ludic_train.expert_text import UNKNOWN
 from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.types import SAWItem, Trajectory
 
+MAGIC, SCHEMA = b"LDCG", 9
+PLAIN, ZSTD = 0, 1
+HEAD, CHECKSUM = "<4sBBI", "<Q"
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
-# Of groups that are checked together: twice as much at a time was slower. With fewer groups than
-# that, joining them costs what it saves.
-TOGETHER_BYTES, TOGETHER_GROUPS = 2**17, 4
+INT, SHORT, FLOAT, DOUBLE = (np.dtype(name) for name in ("<i4", "<i2", "<f4", "<f8"))
+
+Array = NDArray[Any]
+# Fits the int32 of the arrays it goes to; msgspec refuses other numbers while it decodes.
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+# Pairs of a number and the number of tokens in a row that have it.
+Runs = list[tuple[Count, Count]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +76,26 @@ class RolloutGroup:
         return [row for trajectory in self.trajectories for row in trajectory.rows]
 
 
-Bounded = tuple[RolloutGroup, Bounds]
-
-
 # Sequences and not maps: the names of the fields would be longer than their values.
-class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A row, less its tokens: their number, and the streams that it has.
+
+    masks: as `SAWItem.sampling_mask`, of its sampled tokens; or None.
+    experts: layers, k, and int16 [T, layers, k] of a mixture of experts, or None.
+    """
+
+    length: Count
+    has_logprobs: bool
+    has_versions: bool
+    masks: bytes | None
+    temperature: float
+    experts: tuple[Count, Count, bytes] | None
+
+
+class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A `Trajectory`, less its steps, and less the group, which is the key of the message."""
 
-    rows: list[Row]
+    rows: list[_Row]
     num_steps: Count
     num_calls: Count
     truncated: bool
@@ -97,19 +106,29 @@ class _Trajectory(msgspec.Struct, array_like=True, forbid_unknown_fields=True, g
     info: dict[str, bool | int | float | str]
 
 
-class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The body of a message. metrics: the kind of each, a name in `KINDS`, and its numbers."""
+class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The body of a message: T tokens of all rows, S steps and C model calls of all trajectories.
+
+    ids: int32 [T]. mask: T bits, lowest first: the tokens that were sampled.
+    logprobs: float32, of the sampled tokens of the rows that have some.
+    versions, steps: runs of equal numbers over the sampled tokens; `versions` of the rows that have
+        some.
+    rewards: float64 [S]. parsed: S bytes, 0 or 1. completions: int32 [C, 3], as in `Trajectory`.
+    metrics: the kind of each, a name in `KINDS`, and its numbers.
+    """
 
     key: str
     actor: str
     trajectories: list[_Trajectory]
-    tokens: Tokens
-    steps: Steps
+    ids: bytes
+    mask: bytes
+    logprobs: bytes
+    versions: Runs
+    steps: Runs
+    rewards: bytes
+    parsed: bytes
+    completions: bytes
     metrics: dict[str, tuple[str, list[float]]]
-
-
-# Made once, because making one compiles its types.
-_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Group)
 
 
 def group_to_bytes(
@@ -121,227 +140,333 @@ def group_to_bytes(
     zstd_level: 1 (fast) to 22 (small); None sends the body as it is.
     Equal groups have equal bytes. Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
-    # Sorted, so that equal groups have equal bytes.
-    metrics = {
-        name: (type(metric).__name__, [float(x) for x in astuple(metric)])
-        for name, metric in sorted(group.metrics.items())
-    }
-    trajectories = [_packed(trajectory) for trajectory in group.trajectories]
-    tokens, steps = packed_tokens(group.rows), packed_steps(group.trajectories)
     try:
-        body = _ENCODER.encode(_Group(group.key, group.actor, trajectories, tokens, steps, metrics))
+        body = msgspec.msgpack.encode(_packed_group(group))
     except (OverflowError, UnicodeEncodeError) as error:
         raise BadGroup(f"a number or text that msgpack has no form for: {error}") from error
     if len(body) > max_bytes:
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
     # An actor that sends what no trainer can read should fail itself, with its own traceback.
-    _unpacked(body)
-    return message_of(body, zstd_level)
+    _group_of_body(body, vocab_size=None)
+    how, sent = PLAIN, body
+    if zstd_level is not None:
+        how, sent = ZSTD, zstandard.compress(body, zstd_level)
+    head = struct.pack(HEAD, MAGIC, SCHEMA, how, len(body))
+    return head + struct.pack(CHECKSUM, xxhash.xxh3_64_intdigest(head + sent)) + sent
 
 
-def group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> RolloutGroup:
+def group_from_bytes(
+    data: bytes, *, max_bytes: int = MAX_BYTES, vocab_size: int | None = None
+) -> RolloutGroup:
     """The group that `group_to_bytes` was given, bit for bit; its arrays must not be changed.
 
     data: from anyone; no bytes run code, or raise another error than BadGroup.
     max_bytes: of the message, and of the body that it claims to hold; the memory that reading
         takes is a multiple of this.
+    vocab_size: token ids from here on are refused; None for any.
     Raises BadGroup, with the reason, for anything else.
     """
-    return bounded_group_from_bytes(data, max_bytes=max_bytes)[0]
+    return _group_of_body(_body_of_message(data, max_bytes), vocab_size)
 
 
-def bounded_group_from_bytes(data: bytes, *, max_bytes: int = MAX_BYTES) -> Bounded:
-    """As `group_from_bytes`, with the bounds of the tokens."""
-    return _unpacked(body_of(data, max_bytes))
+def _packed_group(group: RolloutGroup) -> _Group:
+    """The group as it is sent. Raises BadGroup for rows and steps whose lengths disagree."""
+    for each in group.trajectories:
+        if len(each.parsed) != len(each.rewards):
+            raise BadGroup(f"{len(each.parsed)} parsed steps of {len(each.rewards)}")
+    trajectories = [
+        _Trajectory(
+            rows=[_packed_row(row) for row in each.rows],
+            num_steps=len(each.rewards),
+            num_calls=len(each.completions),
+            truncated=each.truncated,
+            agent=each.agent,
+            env_id=each.env_id,
+            task=each.task,
+            env_key=each.env_key,
+            info=dict(each.info),
+        )
+        for each in group.trajectories
+    ]
+    rows = group.rows
 
+    def sampled(streams: Sequence[Array | None], dtype: DTypeLike) -> Array:
+        # Off the mask a stream holds no facts: its values there are not sent.
+        pairs = zip(rows, streams, strict=True)
+        return _joined([each[row.action_mask] for row, each in pairs if each is not None], dtype)
 
-def group_readers(messages: Iterable[bytes]) -> Iterator[Callable[[], Bounded]]:
-    """For each message in order a call that does what `bounded_group_from_bytes` does with it.
-
-    Small groups are checked several at a time, since a call of numpy costs more than their tokens;
-    where one of them is bad, each is checked alone by its call. The arrays of groups that were
-    checked together are views of the same memory.
-    """
-    batch: list[bytes] = []
-    size = 0
-    for data in messages:
-        if batch and size + len(data) > TOGETHER_BYTES:
-            yield from _readers(batch)
-            batch, size = [], 0
-        batch.append(data)
-        size += len(data)
-    yield from _readers(batch)
-
-
-def _readers(messages: Sequence[bytes]) -> list[Callable[[], Bounded]]:
-    """Calls that give the groups of a batch."""
-    # A group alone is decoded by its call: it may be discarded before that.
-    calls: list[Callable[[], Bounded]] = [partial(bounded_group_from_bytes, m) for m in messages]
-    if len(messages) < TOGETHER_GROUPS:
-        return calls
-    found: dict[int, _Group] = {}
-    left = TOGETHER_BYTES
-    for at, data in enumerate(messages):
-        # One that is damaged, or longer once it is decompressed, is left to its own call.
-        with suppress(BadGroup):
-            body = body_of(data, left)
-            found[at] = _decoded(body)
-            left -= len(body)
-            calls[at] = partial(_alone, found[at])
-    groups = _together([*found.values()]) if found else None
-    for at, group in zip(found, groups or (), strict=False):
-        calls[at] = partial(_given, group)
-    return calls
-
-
-def _given(group: Bounded) -> Bounded:
-    """The group, which was read already."""
-    return group
-
-
-def _packed(trajectory: Trajectory) -> _Trajectory:
-    """The trajectory as it is sent. Raises BadGroup for rows that cannot be."""
-    return _Trajectory(
-        rows=[packed_row(row) for row in trajectory.rows],
-        num_steps=len(trajectory.rewards),
-        num_calls=len(trajectory.completions),
-        truncated=trajectory.truncated,
-        agent=trajectory.agent,
-        env_id=trajectory.env_id,
-        task=trajectory.task,
-        env_key=trajectory.env_key,
-        info=dict(trajectory.info),
+    mask = _joined([row.action_mask for row in rows], np.bool_)
+    return _Group(
+        key=group.key,
+        actor=group.actor,
+        trajectories=trajectories,
+        ids=_joined([row.input_ids for row in rows], INT).tobytes(),
+        mask=np.packbits(mask, bitorder="little").tobytes(),
+        logprobs=sampled([row.behavior_logprobs for row in rows], FLOAT).tobytes(),
+        versions=_runs(sampled([row.versions for row in rows], INT)),
+        steps=_runs(sampled([row.steps for row in rows], INT)),
+        rewards=_joined([each.rewards for each in group.trajectories], DOUBLE).tobytes(),
+        parsed=_joined([each.parsed for each in group.trajectories], np.bool_).tobytes(),
+        completions=_joined([each.completions for each in group.trajectories], INT).tobytes(),
+        # Sorted, so that equal groups have equal bytes.
+        metrics={
+            name: (type(metric).__name__, [float(x) for x in astuple(metric)])
+            for name, metric in sorted(group.metrics.items())
+        },
     )
 
 
-def _unpacked(body: bytes | memoryview) -> Bounded:
-    """The group of a body, and its bounds. Raises BadGroup for one that cannot be learned from."""
-    return _alone(_decoded(body))
+def _packed_row(row: SAWItem) -> _Row:
+    """The row as it is sent, without its weight. Raises BadGroup for arrays of other lengths."""
+    if row.attachments:
+        raise BadGroup(f"a row has attachments {[*row.attachments]}: only the trainer adds them")
+    logprobs, versions, experts = row.behavior_logprobs, row.versions, row.experts
+    arrays = row.action_mask, logprobs, versions, row.steps, experts
+    lengths = sorted({len(array) for array in arrays if array is not None})
+    if lengths != [len(row.input_ids)] or row.steps is None:
+        raise BadGroup(f"a row of {len(row.input_ids)} tokens has arrays of {lengths}, or no steps")
+    return _Row(
+        length=len(row.input_ids),
+        has_logprobs=logprobs is not None,
+        has_versions=versions is not None,
+        masks=row.sampling_mask,
+        temperature=row.temperature,
+        experts=None if experts is None else (*experts.shape[1:], experts.astype(SHORT).tobytes()),
+    )
 
 
-def _decoded(body: bytes | memoryview) -> _Group:
-    """The body's parts, of the right types. Raises BadGroup."""
+def _joined(arrays: Sequence[Array], dtype: DTypeLike) -> Array:
+    """The arrays as one; [0] for none."""
+    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
+
+
+def _runs(numbers: Array) -> Runs:
+    """Runs of equal numbers: [4, 4, 4, 5] is [(4, 3), (5, 1)]."""
+    if not len(numbers):
+        return []
+    bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+    return [(int(numbers[start]), end - start) for start, end in pairwise(bounds)]
+
+
+def _body_of_message(data: bytes, max_bytes: int) -> bytes | memoryview:
+    """The message's body, uncompressed."""
+    size_of_head = struct.calcsize(HEAD)
+    start = size_of_head + struct.calcsize(CHECKSUM)
+    if len(data) < start:
+        raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {start} of a header")
+    magic, schema, how, size = struct.unpack_from(HEAD, data)
+    if magic != MAGIC:
+        raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
+    if schema != SCHEMA:
+        raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
+    # Both sizes: the claimed one is allocated, the real one is decoded.
+    if max(size, len(data) - start) > max_bytes:
+        raise BadGroup(f"{max(size, len(data))} bytes, more than max_bytes={max_bytes}")
+    # Against accidents, such as a write that was cut off; a hostile writer can make a right one.
+    # Of the body as sent, so that damage is found before anything is decompressed.
+    (checksum,) = struct.unpack_from(CHECKSUM, data, size_of_head)
+    body: bytes | memoryview = memoryview(data)[start:]
+    digest = xxhash.xxh3_64(data[:size_of_head])
+    digest.update(body)
+    if checksum != digest.intdigest():
+        raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
+    if how == ZSTD:
+        body = _decompressed(body, size)
+    elif how != PLAIN:
+        raise BadGroup(f"compression {how} is unknown")
+    if len(body) != size:
+        raise BadGroup(f"the body has {len(body)} bytes instead of {size}")
+    return body
+
+
+def _decompressed(body: bytes | memoryview, size: int) -> bytes:
+    """The body of `size` bytes. Raises BadGroup for a frame of any other size."""
+    # The size that a frame claims decides how much is allocated, so it is checked first.
     try:
-        found = _DECODER.decode(body)
+        if (claimed := zstandard.frame_content_size(body)) != size:
+            raise BadGroup(f"the zstd frame claims {claimed} bytes instead of {size}")
+        return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise BadGroup(f"no zstd frame: {error}") from error
+
+
+def _group_of_body(body: bytes | memoryview, vocab_size: int | None) -> RolloutGroup:
+    """The group of a body. Raises BadGroup for one that cannot be learned from."""
+    try:
+        packed = msgspec.msgpack.decode(body, type=_Group)
     # Text that is no UTF-8 is an error of its own to msgspec.
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadGroup(f"no msgpack of a group: {error}") from error
-    if not 0 < len(found.key) <= MAX_KEY:
-        raise BadGroup(f"a key of {len(found.key)} characters; it must have 1 to {MAX_KEY}")
-    return found
-
-
-def _alone(found: _Group) -> Bounded:
-    """The group and its bounds. Raises BadGroup for one that cannot be learned from."""
-    _, bounds, trajectories = _checked([found], found.tokens, found.steps)
-    return _made(found, trajectories, bounds)
-
-
-def _together(found: Sequence[_Group]) -> list[Bounded] | None:
-    """The groups, checked as if they were one; None if one of them is bad, or unlike the others."""
-    rows = [[row for each in group.trajectories for row in each.rows] for group in found]
-    tokens = joined_tokens([group.tokens for group in found], rows)
-    calls = [[(each.num_steps, each.num_calls) for each in group.trajectories] for group in found]
-    steps = joined_steps([group.steps for group in found], calls)
-    if tokens is None or steps is None:
-        return None
-    try:
-        streams, _, trajectories = _checked(found, tokens, steps)
-        bounds = bounds_of_each([group.tokens for group in found], rows, streams)
-        made, start = [], 0
-        for group, each in zip(found, bounds, strict=True):
-            end = start + len(group.trajectories)
-            made.append(_made(group, trajectories[start:end], each))
-            start = end
-    except BadGroup:
-        return None
-    return made
-
-
-def _made(found: _Group, trajectories: Sequence[Trajectory], bounds: Bounds) -> Bounded:
-    """The group of these trajectories, and its bounds with its sampling masks. Raises BadGroup."""
-    if masked := [r for each in trajectories for r in each.rows if r.sampling_mask is not None]:
-        bounds = with_masks(bounds, masked)
-    metrics = _metrics(found.metrics)
-    group = RolloutGroup(
-        key=found.key, actor=found.actor, trajectories=tuple(trajectories), metrics=metrics
-    )
-    return group, bounds
-
-
-def _checked(
-    found: Sequence[_Group], tokens: Tokens, steps: Steps
-) -> tuple[Streams, Bounds, list[Trajectory]]:
-    """The trajectories of all groups, with views of arrays of all of them. Raises BadGroup."""
-    packed = [each for group in found for each in group.trajectories]
-    arrays = steps_of(steps, [t.num_steps for t in packed], [t.num_calls for t in packed])
-    rows = [row for each in packed for row in each.rows]
-    num_steps = [each.num_steps for each in packed for _ in each.rows]
-    streams, bounds = streams_of(tokens, rows, num_steps)
-    return streams, bounds, _trajectories(found, _rows(found, streams), arrays)
-
-
-def _trajectories(
-    found: Sequence[_Group], made: Sequence[SAWItem], arrays: StepArrays
-) -> list[Trajectory]:
-    """The trajectories of all groups. made: all of their rows."""
-    rewards, parsed, completions = arrays.rewards, arrays.parsed, arrays.completions
-    trajectories, row, step, call = [], 0, 0, 0
-    for key, each in [(group.key, each) for group in found for each in group.trajectories]:
-        # Each view is made by one slice: half of the time of this loop.
-        of_steps = slice(step, step := step + each.num_steps)
+    if not 0 < len(packed.key) <= MAX_KEY:
+        raise BadGroup(f"a key of {len(packed.key)} characters; it must have 1 to {MAX_KEY}")
+    rewards, parsed, completions = _unpacked_steps(packed)
+    rows = iter(_unpacked_rows(packed, vocab_size))
+    trajectories, step, call = [], 0, 0
+    for each in packed.trajectories:
+        steps = slice(step, step := step + each.num_steps)
         trajectories.append(
             Trajectory(
-                rows=tuple(made[row : (row := row + len(each.rows))]),
-                rewards=rewards[of_steps],
-                parsed=parsed[of_steps],
+                rows=tuple(islice(rows, len(each.rows))),
+                rewards=rewards[steps],
+                parsed=parsed[steps],
                 completions=completions[call : (call := call + each.num_calls)],
                 env_id=each.env_id,
                 agent=each.agent,
-                group=key,
+                group=packed.key,
                 task=each.task,
                 env_key=each.env_key,
                 truncated=each.truncated,
                 info=each.info,
             )
         )
-    return trajectories
-
-
-def _rows(found: Sequence[_Group], streams: Streams) -> list[SAWItem]:
-    """All rows, with weight 0. Raises BadGroup for wrong experts."""
-    # Locals, which are looked up eight times as fast as fields.
-    ids, mask, weight = streams.input_ids, streams.action_mask, streams.weight
-    logprobs, versions, steps = streams.behavior_logprobs, streams.versions, streams.steps
-    rows, start, weights = [], 0, weight
-    for key, of in [(group.key, each) for group in found for each in group.trajectories]:
-        for row in of.rows:
-            length, experts = row.length, row.experts
-            at = slice(start, start := start + length)
-            # Often all rows are as long: a view takes a tenth of a row's time.
-            weights = weights if len(weights) == length else weight[:length]
-            rows.append(
-                SAWItem(
-                    input_ids=ids[at],
-                    action_mask=mask[at],
-                    weight=weights,
-                    behavior_logprobs=logprobs[at] if row.has_logprobs else None,
-                    sampling_mask=row.masks,
-                    versions=versions[at] if row.has_versions else None,
-                    steps=steps[at],
-                    temperature=row.temperature,
-                    truncated=of.truncated,
-                    group=key,
-                    agent=of.agent,
-                    experts=None if experts is None else experts_of(experts, length),
-                )
-            )
-    return rows
-
-
-def _metrics(found: Mapping[str, tuple[str, list[float]]]) -> Metrics:
-    """The metrics. Raises BadGroup for an unknown kind, or another number of numbers."""
     try:
-        return {name: KINDS[kind](*numbers) for name, (kind, numbers) in found.items()}
+        metrics: Metrics = {
+            name: KINDS[kind](*numbers) for name, (kind, numbers) in packed.metrics.items()
+        }
     except (KeyError, TypeError) as error:
         raise BadGroup(f"metrics of an unknown kind: {error}") from error
+    return RolloutGroup(
+        key=packed.key, actor=packed.actor, trajectories=tuple(trajectories), metrics=metrics
+    )
+
+
+def _unpacked_steps(packed: _Group) -> tuple[Array, Array, Array]:
+    """Rewards, parsed flags and model calls of all trajectories.
+
+    Raises BadGroup for those that credit could not be assigned to.
+    """
+    num_steps = [each.num_steps for each in packed.trajectories]
+    num_calls = [each.num_calls for each in packed.trajectories]
+    rewards = _array(packed.rewards, DOUBLE, "rewards")
+    if (claimed := sum(num_steps)) != len(rewards):
+        raise BadGroup(f"{len(rewards)} rewards for {claimed} steps")
+    # The negation, so that a nan is bad too.
+    if len(bad := rewards[~(np.abs(rewards) <= LARGEST_REWARD)]):
+        shown = bad[:8].tolist()
+        raise BadGroup(f"of the rewards, {shown} are not finite, or above {LARGEST_REWARD:g}")
+    if len(packed.parsed) != len(rewards):
+        raise BadGroup(f"{len(packed.parsed)} parsed steps of {len(rewards)}")
+    # Numpy stores booleans as bytes of 0 and 1, and no others may come to it.
+    if other := packed.parsed.translate(None, b"\0\1"):
+        raise BadGroup(f"a parsed flag is {other[0]}")
+    completions = _array(packed.completions, INT, "completions")
+    if (numbers := 3 * sum(num_calls)) != len(completions):
+        raise BadGroup(f"{len(completions)} numbers of completions instead of {numbers}")
+    if (completions < 0).any():
+        raise BadGroup(f"a number of a completion is {completions.min()}")
+    # Numbers of steps index the rewards and the credit later.
+    if (completions[::3] >= np.repeat(np.array(num_steps, int), num_calls)).any():
+        raise BadGroup("a completion is of none of the steps of its trajectory")
+    return rewards, np.frombuffer(packed.parsed, np.bool_), completions.reshape(-1, 3)
+
+
+def _unpacked_rows(packed: _Group, vocab_size: int | None) -> list[SAWItem]:
+    """All rows, with weight 0. Raises BadGroup."""
+    rows = [row for each in packed.trajectories for row in each.rows]
+    owners = [each for each in packed.trajectories for _ in each.rows]
+    lengths = [row.length for row in rows]
+    ids = _array(packed.ids, INT, "input_ids")
+    if (claimed := sum(lengths)) != len(ids):
+        raise BadGroup(f"{len(ids)} input_ids for rows of {claimed} tokens together")
+    mask = _mask(packed.mask, len(ids))
+    bounds = np.cumsum([0, *lengths])
+    # The first token has no token before it that could predict it, so it has no log-prob to train.
+    if not all(lengths) or mask[bounds[:-1]].any():
+        raise BadGroup("a row must begin with a token, and with one that was not sampled")
+    _check_ids(ids, vocab_size)
+    priced = mask & np.repeat(np.array([row.has_logprobs for row in rows], bool), lengths)
+    values = _array(packed.logprobs, FLOAT, "behavior_logprobs")
+    if len(values) != priced.sum():
+        raise BadGroup(f"{len(values)} log-probs for {priced.sum()} tokens")
+    if not np.isfinite(values).all():
+        raise BadGroup("a log-prob of a sampled token is not finite")
+    dated = mask & np.repeat(np.array([row.has_versions for row in rows], bool), lengths)
+    logprobs = _spread(values, priced, 0.0, FLOAT)
+    versions = _spread(_repeated(packed.versions, int(dated.sum()), "versions"), dated, -1, INT)
+    steps = _spread(_repeated(packed.steps, int(mask.sum()), "steps"), mask, -1, INT)
+    if (steps >= np.repeat(np.array([each.num_steps for each in owners], int), lengths)).any():
+        raise BadGroup("a row has tokens of none of the steps of its rollout")
+    weight = _spread(np.zeros(0), np.zeros(max(lengths, default=0), bool), 0.0, FLOAT)
+    items = []
+    for row, owner, (start, end) in zip(rows, owners, pairwise(bounds.tolist()), strict=True):
+        if not 0 < row.temperature < math.inf:
+            raise BadGroup(f"temperature={row.temperature} must be finite and greater than 0")
+        item = SAWItem(
+            input_ids=ids[start:end],
+            action_mask=mask[start:end],
+            weight=weight[: row.length],
+            behavior_logprobs=logprobs[start:end] if row.has_logprobs else None,
+            sampling_mask=row.masks,
+            versions=versions[start:end] if row.has_versions else None,
+            steps=steps[start:end],
+            temperature=row.temperature,
+            truncated=owner.truncated,
+            group=packed.key,
+            agent=owner.agent,
+            experts=None if row.experts is None else _experts(row.experts, row.length),
+        )
+        if row.masks is not None:
+            try:
+                _, masked_ids = unpacked_masks(row.masks, item.input_ids[item.action_mask])
+            except DataError as error:
+                raise BadGroup(str(error)) from error
+            _check_ids(masked_ids, vocab_size)
+        items.append(item)
+    return items
+
+
+def _check_ids(ids: Array, vocab_size: int | None) -> None:
+    """Raise BadGroup for token ids that no model, or not this one, has."""
+    if (ids < 0).any():
+        raise BadGroup(f"a token id is {ids.min()}")
+    # One outside the vocabulary would end the trainer in a kernel, without a name.
+    if vocab_size is not None and (ids >= vocab_size).any():
+        raise BadGroup(f"a token id is {ids.max()}; the model has {vocab_size}")
+
+
+def _array(raw: bytes, dtype: np.dtype[Any], name: str) -> Array:
+    """The bytes as numbers, without a copy; read-only, like the bytes."""
+    if len(raw) % dtype.itemsize:
+        raise BadGroup(f"{name} has {len(raw)} bytes, not a multiple of {dtype.itemsize}")
+    return np.frombuffer(raw, dtype)
+
+
+def _mask(raw: bytes, length: int) -> NDArray[np.bool_]:
+    """The first `length` bits as booleans. Raises BadGroup where the bytes have more, or fewer."""
+    if len(raw) != (length + 7) // 8:
+        raise BadGroup(f"action_mask has {len(raw)} bytes for {length} tokens")
+    # Else two messages could be the same group, and a token after the end would be lost silently.
+    if length % 8 and raw[-1] >> length % 8:
+        raise BadGroup(f"action_mask marks tokens after the {length} that there are")
+    bits = np.unpackbits(np.frombuffer(raw, np.uint8), count=length, bitorder="little")
+    mask = bits.astype(np.bool_)
+    mask.setflags(write=False)
+    return mask
+
+
+def _repeated(runs: Runs, sampled: int, name: str) -> Array:
+    """Values of the sampled tokens, [M]."""
+    # Before anything is allocated: a few bytes can claim runs of 2**31 tokens.
+    if (claimed := sum(length for _, length in runs)) != sampled:
+        raise BadGroup(f"{name} has {claimed} values for {sampled} sampled tokens")
+    numbers, lengths = np.array(runs, INT).reshape(-1, 2).T
+    return numbers.repeat(lengths)
+
+
+def _spread(values: Array, where: NDArray[np.bool_], off: float, dtype: DTypeLike) -> Array:
+    """A read-only stream [T] that has the values where the mask is True, and `off` elsewhere."""
+    stream = np.full(len(where), off, dtype)
+    stream[where] = values
+    stream.setflags(write=False)
+    return stream
+
+
+def _experts(packed: tuple[int, int, bytes], length: int) -> Array:
+    """Experts [T, layers, k]. Raises BadGroup for another number of them, or a negative one."""
+    layers, k, raw = packed
+    values = _array(raw, SHORT, "experts")
+    if not values.size or values.size != length * layers * k:
+        raise BadGroup(f"{values.size} experts for {length} tokens of {layers} layers and {k} each")
+    if values.min() < UNKNOWN:
+        raise BadGroup(f"an expert is {values.min()}")
+    return values.reshape(length, layers, k)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
-from ludic_train.cluster.codec import Bounded, RolloutGroup, group_readers
-from ludic_train.cluster.codec_rows import Bounds
+from ludic_train.cluster.codec import RolloutGroup, group_from_bytes
 from ludic_train.cluster.queues.base import Entry, TrainerReport
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import NOTHING, Metric
+from ludic_train.types import SAWItem
 
 LONGEST_TEXT = 500
 MAX_ROWS, MAX_METRICS, LONGEST_NAME = 10_000, 1_000, 200
@@ -26,8 +26,6 @@ LOGPROBS = -1e4, 1e-2
 LONGEST_REWIND = 100_000
 # Bad groups in a row after which an actor's groups are not looked at any more, and actors to know.
 BAD_IN_A_ROW, KNOWN_ACTORS = 8, 4_096
-# Decodes an entry. Raises BadGroup.
-Read = Callable[[], Bounded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +40,6 @@ class Ready:
     oldest: int | None
 
 
-def readers(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Read]]:
-    """Each entry with the call that decodes it; small ones are decoded several at a time."""
-    return zip(entries, group_readers(entry.data for entry in entries), strict=True)
-
-
 class Inspector:
     """Decodes entries, and refuses those that must not be trained on.
 
@@ -59,10 +52,9 @@ class Inspector:
         # Apart, since groups that arrive well between those of other params would clear one count.
         self._unreadable, self._mismatched = _InARow(), _InARow()
 
-    def inspected(self, entry: Entry, read: Read, trainer: TrainerReport) -> Ready:
+    def inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
         """The entry with its group. Raises BadGroup for one that must not be trained on.
 
-        read: decodes the entry, as one of `readers`.
         An actor that sends many of these in a row is cut off: all its groups are bad from then on.
         """
         actor = _actor_of(entry.key)
@@ -72,7 +64,7 @@ class Inspector:
                     f"{bad} groups in a row of its actor {actor!r} were {fault}; it is cut off"
                 )
         try:
-            ready = self._inspected(entry, read, trainer)
+            ready = self._inspected(entry, trainer)
         except BadGroup:
             self._unreadable.note(actor, bad=True)
             raise
@@ -84,26 +76,24 @@ class Inspector:
         for key in keys:
             self._mismatched.note(_actor_of(key), bad=key in mismatched)
 
-    def _inspected(self, entry: Entry, read: Read, trainer: TrainerReport) -> Ready:
+    def _inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
         if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
-        group, bounds = read()
+        group = group_from_bytes(entry.data, vocab_size=self._vocab_size)
         if group.key != entry.key:
             pushed = brief(entry.key)
             raise BadGroup(f"it says its key is {group.key!r}, but was pushed as {pushed!r}")
-        # An id outside the vocabulary would end the trainer in a kernel, without a name.
-        if self._vocab_size is not None and bounds.largest_id >= self._vocab_size:
-            raise BadGroup(f"a token id is {bounds.largest_id}; the model has {self._vocab_size}")
-        check_bounds(bounds, trainer.version)
+        check_rows(group.rows, trainer.version)
         check_metrics(group.metrics)
-        if trainer.max_lag is not None and bounds.num_rows and bounds.oldest is None:
+        oldest = oldest_version(group.rows)
+        if trainer.max_lag is not None and group.rows and oldest is None:
             raise BadGroup("its tokens do not say which version sampled them")
         for name, metric in group.metrics.items():
             # Metrics of several groups are added up, which two kinds of one name cannot be.
             kind = type(metric).__name__
             if self._kinds.setdefault(name, kind) != kind:
                 raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
-        return Ready(entry, group, bounds.oldest)
+        return Ready(entry, group, oldest)
 
 
 class _InARow:
@@ -134,18 +124,32 @@ def _actor_of(key: str) -> str:
     return key.rpartition(":")[0][:LONGEST_NAME]
 
 
-def check_bounds(bounds: Bounds, version: int) -> None:
+def check_rows(rows: Sequence[SAWItem], version: int) -> None:
     """Raise BadGroup for too many rows, and for values out of bounds. version: the trainer's."""
-    if bounds.num_rows > MAX_ROWS:
-        raise BadGroup(f"{bounds.num_rows} rows, more than {MAX_ROWS}")
-    for temperature in bounds.temperatures or ():
-        if not TEMPERATURES[0] <= temperature <= TEMPERATURES[1]:
-            raise BadGroup(f"temperature={temperature:g} is not within {TEMPERATURES}")
-    if bounds.newest > version + LONGEST_REWIND:
-        raise BadGroup(f"sampled by version {bounds.newest}, and the trainer is at {version}")
-    least, most = bounds.logprobs
-    if least < LOGPROBS[0] or most > LOGPROBS[1]:
-        raise BadGroup(f"log-probs from {least:g} to {most:g} are not within {LOGPROBS}")
+    if len(rows) > MAX_ROWS:
+        raise BadGroup(f"{len(rows)} rows, more than {MAX_ROWS}")
+    for row in rows:
+        if not TEMPERATURES[0] <= row.temperature <= TEMPERATURES[1]:
+            raise BadGroup(f"temperature={row.temperature:g} is not within {TEMPERATURES}")
+        newest = 0 if row.versions is None else int(row.versions.max())
+        if newest > version + LONGEST_REWIND:
+            raise BadGroup(f"sampled by version {newest}, and the trainer is at {version}")
+        if row.behavior_logprobs is None:
+            continue
+        least, most = row.behavior_logprobs.min(), row.behavior_logprobs.max()
+        if least < LOGPROBS[0] or most > LOGPROBS[1]:
+            raise BadGroup(f"log-probs from {least:g} to {most:g} are not within {LOGPROBS}")
+
+
+def oldest_version(rows: Sequence[SAWItem]) -> int | None:
+    """Version of the oldest sampled token; None if a row does not say it, or none was sampled."""
+    oldest = []
+    for row in rows:
+        if row.versions is None:
+            return None
+        if row.action_mask.any():
+            oldest.append(int(row.versions[row.action_mask].min()))
+    return min(oldest, default=None)
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TypeVar
 
 from ludic_gym.concurrency import cancelled
-from ludic_train.cluster.inspection import Inspector, Read, Ready, brief, readers
+from ludic_train.cluster.inspection import Inspector, Ready, brief
 from ludic_train.cluster.queues.base import (
     REMEMBERED_KEYS,
     Discarded,
@@ -308,8 +308,8 @@ class QueueReader:
             # All at once: a take-over while the first is judged must count the others as known.
             self._known |= dict.fromkeys((entry.id for entry in new), True)
             self._seen_to = id_order(new[-1].id) if new else self._seen_to
-            for entry, read in readers(new):
-                await self._judge(entry, read)
+            for entry in new:
+                await self._judge(entry)
             for entry in entries:
                 # After a reset all is read again. What is neither new nor known had gone before,
                 # and is back from an older state of the server.
@@ -320,7 +320,7 @@ class QueueReader:
         generation = self._generation
         return generation, await self.queue.read(READ_AT_ONCE)
 
-    async def _judge(self, entry: Entry, read: Read) -> None:
+    async def _judge(self, entry: Entry) -> None:
         """Make the entry ready, or discard it for reasons that can be known now."""
         entry = replace(entry, attempts=self._attempts.get(entry.id, 0))
         # Before it is decoded, which costs more: an actor pushes again when a response was lost.
@@ -328,7 +328,7 @@ class QueueReader:
             await self._discard(entry, "duplicate")
             return
         try:
-            ready = self._inspector.inspected(entry, read, self.trainer)
+            ready = self._inspector.inspected(entry, self.trainer)
         except BadGroup as error:
             await self._discard(entry, "dead", brief(str(error)))
             return
