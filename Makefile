@@ -17,8 +17,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 # Other libraries of environments, for `make bench-peers`.
 BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
-# The other programs in benchmarks/ answer one question each, and are run by hand.
-MEASURED = rollouts rows trainer train_loop sampler pipeline memory startup curves
+MEASURED = rollouts rows trainer sampler queue_rows memory startup
 QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
@@ -34,7 +33,7 @@ LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.
 	cluster runs trainer/test_memory_estimate.py test_accept_gpu.py test_docstrings.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
-# Agents of further packages play before vLLM too, if `make test-agents` has installed them.
+# Agents of further packages (openai, anthropic, smolagents) play before vLLM too, if their Python is here.
 OF_AGENTS = $(if $(wildcard $(AGENTS_VENV)/bin/python),LUDIC_AGENTS_PYTHON=$(abspath $(AGENTS_VENV))/bin/python)
 # A folder of its own for every `make train`, unless ARGS names one.
 NEW_RUN = $(if $(findstring --out,$(ARGS)),,--out runs/tic-tac-toe-$$(date +%Y%m%d-%H%M%S))
@@ -45,7 +44,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-long test-fast test-all test-vllm test-agents test-ray conformance check bench bench-peers guard accept-gpu docs pictures dist clean
+.PHONY: help setup train model test test-long test-fast test-all test-vllm test-ray conformance check bench bench-peers accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,12 +78,6 @@ test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
 
 test-vllm: $(STAMP) $(VLLM_STAMP) ## hold pushes and log-probs against a real vLLM on the CPU
 	@LUDIC_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(OF_AGENTS) $(BIN)/python -m pytest -m vllm tests/real_vllm tests/ludic_train/test_accept_gpu.py $(ARGS)
-
-# A Python of its own: the agents' packages need nothing of Ludic.
-test-agents: $(STAMP) ## play 1,000 episodes of agents of three packages behind the gateway
-	@test -x $(AGENTS_VENV)/bin/python || $(PYTHON) -m venv $(AGENTS_VENV)
-	@$(AGENTS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) openai anthropic smolagents
-	@$(BIN)/python benchmarks/gateway.py --agents-python $(abspath $(AGENTS_VENV))/bin/python --agents openai anthropic smolagents $(ARGS)
 
 $(VLLM_STAMP):
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
@@ -120,7 +113,7 @@ check: $(STAMP) ## lint, format, types, import rules
 	$(BIN)/mypy examples/own_env.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_exports.py
 
-bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: many minutes
+bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: ten minutes
 	@# With the peers of environments, where `make bench-peers` has installed them.
 	@echo "== envs"; $(if $(wildcard $(BENCH_STAMP)),$(BENCH_VENV)/bin,$(BIN))/python benchmarks/envs.py
 	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
@@ -136,9 +129,6 @@ $(BENCH_STAMP): pyproject.toml benchmarks/peers/requirements.txt
 	@# It pins an older msgspec than Ludic needs, which its games do not use.
 	@$(BENCH_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps gem-llm==0.1.0
 	@touch $@
-
-guard: $(STAMP) ## fail if a rate fell by more than 15 % from benchmarks/figures.json
-	@$(BIN)/python benchmarks/guard.py $(ARGS)
 
 accept-gpu: $(STAMP) ## train, serve and measure on a GPU, and assert it: 20 minutes
 	@$(BIN)/python benchmarks/accept_gpu.py $(ARGS)

@@ -14,22 +14,57 @@ rewards by lot. `--device cpu --size tiny --engine local` goes the same way with
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from acceptance.bench import Bench, StepFailed, python
-from acceptance.checks import Found
-from acceptance.models import REWARD, write_random_model
-from acceptance.report import Outcome, write_report
-from acceptance.steps import STEPS, Step, dtype_of
-from harness.shapes import SHAPES
+from acceptance import (
+    REWARD,
+    STEPS,
+    Bench,
+    Found,
+    Step,
+    StepFailed,
+    dtype_of,
+    python,
+    write_random_model,
+)
+from shapes import SHAPES
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.servers.installed import Installed, find_vllm
+
+Verdict = Literal["passed", "failed", "not run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """End of a step.
+
+    reason: for which it was not run, or could not go on; "" without one. seconds: that it took.
+    commands: as a user types them.
+    """
+
+    step: str
+    shows: str
+    reason: str
+    seconds: float
+    commands: Sequence[str]
+    found: Found
+    was_run: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """A step passes if it went to its end and all its assertions hold."""
+        if not self.was_run:
+            return "not run"
+        return "failed" if self.reason or not all(c.good for c in self.found.checks) else "passed"
 
 
 def main(argv: Sequence[str] | None = None, *, start: Callable[..., Any] = python) -> int:
@@ -151,6 +186,40 @@ def carried_out(bench: Bench, step: Step) -> Outcome:
         print(f"  {good} {check.name}: {check.found} (wanted: {check.wanted})")
     print(f"{outcome.verdict} in {outcome.seconds:.0f} s {reason}".rstrip(), flush=True)
     return outcome
+
+
+def write_report(bench: Bench, outcomes: Sequence[Outcome], vllm: str | None) -> list[Path]:
+    """Write report.json, and report.md with a line per step and per run; their paths.
+
+    vllm: its version, if one was used.
+    """
+    machine = {
+        "device": torch.cuda.get_device_name() if bench.on_card else "CPU",
+        "cards": bench.cards,
+        "size": bench.size,
+        "engine": bench.engine,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "CUDA": torch.version.cuda,
+        "vLLM": vllm,
+    }
+    steps = [{"verdict": each.verdict, **asdict(each)} for each in outcomes]
+    lines = [", ".join(f"{name} {value}" for name, value in machine.items() if value is not None)]
+    lines += ["", "| step | shows | verdict | seconds |", "|---|---|---|---|"]
+    for each in outcomes:
+        verdict = f"{each.verdict}: {each.reason}" if each.verdict == "not run" else each.verdict
+        lines.append(f"| {each.step} | {each.shows} | {verdict} | {each.seconds:.0f} |")
+    columns = ("trained tokens/s", "peak GiB", "KL", "push s", "push GB/s")
+    lines += ["", f"| run | {' | '.join(columns)} |", "|---" * 6 + "|"]
+    for each in outcomes:
+        for name, figures in each.found.figures.items():
+            if "compute" in figures:
+                cells = " | ".join(f"{figures[column]:.3g}" for column in columns)
+                lines.append(f"| {name} | {cells} |")
+    as_json, as_markdown = bench.folder / "report.json", bench.folder / "report.md"
+    as_json.write_text(json.dumps({"machine": machine, "steps": steps}, indent=2, default=str))
+    as_markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return [as_json, as_markdown]
 
 
 if __name__ == "__main__":

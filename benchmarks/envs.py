@@ -10,18 +10,247 @@ Tic-Tac-Toe, on boards of the same size; those that are not installed are left o
 from __future__ import annotations
 
 import argparse
+import contextlib
+import copy
+import io
+import pickle
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
+from typing import Any
 
 import gymnasium as gym
-import harness.env_loads as loads
-from gymnasium.vector import SyncVectorEnv
-from harness.rates import Line, Work, print_table
-from peers.env_suites import gem_games, pettingzoo_games, textarena_games
+import pettingzoo
+from gymnasium.utils import seeding
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from rates import Line, Work, print_table
 
+import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.graders.numeric import grade_number
+from ludic_gym.spaces import TEXT
 from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
+
+
+def textarena_games() -> Work:
+    """Steps of both players of TextArena's Tic-Tac-Toe in random free cells."""
+    import textarena
+
+    rng, seeds = random.Random(0), count()
+    # Without its wrapper, whose observations grow from game to game.
+    env = textarena.make("TicTacToe-v0-raw")
+    while True:
+        # It prints while it is played.
+        with contextlib.redirect_stdout(io.StringIO()):
+            env.reset(num_players=2, seed=next(seeds))
+            over, moves = False, 0
+            cells = rng.sample(range(9), 9)
+            while not over:
+                env.get_observation()
+                over, _ = env.step(f"[{cells[moves]}]")
+                moves += 1
+            env.close()
+        yield moves
+
+
+def gem_games(name: str, *, seeded: bool) -> Work:
+    """Steps of GEM's game with actions that its own sampler drew beforehand."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        import gem
+
+    random.seed(0)
+    env = gem.make(f"game:{name}")
+    actions = [env.sample_random_action() for _ in range(997)]
+    yield from played(env, actions, seeded=seeded)
+
+
+def pettingzoo_games() -> Work:
+    """Moves of both agents of PettingZoo's Tic-Tac-Toe in random free cells."""
+    from pettingzoo.classic.tictactoe import tictactoe
+
+    env = tictactoe.env()
+    rng, seeds = random.Random(0), count()
+    while True:
+        env.reset(seed=next(seeds))
+        moves = 0
+        for _ in env.agent_iter():
+            observation, _, terminated, truncated, info = env.last()
+            mask = observation["action_mask"] if "action_mask" in observation else info["mask"]
+            over = terminated or truncated
+            env.step(None if over else rng.choice(mask.nonzero()[0].tolist()))
+            moves += not over
+        yield moves
+
+
+CELLS = tuple(row + column for row in "ABC" for column in "123")
+GAME, SUMS, QUESTIONS = "ludic/TicTacToe-v0", "ludic/Arithmetic-v0", "ludic/GSM8K-v0"
+EPISODES = 100
+
+
+def steps(env_id: str, *, seeded: bool = True, **kwargs: object) -> Work:
+    """Steps of random play: actions that are legal at the start, or any text, drawn beforehand."""
+    env = gym.make(env_id, **kwargs)
+    env.reset(seed=0)
+    rng, legal = random.Random(0), env.unwrapped.legal_actions()
+    env.action_space.seed(0)
+    actions = [rng.choice(legal) if legal else env.action_space.sample() for _ in range(997)]
+    return played(env, actions, seeded=seeded)
+
+
+def played(env: Any, actions: Sequence[str], *, seeded: bool) -> Work:  # noqa: ANN401 (any peer's)
+    """Steps of the env with the actions in turn; a reset with a new seed for each episode."""
+    seeds, turn = count(), 0
+    while True:
+        done = 0
+        for _ in range(20):
+            if seeded:
+                env.reset(seed=next(seeds))
+            else:
+                env.reset()
+            over = False
+            while not over:
+                _, _, terminated, truncated, _ = env.step(actions[turn % len(actions)])
+                over = terminated or truncated
+                turn += 1
+                done += 1
+        yield done
+
+
+def generators() -> Work:
+    """Generators of Gymnasium, one per seed."""
+    seeds = count()
+    while True:
+        for _ in range(EPISODES):
+            seeding.np_random(next(seeds))
+        yield EPISODES
+
+
+def answers(env_id: str, *, seeded: bool = True, **kwargs: object) -> Work:
+    """Episodes of one answer."""
+    env = gym.make(env_id, **kwargs)
+    seeds = count()
+    while True:
+        for _ in range(EPISODES):
+            env.reset(seed=next(seeds) if seeded else None)
+            env.step("<answer>85</answer>")
+        yield EPISODES
+
+
+class Bare(gym.Env[str, str]):
+    """Does nothing, with the info of most environments."""
+
+    observation_space = TEXT
+    action_space = TEXT
+
+    def __init__(self, turns: int = 4) -> None:
+        self._turns = turns
+        self._turn = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: object = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start at turn 0."""
+        self._turn = 0
+        return "", {"system_prompt": "Play."}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Count the turn."""
+        self._turn += 1
+        return "x", 0.0, self._turn >= self._turns, False, {"score": 0.5}
+
+
+def bare_steps() -> Work:
+    """Steps of an env that does nothing, with the loop of `steps`."""
+    return played(Bare(), CELLS, seeded=True)
+
+
+def moves_in_pairs() -> Work:
+    """Moves of both agents of Tic-Tac-Toe in turn; the steps in which they retire do not count."""
+    env = pettingzoo.make("aec", GAME)
+    rng, seeds = random.Random(0), count()
+    while True:
+        env.reset(seed=next(seeds))
+        moves = 0
+        for _ in env.agent_iter():
+            over = env.last()[2]
+            env.step(None if over else rng.choice(env.legal_actions()))
+            moves += not over
+        yield moves
+
+
+def joint_steps() -> Work:
+    """Steps of Tic-Tac-Toe with joint actions: random cells, the same for both agents."""
+    env = pettingzoo.make("parallel", GAME)
+    rng, seeds = random.Random(0), count()
+    while True:
+        env.reset(seed=next(seeds))
+        done = 0
+        for cell in rng.sample(CELLS, len(CELLS)):
+            if env.agents:
+                env.step(dict.fromkeys(env.agents, cell))
+                done += 1
+        yield done
+
+
+def vector_steps(vector: VectorEnv, actions: Sequence[str] = CELLS) -> Work:
+    """Steps of all environments of a vector, each with random actions of its own."""
+    rng = random.Random(0)
+    turns = [tuple(rng.choices(actions, k=vector.num_envs)) for _ in range(16)]
+    vector.reset(seed=0)
+    while True:
+        for turn in turns:
+            vector.step(turn)
+        yield len(turns) * vector.num_envs
+
+
+def lone_steps(make: Callable[[], gym.Env[str, str]], actions: Sequence[str] = CELLS) -> Work:
+    """Turns of one env as a vector plays them: random actions, and a reset in place of one."""
+    rng, env, over = random.Random(0), make(), False
+    turns = rng.choices(actions, k=512)
+    env.reset(seed=0)
+    while True:
+        for action in turns:
+            if over:
+                env.reset()
+                over = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                over = terminated or truncated
+        yield len(turns)
+
+
+def sync_games(size: int) -> VectorEnv:
+    """Tic-Tac-Toe in Gymnasium's vector environment."""
+    return SyncVectorEnv([lambda: gym.make(GAME)] * size)
+
+
+def makes() -> Work:
+    """Environments made by id."""
+    while True:
+        gym.make(GAME)
+        yield 1
+
+
+def copies(copied: Callable[[gym.Env[str, str]], object]) -> Work:
+    """Copies of a game in mid-episode."""
+    env = gym.make(GAME).unwrapped
+    env.reset(seed=0)
+    env.step("B2")
+    while True:
+        copied(env)
+        yield 1
+
+
+def deep_copies() -> Work:
+    """Deep copies of a game in mid-episode."""
+    return copies(copy.deepcopy)
+
+
+def pickles() -> Work:
+    """Copies of a game in mid-episode through bytes."""
+    return copies(lambda env: pickle.loads(pickle.dumps(env)))
+
 
 # GEM's "easy" boards, and ours of the same size.
 BOARDS: dict[str, tuple[str, dict[str, int]]] = {
@@ -63,7 +292,7 @@ def board_lines() -> list[Line]:
     return [
         Line(
             what=f"{name}: steps{'' if seeded else ', no seeds'}",
-            ours=partial(loads.steps, env_id, seeded=seeded, **size),
+            ours=partial(steps, env_id, seeded=seeded, **size),
             peers={f"GEM {name}-v0-easy": partial(gem_games, f"{name}-v0-easy", seeded=seeded)},
             goal_ratio=1.0,
         )
@@ -76,25 +305,25 @@ def vector_lines() -> list[Line]:
     """RaggedVectorEnv beside SyncVectorEnv."""
 
     def games(size: int) -> Callable[[], Work]:
-        return lambda: loads.vector_steps(loads.sync_games(size))
+        return lambda: vector_steps(sync_games(size))
 
-    bare = [loads.Bare] * 64
+    bare = [Bare] * 64
     return [
         *(
             Line(
                 what=f"{size} Tic-Tac-Toe, RaggedVectorEnv: steps",
-                ours=lambda n=size: loads.vector_steps(make_ragged(loads.GAME, n)),
+                ours=lambda n=size: vector_steps(make_ragged(GAME, n)),
                 peers={"SyncVectorEnv": games(size)},
-                limit=("one env alone", lambda: loads.lone_steps(partial(gym.make, loads.GAME))),
+                limit=("one env alone", lambda: lone_steps(partial(gym.make, GAME))),
                 goal_ratio=1.2,
             )
             for size in (8, 64, 512)
         ),
         Line(
             what="64 bare envs, RaggedVectorEnv: steps",
-            ours=lambda: loads.vector_steps(RaggedVectorEnv(bare)),
-            peers={"SyncVectorEnv": lambda: loads.vector_steps(SyncVectorEnv(bare))},
-            limit=("one env alone", lambda: loads.lone_steps(loads.Bare)),
+            ours=lambda: vector_steps(RaggedVectorEnv(bare)),
+            peers={"SyncVectorEnv": lambda: vector_steps(SyncVectorEnv(bare))},
+            limit=("one env alone", lambda: lone_steps(Bare)),
             goal_ratio=1.2,
         ),
     ]
@@ -103,32 +332,32 @@ def vector_lines() -> list[Line]:
 LINES = (
     Line(
         what="Tic-Tac-Toe, gym.make: steps",
-        ours=partial(loads.steps, loads.GAME),
+        ours=partial(steps, GAME),
         peers={"TextArena TicTacToe-v0": textarena_games},
-        limit=("generators, one per seed", loads.generators),
+        limit=("generators, one per seed", generators),
         goal=95_000,
     ),
     Line(
         what="Tic-Tac-Toe, perfect opponent: steps",
-        ours=partial(loads.steps, loads.GAME, opponent="perfect"),
+        ours=partial(steps, GAME, opponent="perfect"),
     ),
     Line(
         what="Tic-Tac-Toe, AEC: moves",
-        ours=loads.moves_in_pairs,
+        ours=moves_in_pairs,
         peers={"PettingZoo tictactoe_v3": pettingzoo_games},
     ),
-    Line(what="Tic-Tac-Toe, Parallel: joint steps", ours=loads.joint_steps),
+    Line(what="Tic-Tac-Toe, Parallel: joint steps", ours=joint_steps),
     *board_lines(),
     *(
         Line(
             what=f"{name}: episodes",
-            ours=partial(loads.answers, env_id),
-            limit=("generators, one per seed", loads.generators),
+            ours=partial(answers, env_id),
+            limit=("generators, one per seed", generators),
             goal=goal,
         )
         for name, env_id, goal in (
-            ("Arithmetic", loads.SUMS, 45_000),
-            ("GSM8K", loads.QUESTIONS, 50_000),
+            ("Arithmetic", SUMS, 45_000),
+            ("GSM8K", QUESTIONS, 50_000),
         )
     ),
     *vector_lines(),
@@ -141,9 +370,9 @@ LINES = (
         )
         for name, text in ANSWERS.items()
     ),
-    Line(what="gym.make", ours=loads.makes),
-    Line(what="Tic-Tac-Toe: deep copies in mid-game", ours=loads.deep_copies),
-    Line(what="Tic-Tac-Toe: pickled and back", ours=loads.pickles),
+    Line(what="gym.make", ours=makes),
+    Line(what="Tic-Tac-Toe: deep copies in mid-game", ours=deep_copies),
+    Line(what="Tic-Tac-Toe: pickled and back", ours=pickles),
 )
 
 

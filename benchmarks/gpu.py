@@ -1,4 +1,4 @@
-"""Updates on one CUDA device: tokens/s and MFU, peak memory, bfloat16 against float32.
+"""Updates on one CUDA device: tokens/s and MFU, peak memory.
 
     python benchmarks/gpu.py [--sizes 0.5B 1.5B] [--updates 5] [--tokens 32768] [--json FILE]
 
@@ -22,10 +22,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from expected import attended
-from harness.shapes import SHAPES, random_model
 from rich.console import Console
 from rich.table import Table
+from shapes import SHAPES, random_model
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
@@ -44,6 +43,13 @@ class Update:
     seconds: float
     flops: float
     peak_bytes: int
+
+
+def attended(size: str, row_tokens: int) -> float:
+    """Operations of causal attention per token in a forward pass, all layers together."""
+    shape = SHAPES[size]
+    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return 2.0 * row_tokens * shape.num_attention_heads * head_dim * shape.num_hidden_layers
 
 
 def make_rows(tokens: int, lengths: tuple[int, int], vocabulary: int) -> list[SAWItem]:
@@ -128,19 +134,6 @@ def peak_of(work: Callable[[], None], model: torch.nn.Module, device: str) -> in
     return peak
 
 
-def precision(size: str, device: str, tokens: int) -> tuple[float, float]:
-    """Log-probs of bfloat16 params against the same params in float32: mean and largest gap."""
-    model = random_model(size, device=device).bfloat16()
-    ids = torch.randint(3, model.config.vocab_size, (1, tokens), device=device)
-    at = torch.arange(1, tokens, device=device)
-    row, ones = torch.zeros_like(at), torch.ones(len(at), device=device)
-    with torch.no_grad():
-        low = action_logprobs(model, ids, row, at, ones).logprobs
-        high = action_logprobs(model.float(), ids, row, at, ones).logprobs
-    gap = (low - high).abs()
-    return float(gap.mean()), float(gap.max())
-
-
 def timed(work: Callable[[], object], device: str) -> float:
     """Seconds until the device has done the work."""
     wait(device)
@@ -194,7 +187,7 @@ def main() -> None:
         updates = {size: measured_size(size, args) for size in args.sizes}
         if args.json is not None:
             args.json.write_text(json.dumps(updates, indent=2) + "\n", encoding="utf-8")
-        console.print(updates_table(updates), memory_table(args), precision_table(args))
+        console.print(updates_table(updates))
 
 
 def measured_size(size: str, args: argparse.Namespace) -> dict[str, float]:
@@ -218,24 +211,6 @@ def updates_table(updates: Mapping[str, Mapping[str, float]]) -> Table:
     for size, made in updates.items():
         peak = f"{made['peak_bytes'] / 2**30:.2f}"
         table.add_row(size, f"{made['tokens/s']:,.0f}", f"{made['MFU']:.1%}", peak)
-    return table
-
-
-def memory_table(args: argparse.Namespace) -> Table:
-    table = Table("model", "tokens", "in chunks GiB", "all logits GiB", "ratio", title="log-probs")
-    for size in args.sizes:
-        tokens = min(args.micro_tokens, 8192)
-        chunked, whole = logits_memory(size, tokens, args.device)
-        ratio = f"{whole / chunked:.1f}" if chunked else "-"
-        table.add_row(size, str(tokens), f"{chunked / 2**30:.2f}", f"{whole / 2**30:.2f}", ratio)
-    return table
-
-
-def precision_table(args: argparse.Namespace) -> Table:
-    table = Table("model", "mean gap", "largest gap", title="log-probs, bfloat16 against float32")
-    for size in args.sizes:
-        mean, largest = precision(size, args.device, min(args.longest, 1024))
-        table.add_row(size, f"{mean:.2e}", f"{largest:.2e}")
     return table
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from harness.rates import budget, save
-from harness.rollout_loads import client_of, play
+from rates import budget, save
+from rollouts import client_of, play
 
 GAME = "ludic/GSM8K-v0"
 

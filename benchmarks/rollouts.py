@@ -9,10 +9,121 @@ The limit is a loop by hand that resets, completes and steps, and records nothin
 from __future__ import annotations
 
 import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import count, islice
+from random import Random
 
-from harness.rates import Line, budget, print_table
-from harness.rollout_loads import bare_rollouts, bench_episodes, rollouts
+import gymnasium as gym
+from rates import Line, Work, budget, print_table
+
+import ludic_gym  # noqa: F401  registers the environments
+from ludic_gym.bench.runner import run_bench
+from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolSchema
+
+PROMPT_IDS = tuple(range(200))
+COMPLETION_IDS = (7, 9)
+LOGPROBS = (-0.5, -0.25)
+SAMPLING = Sampling(seed=1, max_tokens=2)
+CELLS = tuple(row + column for row in "ABC" for column in "123")
+
+
+class InstantClient:
+    """Replies with the next of the texts, its tokens and log-probs; after `latency_s` if given."""
+
+    def __init__(self, replies: Sequence[str], latency_s: float = 0.0) -> None:
+        self._replies = replies
+        self._number = 0
+        self.latency_s = latency_s
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The next text."""
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        self._number += 1
+        return Completion(
+            text=self._replies[self._number % len(self._replies)],
+            finish_reason="stop",
+            sampling=sampling,
+            prompt_ids=PROMPT_IDS,
+            completion_ids=COMPLETION_IDS,
+            logprobs=LOGPROBS,
+            policy_version=0,
+        )
+
+
+def client_of(env_id: str, latency_s: float = 0.0) -> InstantClient:
+    """Random cells for Tic-Tac-Toe, one answer for everything else."""
+    moves = Random(0).choices(CELLS, k=997)
+    replies = moves if "TicTacToe" in env_id else ["<answer>85</answer>"]
+    return InstantClient(replies, latency_s)
+
+
+def tasks(env_id: str, seeds: Iterator[int], amount: int) -> Iterator[Task]:
+    """As many tasks, each with the next seed."""
+    for seed in islice(seeds, amount):
+        yield Task(env_id=env_id, seed=seed, sampling=SAMPLING)
+
+
+async def play(
+    env_id: str, client: InstantClient, seeds: Iterator[int], *, amount: int, concurrency: int
+) -> None:
+    """Play as many tasks. Raises RuntimeError for an episode that failed."""
+
+    def make_policy(env: Env) -> ChatPolicy:
+        return ChatPolicy(client)
+
+    jobs = tasks(env_id, seeds, amount)
+    async for episode in run_episodes(jobs, make_policy, concurrency=concurrency):
+        if episode.error:
+            raise RuntimeError(episode.error)
+
+
+def rollouts(env_id: str, *, concurrency: int = 64, amount: int = 2048) -> Work:
+    """Rollouts of `run_episodes`."""
+    client, seeds = client_of(env_id), count()
+    while True:
+        asyncio.run(play(env_id, client, seeds, amount=amount, concurrency=concurrency))
+        yield amount
+
+
+def bench_episodes(env_id: str, *, amount: int = 4096) -> Work:
+    """Episodes of the benchmark's driver, scored, with the totals at the end."""
+    client = client_of(env_id)
+    env_tasks = bench_tasks(env_id, kwargs={}, episodes=amount, seed=0)
+    while True:
+        playing = run_bench(env_tasks, lambda env: ChatPolicy(client))
+        if asyncio.run(playing).errors:
+            raise RuntimeError("an episode failed")
+        yield amount
+
+
+def bare_rollouts(env_id: str, *, amount: int = 512) -> Work:
+    """Episodes of a loop by hand: reset, messages, completion, step; nothing is recorded."""
+    client, seeds, env = client_of(env_id), count(), gym.make(env_id)
+
+    async def loop() -> None:
+        for seed in islice(seeds, amount):
+            observation, info = env.reset(seed=seed)
+            messages: list[Message] = [{"role": "system", "content": info["system_prompt"]}]
+            over = False
+            while not over:
+                messages.append({"role": "user", "content": observation})
+                completion = await client.complete(messages, SAMPLING)
+                messages.append({"role": "assistant", "content": completion.text})
+                observation, _, terminated, truncated, _ = env.step(completion.text)
+                over = terminated or truncated
+
+    while True:
+        asyncio.run(loop())
+        yield amount
+
 
 GAMES = (
     ("Tic-Tac-Toe", "ludic/TicTacToe-v0", 12_000.0),

@@ -1,6 +1,6 @@
 """Held-out success of `ludic-small` before, during and after `ludic train`.
 
-    python benchmarks/small_model_gains.py [--envs Countdown Hanoi] [--seeds 0 1 2] [--jobs 2]
+    python benchmarks/small_model_gains.py [--envs Countdown] [--seeds 0 1 2] [--jobs 2]
 
 Each run is the command that is printed, in a process of one thread. Tasks of an evaluation have
 seeds that no training uses. OUT gets a folder per run, gains.json and gains.svg; runs whose
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harness.train_runs import numbers_of_run
 from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
@@ -26,12 +28,37 @@ RUNS = {
     "Countdown": "ludic/Countdown-v0 --env-kwargs numbers=3 --updates 200 --max-tokens 64",
     "Tic-Tac-Toe": "ludic/TicTacToe-v0 --updates 60 --max-tokens 16",
     "Rock Paper Scissors": "ludic/RockPaperScissors-v0 --updates 10 --max-tokens 16",
-    "Nim": "ludic/Nim-v0 --updates 60 --max-tokens 24",
-    "Hanoi": "ludic/TowerOfHanoi-v0 --updates 10 --max-tokens 24",
 }
 COMMON = "--model ludic-small --lora-rank 0 --lr 4e-4 --groups 32"
 MEASURE = "--eval-episodes 200 --final-episodes 400"
 EVALUATIONS = 5
+
+
+def numbers_of_run(
+    words: Sequence[str], out: Path, read: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """The numbers that `read` finds in the run's folder, and its CPU-seconds as "cpu_s".
+
+    words: of the command, after `ludic`. out: folder of the run; its output is kept in OUT.log and
+    its numbers in OUT.json. A run whose numbers are there is not made again.
+    Raises RuntimeError where the command fails.
+    """
+    kept, log = out.with_name(f"{out.name}.json"), out.with_name(f"{out.name}.log")
+    if kept.exists():
+        numbers: dict[str, Any] = json.loads(kept.read_text())
+        return numbers
+    print("ludic", shlex.join(words), flush=True)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as output:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "ludic_gym", *words], stdout=output, stderr=output, env=env
+        )
+        _, status, used = os.wait4(program.pid, 0)
+    if status:
+        raise RuntimeError(f"{out.name} failed: see {log}")
+    numbers = {**read(), "cpu_s": used.ru_utime + used.ru_stime}
+    kept.write_text(json.dumps(numbers))
+    return numbers
 
 
 def command(name: str, seed: int, out: Path) -> list[str]:

@@ -9,8 +9,8 @@ import sys
 import time
 from statistics import median
 
-from harness.env_loads import GAME, steps
-from harness.rates import Work, rates
+from envs import GAME, steps
+from rates import Work, rates
 
 from envs_registry.catalog import CATALOG
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from harness.rates import budget, save
+from rates import budget, save
 
 COMMANDS = (
-    *("bench", "play", "list", "check", "audit", "view", "compare", "leaderboard", "tournament"),
-    *("sandbox", "train", "actor", "launch", "plan", "serve", "status", "top", "doctor", "model"),
+    *("list", "play", "bench", "view", "check", "audit", "train", "serve", "launch", "status"),
+    *("doctor", "model", "sandbox"),
 )
 # The least that a command's help takes.
 ONE_OPTION = """\

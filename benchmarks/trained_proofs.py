@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.train_runs import numbers_of_run
 from matplotlib import pyplot
 from rich.console import Console
 from rich.table import Table
+from small_model_gains import numbers_of_run
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURES = ROOT / "benchmarks" / "results" / "trained.json", ROOT / "docs/img/trained"

@@ -1,4 +1,4 @@
-"""Trained tokens and played games per second, beside a hand-made torch loop and TRL.
+"""Trained tokens per second, beside a hand-made torch loop and TRL.
 
     python benchmarks/trainer.py [--threads 1] [--repeats 3] [--seconds 20]
         [--trl-python VENV/bin/python]
@@ -19,32 +19,25 @@ possible, and with the smaller model as a row per turn, which is what single-tur
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
-from harness.rates import Rate, budget, kept_line, rate_of, ratio_of, save
-from harness.turns import rates_in_turns
+from rates import Rate, budget, kept_line, rate_of, rates_in_turns, ratio_of, save
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import ludic_gym  # noqa: F401 - registers the environments
-from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms.presets import grpo, reinforce
-from ludic_train.engine.policy_spec import PolicySpec
+from ludic_train.algorithms.presets import grpo
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.runs.learner import Learner, learner_from_nothing
-from ludic_train.sources.rollouts import RolloutBatchSource
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
@@ -222,22 +215,6 @@ def trl_rates(
     }
 
 
-def games_rate(repeats: int) -> float:
-    """Tic-Tac-Toe games per second, sampled from the tiny model and made into rows."""
-    sampling = Sampling(max_tokens=8)
-    tasks = (
-        Task(env_id="ludic/TicTacToe-v0", seed=i, sampling=sampling, max_turns=5) for i in count()
-    )
-    learner: Learner = learner_from_nothing([], PolicySpec(context="latest"), seed=0)
-    source = RolloutBatchSource(tasks, learner.make_policy, groups_per_batch=32, group_size=8)
-
-    async def play() -> int:
-        await source.next_batch(reinforce())
-        return 256
-
-    return rates_in_turns([lambda: asyncio.run(play())], repeats)[0].best
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
@@ -268,9 +245,7 @@ def main() -> None:
         # Figures beside TRL of an earlier run stay where there is no TRL.
         if lines:
             save(where, lines)
-    console = Console()
-    console.print(table)
-    console.print(f"games of an untrained policy: {games_rate(args.repeats):,.0f}/s")
+    Console().print(table)
 
 
 def per_turn() -> list[SAWItem]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import curricula
 import environment_pages
 import published_page
 import pytest
@@ -58,12 +57,6 @@ def test_the_page_of_drawn_tasks_has_no_table_of_rows():
     page = environment_pages.environment_page(entry("ludic/TextWorld-v0"))
     assert "| `split` | tasks |" in page
     assert "| `split` | rows |" not in page
-
-
-def test_the_guide_has_the_figures_of_the_curricula():
-    guide = (ROOT / "docs/guides/training.md").read_text(encoding="utf-8")
-    found = json.loads(curricula.RESULTS.read_text(encoding="utf-8"))
-    assert [f"\n{row}\n" in guide for row in curricula.rows(found)] == [True] * (len(found) // 2)
 
 
 def test_the_page_of_an_environment_has_the_runs_that_trained_in_it():

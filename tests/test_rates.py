@@ -1,6 +1,6 @@
-"""`benchmarks/harness`: rates, and ratios of works that are measured side by side."""
+"""`benchmarks/rates.py`: rates, and ratios of works that are measured side by side."""
 
-from harness.rates import Rate, kept_line, rates_of, ratio_of
+from rates import Rate, kept_line, rates_of, ratio_of
 
 
 def test_a_ratio_is_the_median_of_those_of_the_rounds():

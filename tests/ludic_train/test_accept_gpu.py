@@ -7,10 +7,7 @@ import accept_gpu
 import forked
 import pytest
 import torch
-from acceptance.bench import Bench, StepFailed
-from acceptance.checks import Found, checked_run
-from acceptance.models import write_random_model
-from acceptance.steps import STEPS
+from acceptance import STEPS, Bench, Found, StepFailed, checked_run, write_random_model
 
 from ludic_train.models.tokenizer import load_tokenizer
 

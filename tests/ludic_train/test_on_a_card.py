@@ -5,8 +5,8 @@ import random
 
 import pytest
 import torch
-from harness.shapes import random_model
 from peft import LoraConfig, get_peft_model
+from shapes import random_model
 from two_ranks.learning import (
     MOST_TOKENS,
     gradient_of,

@@ -24,7 +24,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
 
 pytestmark = pytest.mark.vllm
-AGENTS = Path(__file__).parents[2] / "benchmarks" / "gateway_agents.py"
+AGENTS = Path(__file__).with_name("agent_programs.py")
 AGENTS_PYTHON = os.environ.get("LUDIC_AGENTS_PYTHON")
 KINDS = ["openai", "anthropic", "smolagents"] if AGENTS_PYTHON else ["openai"]
 EPISODES = 20

@@ -5,8 +5,6 @@
 The input is a list of {"root_url", "key"}: an episode each. Prints the number of right answers.
 """
 
-# ruff: noqa: ANN001, ANN201, ANN202
-
 import asyncio
 import json
 import sys

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +17,7 @@ from statistics import median
 
 # Tiny budgets try the programs out: their figures say nothing, and are kept apart.
 TINY = bool(os.environ.get("LUDIC_BENCH_TINY"))
-RESULTS = (
-    Path(tempfile.gettempdir()) / "ludic-bench" if TINY else Path(__file__).parents[1] / "results"
-)
+RESULTS = Path(tempfile.gettempdir()) / "ludic-bench" if TINY else Path(__file__).parent / "results"
 PACKAGES = (
     *("ludic-gym", "gymnasium", "pettingzoo", "numpy", "gem-llm", "textarena", "torch"),
     *("transformers", "trl", "redis"),
@@ -99,12 +99,6 @@ def _rate(work: Work, seconds: float) -> float:
         units += next(work)
         spent = time.process_time() - start
     return units / spent
-
-
-def ratio(ours: Work, limit: Work, *, seconds: float, rounds: int) -> float:
-    """Our rate over that of the limit: the median of rounds in which both run side by side."""
-    next(ours), next(limit)
-    return median(_rate(ours, seconds) / _rate(limit, seconds) for _ in range(rounds))
 
 
 def measured(line: Line, *, seconds: float, rounds: int) -> dict[str, Rate]:
@@ -212,3 +206,32 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def rates_in_turns(
+    works: Sequence[Callable[[], int]],
+    repeats: int,
+    *,
+    warm_up: bool = True,
+    enough_s: float = math.inf,
+) -> list[Rate]:
+    """Units per second of each work, which returns their number, from up to `repeats` rounds.
+
+    works: the first one is ours.
+    warm_up: the first round does not count. enough_s: no round begins after so many seconds of
+        rounds that count.
+    """
+    amounts = [work() for work in works] if warm_up else [0] * len(works)
+    seconds: list[list[float]] = [[] for _ in works]
+    while len(seconds[0]) < repeats and sum(map(sum, seconds)) <= enough_s:
+        for i, work in enumerate(works):
+            started = clock()
+            amounts[i] = work()
+            seconds[i].append(clock() - started)
+    return rates_of([[n / s for s in spent] for n, spent in zip(amounts, seconds, strict=True)])
+
+
+def clock() -> float:
+    """CPU seconds of this process, or with several threads seconds of the wall."""
+    threads = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1
+    return time.process_time() if threads == 1 else time.perf_counter()

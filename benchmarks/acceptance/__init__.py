@@ -1,1 +1,0 @@
-"""Steps of `benchmarks/accept_gpu.py`, and what they need."""

@@ -1,1 +1,0 @@
-"""Rates, tables and loads that the benchmarks share."""
