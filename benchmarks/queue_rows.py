@@ -33,7 +33,7 @@ from redis.asyncio import Redis
 from rich.console import Console
 from rich.table import Table
 
-from ludic_train.cluster.codec import RolloutGroup, group_readers, group_to_bytes
+from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.cluster.queues.base import ActorReport, Progress, Trained, TrainerReport
 from ludic_train.cluster.queues.redis_stream import RedisQueue
 from ludic_train.types import SAWItem, Trajectory
@@ -120,8 +120,8 @@ async def through_queue(redis: Redis, url: str, groups: list[RolloutGroup]) -> t
         done = 0
         while done < len(groups):
             entries = await queue.read(BATCH)
-            for read in group_readers(entry.data for entry in entries):
-                read()
+            for entry in entries:
+                group_from_bytes(entry.data)
             done += len(entries)
             trained = [Trained(id=entry.id, key=entry.key, lag=0) for entry in entries]
             release = [entry.id for entry in entries]

@@ -19,8 +19,7 @@ import gymnasium as gym
 from rates import Line, Work, budget, print_table
 
 import ludic_gym  # noqa: F401  registers the environments
-from ludic_gym.bench.runner import run_bench
-from ludic_gym.bench.tasks import bench_tasks
+from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolSchema
