@@ -27,7 +27,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Sampling
 from ludic_train.checkpoints.layout import complete_updates
 from ludic_train.cluster.servers.process import last_lines, responds

@@ -30,7 +30,7 @@ from rates import Line, Work, print_table
 import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.spaces import TEXT
-from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
+from ludic_gym.vector import RaggedVectorEnv, make_ragged
 
 
 def textarena_games() -> Work:

@@ -1,15 +1,54 @@
-"""Limits of requests to the servers of a model, as every command and function takes them."""
+"""Limits of requests to the servers of a model: those of a client, and those of commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ConfigError
 
-if TYPE_CHECKING:
-    from ludic_gym.clients.transport import HttpOptions
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """Limits and retries of requests.
+
+    concurrency: requests in flight at once, over all servers; fewer at a server that rejects some
+        with status 429 or 529, as `Pace` describes.
+    connect_timeout_s, request_timeout_s: time limits for a connection, and for the whole response.
+    max_retries: retries of a request after status 408, 409 or 5xx, or a lost connection; after 429
+        or 529, as long as the server responds to others in between. A server's `x-should-retry`
+        comes first. Other failures are not retried.
+    backoff_s: the first pause, doubled each time, minus up to half of it at random; pauses that a
+        server names in its headers are respected. None is longer than `max_pause_s`.
+    keep_alive: reuse connections for later requests.
+    jitter: a draw from [0, 1).
+    Raises ConfigError for a concurrency below 1, negative retries, or a limit that is not positive.
+
+        patient = HttpOptions(concurrency=32, request_timeout_s=1800, max_retries=8)
+        client = OpenAIChatClient("http://localhost:8000/v1", options=patient)
+    """
+
+    concurrency: int = 256
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 600.0
+    max_retries: int = 4
+    backoff_s: float = 0.5
+    max_pause_s: float = 60.0
+    keep_alive: bool = True
+    jitter: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.max_retries < 0:
+            raise ConfigError(
+                "concurrency is at least 1 and max_retries at least 0, got "
+                f"concurrency={self.concurrency}, max_retries={self.max_retries}"
+            )
+        if min(self.connect_timeout_s, self.request_timeout_s) <= 0:
+            raise ConfigError(
+                f"time limits are positive, got connect_timeout_s={self.connect_timeout_s}, "
+                f"request_timeout_s={self.request_timeout_s}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +79,6 @@ class RequestLimits:
     @property
     def options(self) -> HttpOptions:
         """The options of a client."""
-        # Imported here: commands take these limits, and most send no requests.
-        from ludic_gym.clients.transport import HttpOptions
-
         return HttpOptions(
             concurrency=self.requests,
             request_timeout_s=self.request_timeout,

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
-from ludic_gym.printable import printable
-from ludic_gym.rollout.asynchronous import is_async
 from ludic_gym.rollout.episode import run_episode
+from ludic_gym.rollout.pool import is_async
+from ludic_gym.terminal import printable
 from ludic_gym.types import Env, Rollout, Task
 
 T = TypeVar("T")

@@ -5,16 +5,20 @@ lacks are marked: {"$tuple": [...]}, {"$dict": [[key, value], ...]} for keys tha
 {"$array": [dtype, shape, values]}, {"$scalar": [dtype, value]}. Floats have all their digits; NaN
 and infinities are written as in Python's json. Of a dialog that was sent, only the messages after
 those of the call before are written, with the number of the others as "repeated".
+
+For other programs there are keys of tasks, and the plain values of infos.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -322,3 +326,58 @@ def _unmarked(value: JSON) -> Any:  # noqa: ANN401 - whatever was recorded
         # The empty index turns an array without dimensions into a scalar of its dtype.
         return np.array(item, dtype=dtype)[()]
     return {key: _unmarked(item) for key, item in value.items()}
+
+
+# Longer texts of an info hold nothing that credit could use, and would travel with each group.
+LONGEST_INFO_TEXT = 200
+# That of `json.dumps(..., default=str)`, which would make one for every task.
+_ENCODER = json.JSONEncoder(default=str)
+
+
+def task_key(task: Task) -> str:
+    """Key of a task, 16 hex digits: equal when the same task comes again."""
+    return _hash(_text([task.env_id, dict(task.kwargs), task.seed, task.options]))
+
+
+def env_key(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """Key of an environment with its arguments in any order; a list is equal to a tuple."""
+    return _sorted_key(_text([env_id, dict(kwargs)]))
+
+
+# Most rollouts of a run share their environment.
+@lru_cache(maxsize=1024)
+def _sorted_key(text: str) -> str:
+    env_id, kwargs = json.loads(text)
+    return _hash(_text([env_id, dict(sorted(kwargs.items()))]))
+
+
+def _text(facts: Sequence[Any]) -> str:
+    return _ENCODER.encode(facts)
+
+
+def _hash(text: str) -> str:
+    # A hash, because keys travel to actors and into checkpoints, and arguments may be long.
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+
+
+def plain_info(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """The numbers, flags and short texts of an info."""
+    found = dict[str, bool | int | float | str]()
+    for name, value in info.items():
+        # NumPy's scalars become Python's, which any wire format knows.
+        plain = value.item() if isinstance(value, np.generic) else value
+        if _is_plain(plain) and _is_text(name):
+            found[name] = plain
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    """True for values that every wire format can carry: integers have 64 bits."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_INFO_TEXT and _is_text(value)
+    return isinstance(value, float) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+
+
+def _is_text(value: str) -> bool:
+    """False for halves of surrogate pairs, which no encoding has bytes for."""
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)

@@ -23,11 +23,10 @@ from msgspec.msgpack import Encoder
 from numpy.typing import NDArray
 
 from ludic_gym.errors import EpisodeError
-from ludic_gym.portable import env_key, plain_info
-from ludic_gym.portable import task_key as task_key
+from ludic_gym.records import env_key, plain_info
+from ludic_gym.records import task_key as task_key
 from ludic_gym.rollout.episode import LARGEST_REWARD
-from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.sampling_masks import MASK_REMEDY
+from ludic_gym.sampling import MASK_REMEDY, leaves_out_tokens
 from ludic_gym.types import Completion, Episode, Rollout
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.expert_text import experts_of_calls

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.control import PhaseLimits
 from ludic_train.cluster.publish.transports import FileWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher

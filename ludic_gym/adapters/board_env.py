@@ -15,7 +15,7 @@ from ludic_gym.envs.core.game import outcome_of
 from ludic_gym.envs.core.replies import said
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.envs.core.two_player import lost_by
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 
 # Go keeps its board size in variables of its module, so there can be only one size in a process.
 GO_SIZE = 9

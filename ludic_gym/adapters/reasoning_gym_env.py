@@ -13,7 +13,7 @@ from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 
 PROMPT = (
     "Answer the question. Give just the answer, in the form that the question asks for, in "

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import optional
-from ludic_gym.rollout.asynchronous import require_sync
+from ludic_gym.packages import optional
+from ludic_gym.rollout.pool import require_sync
 from ludic_gym.types import Message
 
 

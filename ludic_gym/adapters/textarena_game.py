@@ -10,7 +10,7 @@ from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.replies import said
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 
 # Observations of TextArena repeat all earlier messages, and would exceed the space.
 LONGEST = 2**16

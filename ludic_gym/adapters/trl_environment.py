@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ludic_gym.rollout.asynchronous import require_sync
+from ludic_gym.rollout.pool import require_sync
 
 OVER = "The game is over. There is nothing more to play."
 

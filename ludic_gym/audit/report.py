@@ -17,7 +17,7 @@ from ludic_gym.audit.episodes import LIMIT_CHECKS, SEED_CHECKS
 from ludic_gym.audit.leaks import LEAK_CHECKS
 from ludic_gym.audit.scores import SCORE_CHECKS
 from ludic_gym.audit.subject import AuditSubject, Finding, Outcome, Result
-from ludic_gym.plugins import find_plugins, load_plugin
+from ludic_gym.packages import find_plugins, load_plugin
 from ludic_gym.testing.check import verdicts
 
 CHECKS: Mapping[str, Callable[[AuditSubject], Result]] = {

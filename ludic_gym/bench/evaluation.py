@@ -27,8 +27,8 @@ from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
 from ludic_gym.bench.runner import Job, bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import PlainCall, run_blocking
+from ludic_gym.policies.chat import ServedPolicy
 from ludic_gym.policies.reference import ReplayPolicy
-from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.records import read_episodes
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Sampling
 

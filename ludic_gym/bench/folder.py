@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from ludic_gym.bench.provenance import Provenance
 from ludic_gym.bench.result import BenchResult, Price, Score, score
 from ludic_gym.errors import ConfigError, DataError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 from ludic_gym.records import episode_to_json, open_records, read_lines, to_json
 from ludic_gym.types import Episode, Task
 

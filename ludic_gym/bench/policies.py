@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import install_command
 from ludic_gym.limits import RequestLimits
-from ludic_gym.plugins import find_plugins, imported, load_plugin
+from ludic_gym.packages import find_plugins, imported, install_command, load_plugin
+from ludic_gym.policies.chat import ServedPolicy, openai
 from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
-from ludic_gym.policies.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.transport import HttpOptions
+    from ludic_gym.limits import HttpOptions
 
 # Names of scripted players, not imported: help texts load no environment.
 STRENGTHS = ("easy", "medium", "hard")

@@ -24,7 +24,7 @@ from ludic_gym.bench.result import REFUSALS, BenchResult, Price
 from ludic_gym.bench.statistics import Interval
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.usage import Usage
+    from ludic_gym.clients.transport import Usage
 
 MAX_REASONS = 10
 MAX_INDICES = 5

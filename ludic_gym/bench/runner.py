@@ -10,9 +10,8 @@ from typing import Any
 
 from ludic_gym.bench.result import BenchResult, Price, Tally, score
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout.dataset import rows_of
 from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.rollout.groups import grouped
+from ludic_gym.rollout.tasks import grouped, rows_of
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Sampling, Task
 

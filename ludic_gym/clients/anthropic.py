@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ludic_gym.clients.chat_format import needed
-from ludic_gym.clients.http_replies import excerpt
 from ludic_gym.clients.openai import HostedChatClient
-from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 # The last version with temperature, top_p and top_k; models that take none of them refuse by name.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar, cast, get_args
 
-from ludic_gym.clients.http_replies import excerpt
+from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ClientError
 from ludic_gym.types import (
     Completion,
@@ -187,3 +187,26 @@ def _numbers(values: object) -> tuple[float, ...]:
     ):
         return tuple(map(float, values))
     raise ClientError(f"the response's log-probs are {excerpt(repr(values))}, not finite numbers")
+
+
+def count_usage(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Numbers of prompt and completion tokens, as the server counts them; 0 without a count.
+
+    >>> count_usage({"prompt_tokens": 12, "completion_tokens": None})
+    (12, 0)
+    """
+    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+
+
+def with_cached_tokens(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage with `cached_tokens` beside the other counts, if the server counts them.
+
+    That is: those tokens of the prompt that the server had in its cache.
+
+    >>> with_cached_tokens({"prompt_tokens_details": {"cached_tokens": 8}})["cached_tokens"]
+    8
+    """
+    details = usage.get("prompt_tokens_details")
+    # Null for vLLM without the option that counts them, and another form at some gateways.
+    count = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    return {**usage, "cached_tokens": count} if isinstance(count, int) else usage

@@ -1,21 +1,29 @@
-"""Chat clients over HTTP, for any OpenAI-style server."""
+"""Chat clients over HTTP for any OpenAI-style server, and the request that probes one."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, Self, cast
+from urllib.parse import urlsplit
 
 from ludic_gym.clients.chat_format import (
     chat_body,
+    count_usage,
     needed,
     plain_completion,
+    with_cached_tokens,
 )
-from ludic_gym.clients.transport import HttpOptions, HttpTransport, bearer
-from ludic_gym.clients.usage import Usage, count_usage, with_cached_tokens
-from ludic_gym.errors import ClientError
+from ludic_gym.clients.transport import HttpTransport, Usage, bearer
+from ludic_gym.concurrency import gathered
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.sampling import fitted
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
@@ -259,3 +267,132 @@ def root_address(url: str) -> str:
 def root_addresses(urls: str | Sequence[str]) -> list[str]:
     """The `root_address` of each; of one, where a single address is given."""
     return list(map(root_address, [urls] if isinstance(urls, str) else urls))
+
+
+QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
+# A few more than a word: some servers have a minimum.
+PROBE_TOKENS = 16
+CONNECT_S = 2.0
+NAMED_MODELS = 5
+# Statuses of servers that refuse a field of a request.
+REFUSALS = (400, 422)
+# In this order: of two that exclude each other, the first is left out.
+DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
+_OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
+
+
+async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:
+    """The account of one short request with the run's sampling parameters.
+
+    A parameter that the server refuses by name is renamed as the refusal says, or left out if it
+    has its default; the request is then sent again, and `client.renamed` has the change.
+    Raises ConfigError for a request that no retry can mend, with the remedy: a closed port, a wrong
+    key, an unknown model, a model without chat template. A server that is busy is waited for.
+    """
+    await gathered(_check_port(url) for url in client.urls)
+    # With a seed, because every episode has one.
+    short = replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS), seed=0)
+    while True:
+        try:
+            completion = await client.complete(QUESTION, short)
+        except ClientError as error:
+            # Room for a thought: some servers refuse a limit that leaves none.
+            if short.max_tokens < sampling.max_tokens and too_short(error):
+                short = replace(short, max_tokens=sampling.max_tokens)
+                continue
+            refused = refused_field(error, sampling)
+            if refused is None or refused[0] in client.renamed:
+                raise ConfigError(f"{error}{await _remedy(client, error)}") from error
+            client.renamed[refused[0]] = refused[1]
+        else:
+            assert completion.call is not None
+            return completion.call
+
+
+def too_short(error: ClientError) -> bool:
+    """True if the response refuses the value of a limit of tokens, and not the parameter.
+
+    >>> too_short(ClientError("`max_tokens` must be greater than `budget_tokens`", status=400))
+    True
+    """
+    text = str(error)
+    names_limit = re.search(r"\bmax_(completion_|output_)?tokens\b", text) is not None
+    return error.status in REFUSALS and names_limit and _OTHER_NAME.search(text) is None
+
+
+def refused_field(error: ClientError, sampling: Sampling) -> tuple[str, str | None] | None:
+    """The sampling parameter that a response refuses by name, and its new name or None.
+
+    None if the response refuses something else.
+    Raises ConfigError for a parameter with another value than its default, which leaving it out
+    would change.
+
+    >>> text = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    >>> refused_field(ClientError(text, status=400), Sampling())
+    ('max_tokens', 'max_completion_tokens')
+    """
+    text = str(error)
+    if error.status not in REFUSALS:
+        return None
+    other = _OTHER_NAME.search(text)
+    if other and re.search(r"\bmax_tokens\b", text):
+        return "max_tokens", other[1]
+    for name, default in DEFAULTS.items():
+        if re.search(rf"\b{name}\b", text):
+            value = getattr(sampling, name)
+            if value != default:
+                raise ConfigError(
+                    f"{error}: the model takes no {name}={value}; leave it out, with "
+                    f"--param {name}=none"
+                )
+            return name, None
+    return None
+
+
+async def _check_port(url: str) -> None:
+    # Apart from the request, which would try a lost connection again.
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except TimeoutError as error:
+        raise ConfigError(
+            f"{url} does not respond within {CONNECT_S:g} s: check the address and the network"
+        ) from error
+    # ValueError for a port that no address has, or for a URL that is none.
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"nothing can be reached at {url} ({error}): start the server, or correct the address"
+        ) from error
+    writer.close()
+
+
+async def _remedy(client: HostedChatClient, error: ClientError) -> str:
+    """The end of the message: a colon and what to do, or nothing."""
+    key = client.api_key_env
+    if error.status in (401, 403):
+        if os.environ.get(key):
+            return f": set another key in {key}, or check what it may use"
+        return f": no key was sent, because {key} is not set: export {key}=..."
+    if error.status == 404:
+        return await _other_models(client)
+    if "chat template" in str(error).lower() or "chat_template" in str(error).lower():
+        return (
+            ": the model has no chat template: serve an instruct model, or start vLLM with "
+            "--chat-template FILE"
+        )
+    return ""
+
+
+async def _other_models(client: HostedChatClient) -> str:
+    try:
+        names = await client.models()
+    except ClientError:
+        return ": check the address, which usually ends in /v1 (Anthropic's does not)"
+    name = await client.model()
+    if name in names:
+        return ": the server lists this model, but not for chat requests"
+    near = get_close_matches(name, names, n=NAMED_MODELS, cutoff=0.3) or names[:NAMED_MODELS]
+    more = "" if len(near) == len(names) else f" and {len(names) - len(near)} more"
+    return f": the server has no model {name!r}, but {', '.join(near) or 'none'}{more}"

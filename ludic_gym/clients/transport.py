@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import weakref
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
@@ -13,12 +12,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ludic_gym.clients.http_replies import TryAgainError, check_status, json_object, status_within
-from ludic_gym.clients.limit_headers import retry_after_s, used_up_s
-from ludic_gym.clients.pacing import BUSY, Pace
-from ludic_gym.clients.routing import Router, Server, droppable
-from ludic_gym.clients.usage import Usage
+from ludic_gym.clients.responses import (
+    TryAgainError,
+    check_status,
+    json_object,
+    retry_after_s,
+    status_within,
+    used_up_s,
+)
+from ludic_gym.clients.routing import BUSY, Pace, Router, Server, droppable
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import HttpOptions
 
 if TYPE_CHECKING:
     # aiohttp takes longer to import than all of ludic_gym, so it is imported at the first request.
@@ -29,46 +33,23 @@ LOOK_S, LOOK_LIMIT_S = 1.0, 0.5
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
-    """Limits and retries of requests.
+@dataclass(slots=True)
+class Usage:
+    """Counts of a client so far.
 
-    concurrency: requests in flight at once, over all servers; fewer at a server that rejects some
-        with status 429 or 529, as `Pace` describes.
-    connect_timeout_s, request_timeout_s: time limits for a connection, and for the whole response.
-    max_retries: retries of a request after status 408, 409 or 5xx, or a lost connection; after 429
-        or 529, as long as the server responds to others in between. A server's `x-should-retry`
-        comes first. Other failures are not retried.
-    backoff_s: the first pause, doubled each time, minus up to half of it at random; pauses that a
-        server names in its headers are respected. None is longer than `max_pause_s`.
-    keep_alive: reuse connections for later requests.
-    jitter: a draw from [0, 1).
-    Raises ConfigError for a concurrency below 1, negative retries, or a limit that is not positive.
-
-        patient = HttpOptions(concurrency=32, request_timeout_s=1800, max_retries=8)
-        client = OpenAIChatClient("http://localhost:8000/v1", options=patient)
+    requests: those with a response. failures: those without one, for any reason. Each request is
+        one of both, however often it was sent.
+    retries: attempts after the first one of a request.
+    prompt_tokens, completion_tokens: as the servers count them; 0 for a server that does not.
+    cached_tokens: those of the prompts that the servers had in their cache.
     """
 
-    concurrency: int = 256
-    connect_timeout_s: float = 10.0
-    request_timeout_s: float = 600.0
-    max_retries: int = 4
-    backoff_s: float = 0.5
-    max_pause_s: float = 60.0
-    keep_alive: bool = True
-    jitter: Callable[[], float] = random.random
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.max_retries < 0:
-            raise ConfigError(
-                "concurrency is at least 1 and max_retries at least 0, got "
-                f"concurrency={self.concurrency}, max_retries={self.max_retries}"
-            )
-        if min(self.connect_timeout_s, self.request_timeout_s) <= 0:
-            raise ConfigError(
-                f"time limits are positive, got connect_timeout_s={self.connect_timeout_s}, "
-                f"request_timeout_s={self.request_timeout_s}"
-            )
+    requests: int = 0
+    retries: int = 0
+    failures: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 class _Request(NamedTuple):

@@ -22,8 +22,8 @@ from tyro import constructors
 
 from envs_registry.catalog import CATALOG, SUITES
 from ludic_gym.errors import ConfigError
-from ludic_gym.plugins import imported
-from ludic_gym.suggestions import nearest
+from ludic_gym.packages import imported
+from ludic_gym.terminal import nearest
 
 Args = TypeVar("Args")
 ChatArg = Annotated[

@@ -25,8 +25,8 @@ from ludic_gym.commands.bench_args import (
     request,
     sampling_of,
 )
+from ludic_gym.policies.chat import ServedPolicy
 from ludic_gym.policies.reference import RandomPolicy
-from ludic_gym.policies.served import ServedPolicy
 from ludic_gym.types import MakePolicy
 
 

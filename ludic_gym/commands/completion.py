@@ -23,7 +23,7 @@ from envs_registry.catalog import CATALOG, SUITES
 from ludic_gym.commands.arguments import option, parse
 from ludic_gym.commands.main import COMMANDS, find_command
 from ludic_gym.errors import MissingPackage
-from ludic_gym.plugins import find_plugins
+from ludic_gym.packages import find_plugins
 
 EXAMPLES = """\
 ludic completion bash >> ~/.bashrc

@@ -22,7 +22,7 @@ from envs_registry.published import PUBLISHED
 from envs_registry.starts import STARTS
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
-from ludic_gym.suggestions import suggestion
+from ludic_gym.terminal import suggestion
 
 EXAMPLES = """\
 ludic list

@@ -18,7 +18,7 @@ from typing import cast
 
 import ludic_gym
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_gym.plugins import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
+from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 
 Command = Callable[[list[str]], int]
 
@@ -116,7 +116,7 @@ def find_command(name: str) -> Command:
     plugins = find_plugins("ludic.commands")
     if name not in plugins:
         # Imported here: a command that exists needs no suggestion.
-        from ludic_gym.suggestions import suggestion
+        from ludic_gym.terminal import suggestion
 
         raise ConfigError(f"no command {name!r}; {suggestion(name, [*COMMANDS, *plugins])}")
     command = cast(Command, load_plugin(plugins[name]))

@@ -45,11 +45,11 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.play import human
 from ludic_gym.policies.reference import HasOpponents, OpponentPolicy, read_line
-from ludic_gym.printable import printable
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.episodes import MatchEnv
 from ludic_gym.rollout.match import run_match
+from ludic_gym.terminal import printable
 from ludic_gym.types import Env, Episode, MakePolicy, Rollout, Sampling, Task
 
 EXAMPLES = """\

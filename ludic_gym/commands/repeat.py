@@ -13,7 +13,7 @@ from ludic_gym.bench.provenance import provenance
 from ludic_gym.bench.result import score, served_models
 from ludic_gym.commands.arguments import env_name, print_table, readable_env_errors, screen
 from ludic_gym.errors import ConfigError, DataError
-from ludic_gym.policies.served import ServedPolicy
+from ludic_gym.policies.chat import ServedPolicy
 from ludic_gym.records import episode_from_json, read_lines
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Episode

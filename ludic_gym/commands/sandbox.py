@@ -23,9 +23,9 @@ import tyro
 
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
-from ludic_gym.sandbox.cgroup import place
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
+from ludic_gym.sandbox.memory import place
 from ludic_gym.sandbox.probes import measured
 from ludic_gym.sandbox.types import Guarantees, Sandbox
 

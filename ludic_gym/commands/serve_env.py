@@ -23,7 +23,7 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
 )
 from ludic_gym.errors import LudicError
-from ludic_gym.rollout.asynchronous import awaitable_env
+from ludic_gym.rollout.pool import awaitable_env
 from ludic_gym.rollout.pool import call as call_env
 from ludic_gym.tools.mcp_server import (
     BODY_BYTES,

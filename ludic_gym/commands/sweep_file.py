@@ -26,7 +26,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from ludic_gym.commands.bench_args import BenchArgs
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_gym.suggestions import suggestion
+from ludic_gym.terminal import suggestion
 
 # Runs that are compared play the same tasks, so these settings belong to all of them.
 OF_A_RUN = (

@@ -37,7 +37,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
-from ludic_gym.suggestions import nearest
+from ludic_gym.terminal import nearest
 from ludic_gym.types import Episode, Sampling, Task
 
 EXAMPLES = """\

@@ -11,7 +11,7 @@ from urllib.request import getproxies
 
 from ludic_gym.data.row import Row
 from ludic_gym.errors import DataError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

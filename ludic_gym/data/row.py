@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ludic_gym.errors import DataError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 
 # JSON lines, plain or gzipped; parquet; a JSON list; a table with a line of names.
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet", ".json", ".csv")

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any
 
 from ludic_gym.errors import DataError, GraderError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 
 EXTRA = "ludic-gym[ifeval]"
 # Quotation marks are removed only at the start of a word, the others end it.

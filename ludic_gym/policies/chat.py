@@ -1,17 +1,39 @@
-"""ChatPolicy: a chat client with a context; other policies wrap it."""
+"""ChatPolicy: a chat client with a context, and the MakePolicy of a model behind a server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.errors import ConfigError, PromptTooLong
+from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.prompts import sampled_message
-from ludic_gym.types import ChatClient, Completion, Decision, Message, Policy, Sampling, ToolSchema
+from ludic_gym.sampling import call_sampling
+from ludic_gym.types import (
+    ChatClient,
+    Completion,
+    Decision,
+    Env,
+    Message,
+    ModelCall,
+    Policy,
+    Sampling,
+    ToolSchema,
+)
 
+if TYPE_CHECKING:
+    from ludic_gym.clients.openai import HostedChatClient
+    from ludic_gym.clients.transport import Usage
+    from ludic_gym.limits import HttpOptions
+
+
+CLOSING = "\n</think>\n\n"
+"""Text that ends a thought, in the tags of most models."""
 MAX_LENGTH = "max_length"
 """Reason of a rollout that ends because its dialog leaves no room for a reply."""
 
@@ -149,3 +171,141 @@ def chat_policy_in(policy: Policy) -> ChatPolicy:
             f"needs a ChatPolicy, or wrappers around one, got {type(innermost).__name__}"
         )
     return innermost
+
+
+class ThinkingBudget(PolicyWrapper):
+    """End a thought that is too long, and let the model continue with its answer.
+
+    A reply that reaches `max_think_tokens` is continued in a second model call, with up to
+    `max_tokens` in all. Unless it holds the last word of `closing` already, such as "</think>",
+    `closing` is appended first. Its tokens belong to the second prompt and are never trained on
+    (budget forcing, Muennighoff et al. 2025, arXiv:2501.19393).
+    Raises ConfigError for a limit below 1, and a `closing` without a word.
+
+    >>> from ludic_gym import ScriptedClient
+    >>> client = ScriptedClient(["Let me see: 2 + 3 is 2 + 1 + 1 + 1", "5"])
+    >>> policy = ThinkingBudget(ChatPolicy(client), max_think_tokens=17, closing="</think>")
+    >>> policy("2 + 3 = ?")
+    'Let me see: 2 + 3</think>5'
+    """
+
+    def __init__(self, policy: ChatPolicy, max_think_tokens: int, closing: str = CLOSING) -> None:
+        super().__init__(policy)
+        if max_think_tokens < 1:
+            raise ConfigError(f"max_think_tokens is at least 1, got {max_think_tokens}")
+        if not closing.strip():
+            raise ConfigError(f"closing={closing!r} has no word to end a thought with")
+        self._chat = policy
+        self._max_think_tokens = max_think_tokens
+        self._closing, self._end = closing, closing.split()[-1]
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Think and reply, in one or two model calls."""
+        # Two calls, because no chat API can add tokens to a completion in progress.
+        short = min(sampling.max_tokens, self._max_think_tokens)
+        # Not stored yet: only the whole reply belongs to the dialog.
+        try:
+            first = await self._chat.ask(replace(sampling, max_tokens=short))
+        except PromptTooLong as error:
+            return self._chat.outgrown(error)
+        left = sampling.max_tokens - short
+        if first.finish_reason != "length" or left < 1:
+            self._chat.store(first)
+            return Decision(action=first.text, completions=(first,))
+        # The thought may have ended before the limit cut off the answer.
+        added = "" if self._end in first.text else self._closing
+        # Another seed: the answer must not draw the random numbers of the thought again.
+        rest = call_sampling(replace(sampling, max_tokens=left), 1)
+        try:
+            second = await self._chat.ask(rest, self._chat.begun(first, added))
+        except PromptTooLong:
+            # A thought that fills the dialog is a reply that was cut off.
+            self._chat.store(first)
+            return Decision(action=first.text, completions=(first,))
+        prefill = first.text + added
+        self._chat.store(second, prefill)
+        return Decision(action=prefill + second.text, completions=(first, second))
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPolicy:
+    """A MakePolicy: a ChatPolicy per episode, all of them with one client.
+
+    parser: finds the action in a reply; None: the reply is the action.
+    system_prompt: see `ChatPolicy`.
+    context: makes the context of an episode.
+    """
+
+    client: HostedChatClient
+    parser: Parser | None = None
+    system_prompt: str | None = None
+    context: Callable[[], Context] = FullDialog
+
+    # A class and not a closure: callers read `usage` and close the connections.
+    def __call__(self, env: Env) -> Policy:
+        """The policy of one episode."""
+        # One client for all episodes: its limit of requests in flight holds for them together.
+        chat = ChatPolicy(self.client, self.context(), self.system_prompt)
+        return chat if self.parser is None else Parsed(chat, self.parser)
+
+    @property
+    def usage(self) -> Usage:
+        """Requests and tokens so far, as the server counts them."""
+        return self.client.usage
+
+    async def probe(self, sampling: Sampling) -> ModelCall:
+        """Send one short request; the served model, by its response.
+
+        Raises ConfigError with the remedy if the server refuses it, see `ludic_gym.clients.probe`.
+        """
+        from ludic_gym.clients.openai import probe
+
+        return await probe(self.client, sampling)
+
+    async def aclose(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        await self.client.aclose()
+
+
+def openai(
+    base_url: str | Sequence[str],
+    model: str | None = None,
+    *,
+    parser: Parser | None = None,
+    system_prompt: str | None = None,
+    context: Callable[[], Context] = FullDialog,
+    api_key_env: str = "OPENAI_API_KEY",
+    options: HttpOptions | None = None,
+    params: Mapping[str, Any] | None = None,
+    extra_body: Mapping[str, Any] | None = None,
+) -> ServedPolicy:
+    """A MakePolicy for a model behind any server that speaks the OpenAI format.
+
+    base_url: address of the server, such as "http://localhost:8000/v1"; several servers of one
+        model share the load.
+    model: name of the model on the server; None: the only one it has.
+    parser: finds the action in a reply, such as `xml_tag_parser("answer")`; None: the reply is the
+        action.
+    system_prompt: None for the environment's suggestion, "" for none.
+    context: makes the context of an episode, such as `LatestObservation`.
+    api_key_env: environment variable that holds the key; no key is sent if it is not set.
+    options: time limits, retries and requests in flight.
+    params: values of request fields in place of the sampling parameters; None leaves one out.
+    extra_body: further fields of each request.
+    Raises ConfigError if `base_url` is not an http(s) address.
+
+        policy = openai("http://localhost:8000/v1", parser=xml_tag_parser("answer"))
+        evaluate("ludic/GSM8K-v0", policy, split="test", sampling=Sampling(temperature=0))
+    """
+    # Imported here: `ludic bench` with a reference policy sends no requests.
+    from ludic_gym.clients.openai import OpenAIChatClient
+
+    client = OpenAIChatClient(
+        base_url,
+        model,
+        api_key_env=api_key_env,
+        options=options,
+        params=params,
+        extra_body=extra_body,
+    )
+    return ServedPolicy(client, parser, system_prompt, context)

@@ -12,7 +12,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
-from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.sampling import call_sampling
 from ludic_gym.tools.tool import Tool, as_tool, call_tool
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall, ToolSchema

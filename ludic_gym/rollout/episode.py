@@ -8,8 +8,7 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.policies.base import FinishingPolicy
-from ludic_gym.rollout.asynchronous import awaitable_env
-from ludic_gym.rollout.pool import call
+from ludic_gym.rollout.pool import awaitable_env, call
 from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
 

@@ -11,10 +11,9 @@ import gymnasium as gym
 import pettingzoo
 
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_gym.rollout.asynchronous import awaitable_env
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
-from ludic_gym.rollout.pool import EnvPool
+from ludic_gym.rollout.pool import EnvPool, awaitable_env
 from ludic_gym.rollout.stream import EpisodeStream, Play
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
 

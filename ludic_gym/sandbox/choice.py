@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from ludic_gym.errors import ConfigError, NoSandbox, SandboxError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 from ludic_gym.sandbox.container import container
 from ludic_gym.sandbox.launch import PLAIN, Backend
 from ludic_gym.sandbox.linux import BUBBLEWRAP, NATIVE

@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox.cgroup import MemoryGroup
+from ludic_gym.sandbox.memory import MemoryGroup
 from ludic_gym.sandbox.types import ALL_GUARANTEES, Guarantees, Limits
 
 # Not -I, which would ignore PYTHONHASHSEED. Equal programs must see equal orders of sets of

@@ -1,12 +1,18 @@
-"""LocalSandbox: a sandbox made of processes on this machine."""
+"""LocalSandbox: a sandbox of processes on this machine, started in advance.
 
+The start of a process takes longer than most programs of an environment. The reserve refills while
+programs run, on the sandboxes' loop.
+"""
+
+import asyncio
 import os
 import weakref
+from collections import deque
 
+from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.launch import Backend
-from ludic_gym.sandbox.loop import existing_loop, on_sandbox_loop
-from ludic_gym.sandbox.pool import Pool
-from ludic_gym.sandbox.session import job
+from ludic_gym.sandbox.loop import existing_loop, hold, on_sandbox_loop
+from ludic_gym.sandbox.session import READY, Child, Running, expect, job
 from ludic_gym.sandbox.types import (
     DEFAULT_LIMITS,
     ExecResult,
@@ -16,6 +22,158 @@ from ludic_gym.sandbox.types import (
     Sandbox,
     Session,
 )
+
+ATTEMPTS = 3
+
+
+class Pool:
+    """Running programs, and workers in reserve. Used on the sandboxes' loop only.
+
+    size: workers in reserve, replaced as they are taken. Only workers for the most recent limits
+        are kept: mixed limits in turn would start every worker anew.
+    concurrency: programs at a time; more of them wait for a free place.
+    """
+
+    def __init__(self, backend: Backend, size: int, concurrency: int) -> None:
+        self._backend = backend
+        self._size = size
+        self._concurrency = concurrency
+        self._closed = False
+        self._begin()
+        hold(self)
+
+    def _begin(self) -> None:
+        self._fixed: tuple[int, ...] = ()
+        self._reserve: deque[asyncio.Task[Child]] = deque()
+        self._running: set[Running] = set()
+        self._slots = asyncio.Semaphore(self._concurrency)
+
+    def renew(self) -> None:
+        """Drop the processes in a fork: they belong to the parent."""
+        # Collecting these objects in the fork would unregister the parent's processes.
+        _ABANDONED.append((self._reserve, self._running))
+        self._begin()
+
+    async def begun(self, work: bytes, limits: Limits) -> Running:
+        """Start a program when there is a free place; returns once it has begun.
+
+        work: from `job`. limits: the same as for the job.
+        Raises SandboxError if it does not begin in `ATTEMPTS` workers or the pool is closed, and
+        NoSandbox at once if the back end does not work.
+        """
+        await self._slots.acquire()
+        try:
+            running = await self._handed_over(work, limits)
+        except BaseException:
+            self._slots.release()
+            raise
+        running.at_end = lambda: self._ended(running)
+        self._running.add(running)
+        # It may have ended already.
+        running.look()
+        return running
+
+    def _ended(self, running: Running) -> None:
+        """Free the place of a program that has ended."""
+        # Called at every change after the end, of which the first frees the place.
+        if running in self._running:
+            self._running.remove(running)
+            self._slots.release()
+
+    async def _handed_over(self, work: bytes, limits: Limits) -> Running:
+        """The job in a worker that has begun it."""
+        # Until a program begins, the loss of its worker has no effect: another one takes the job.
+        failure = SandboxError(f"the sandbox {self._backend.name!r} is closed; open another")
+        for _ in range(ATTEMPTS):
+            if self._closed:
+                break
+            try:
+                running = Running(await self._take(limits), self._backend, limits)
+                await running.begin(work)
+            # Another attempt would find the same machine.
+            except NoSandbox:
+                raise
+            except SandboxError as error:
+                failure = error
+            else:
+                return running
+        raise failure
+
+    async def _take(self, limits: Limits) -> Child:
+        """A worker with these limits from the reserve, or a new one."""
+        fixed = self._backend.fixed(limits)
+        if fixed != self._fixed:
+            self.clear()
+            self._fixed = fixed
+        while True:
+            coming = self._reserve.popleft() if self._reserve else self._starting(limits)
+            try:
+                # Without the shield, a cancelled caller would wait for the end of the worker.
+                child = await asyncio.shield(coming)
+            except asyncio.CancelledError:
+                _discard(coming)
+                raise
+            # The system may have killed a worker that waited long, for lack of memory for instance.
+            if child.exit_code is None:
+                self._refill(limits)
+                return child
+
+    def _refill(self, limits: Limits) -> None:
+        """Start workers up to the size of the reserve, unless the limits have changed since."""
+        if self._backend.fixed(limits) == self._fixed:
+            while len(self._reserve) < self._size:
+                self._reserve.append(self._starting(limits))
+
+    def _starting(self, limits: Limits) -> asyncio.Task[Child]:
+        return asyncio.get_running_loop().create_task(started(self._backend, limits))
+
+    def clear(self) -> None:
+        """End all waiting workers, without waiting for their end."""
+        while self._reserve:
+            _discard(self._reserve.popleft())
+
+    async def close(self) -> None:
+        """End all processes, and wait until they have ended. A program that runs gets "killed"."""
+        self._closed = True
+        reserve, self._reserve = self._reserve, deque()
+        running = list(self._running)
+        for one in running:
+            one.end("killed")
+        for coming in reserve:
+            coming.cancel()
+        for child in await asyncio.gather(*reserve, return_exceptions=True):
+            if isinstance(child, Child):
+                child.kill()
+                await child.ended()
+        for one in running:
+            await one.gone()
+
+
+_ABANDONED: list[tuple[deque[asyncio.Task[Child]], set[Running]]] = []
+
+
+def _discard(coming: asyncio.Task[Child]) -> None:
+    """End a worker that is still starting, or has started."""
+    coming.cancel()
+    coming.add_done_callback(_kill)
+
+
+def _kill(coming: asyncio.Task[Child]) -> None:
+    if not coming.cancelled() and coming.exception() is None:
+        coming.result().kill()
+
+
+async def started(backend: Backend, limits: Limits) -> Child:
+    """Start a worker and wait until it is ready.
+
+    limits: for the back end's `fixed`. Raises SandboxError if it does not start within a minute,
+    and NoSandbox if the back end cannot run here.
+    """
+    child = Child(backend.launch(limits))
+    await expect(child, READY, f"the sandbox {backend.name!r} does not start")
+    child.identify()
+    return child
+
 
 CPUS = os.cpu_count() or 1
 

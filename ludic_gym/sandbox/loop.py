@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox.cgroup import remove_own
+from ludic_gym.sandbox.memory import remove_own
 
 T = TypeVar("T")
 

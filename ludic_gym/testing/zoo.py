@@ -16,7 +16,7 @@ from typing import Any, cast
 import pettingzoo
 from pettingzoo import AECEnv, ParallelEnv
 
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 from ludic_gym.policies.reference import KnowsLegalActions
 from ludic_gym.testing.rules import (
     HOSTILE_TEXTS,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import optional
+from ludic_gym.packages import optional
 from ludic_gym.tools.tool import OUTPUT_LIMIT, TIMEOUT_S, Tool, tool_schema
 
 if TYPE_CHECKING:

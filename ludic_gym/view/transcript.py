@@ -13,8 +13,7 @@ from typing import Any
 
 from ludic_gym.bench.result import Price, Score, call_cost, token_counts
 from ludic_gym.errors import MissingPackage
-from ludic_gym.extras import install_command
-from ludic_gym.plugins import find_plugins, load_plugin
+from ludic_gym.packages import find_plugins, install_command, load_plugin
 from ludic_gym.types import Completion, Episode, Message, ModelCall, Rollout, Step
 
 JSON = Any

@@ -17,7 +17,7 @@ from ludic_gym.envs.core.base import Info
 from ludic_gym.errors import ConfigError
 from ludic_gym.spaces import TEXT, ByLength, SharedBytes, SharedTexts, TextSpace
 from ludic_gym.types import Env, Message
-from ludic_gym.wrappers.limits import cut_short
+from ludic_gym.wrappers.common import cut_short
 
 Messages = tuple[Message, ...]
 MessagesTurn = tuple[Messages, float, bool, bool, Info]

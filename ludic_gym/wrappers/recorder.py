@@ -15,8 +15,8 @@ from gymnasium.utils import RecordConstructorArgs
 
 from ludic_gym.envs.core.base import Info, Turn
 from ludic_gym.errors import ConfigError
-from ludic_gym.printable import printable
 from ludic_gym.spaces import TEXT
+from ludic_gym.terminal import printable
 from ludic_gym.types import Env
 
 STYLE = """\

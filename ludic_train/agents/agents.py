@@ -19,8 +19,8 @@ import gymnasium as gym
 
 from ludic_gym.concurrency import Caught, cancelled
 from ludic_gym.errors import ConfigError, EpisodeError, LudicError
+from ludic_gym.packages import imported
 from ludic_gym.parsers import Parser
-from ludic_gym.plugins import imported
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import aclose

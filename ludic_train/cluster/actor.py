@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from ludic_gym.concurrency import cancelled
 from ludic_gym.errors import ClientError, EpisodeError
-from ludic_gym.portable import task_key
-from ludic_gym.rollout.groups import grouped
+from ludic_gym.records import task_key
+from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
 from ludic_train.cluster.begun import PLAYED, Begun

@@ -25,7 +25,7 @@ import numpy as np
 from ludic_gym.errors import ClientError, LudicError, PromptTooLong
 from ludic_gym.prompts import ExactPrompts, ReadCalls
 from ludic_gym.records import from_json, to_json
-from ludic_gym.sampling_masks import unpacked_masks
+from ludic_gym.sampling import unpacked_masks
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, Task, ToolSchema
 from ludic_train.errors import BadGroup
 

@@ -31,7 +31,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ludic_gym.errors import DataError
 from ludic_gym.rollout.episode import LARGEST_REWARD
-from ludic_gym.sampling_masks import unpacked_masks
+from ludic_gym.sampling import unpacked_masks
 from ludic_train.errors import BadGroup
 from ludic_train.expert_text import UNKNOWN
 from ludic_train.metrics import KINDS, Metric, Metrics

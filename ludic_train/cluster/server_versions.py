@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from ludic_gym.clients.openai import root_addresses
-from ludic_gym.clients.transport import HttpOptions, HttpTransport
+from ludic_gym.clients.transport import HttpTransport
 from ludic_gym.concurrency import cancelled
 from ludic_gym.errors import ClientError
+from ludic_gym.limits import HttpOptions
 from ludic_train.errors import QueueUnavailable
 from ludic_train.sources.publisher import Stamping
 

@@ -18,8 +18,8 @@ import tyro
 
 from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import optional
 from ludic_gym.limits import RequestLimits
+from ludic_gym.packages import optional
 from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.cluster.servers.flags import SERVED_DTYPES
 from ludic_train.cluster.servers.installed import find_vllm

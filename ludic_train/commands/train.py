@@ -18,8 +18,8 @@ from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_e
 from ludic_gym.commands.main import importing, one_line
 from ludic_gym.commands.main import main as ludic
 from ludic_gym.errors import ConfigError
-from ludic_gym.plugins import imported
-from ludic_gym.rollout.dataset import rows_of
+from ludic_gym.packages import imported
+from ludic_gym.rollout.tasks import rows_of
 from ludic_train.commands.command_lines import (
     names_and_options,
     program,

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_gym.sampling_masks import packed_masks
+from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
 from ludic_train.engine.prefix_cache import LEAST, Ids, Prefix, length_of, shared_prefixes
 from ludic_train.engine.sampling import DRAW, draws_of, noise_keys

@@ -11,9 +11,8 @@ from typing import Literal
 from ludic_gym.contexts import Context, FullDialog, LatestObservation
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import named_parser
-from ludic_gym.policies.budgets import CLOSING, ThinkingBudget
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.types import (
     ChatClient,
     Completion,

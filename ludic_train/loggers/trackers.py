@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import install_command
+from ludic_gym.packages import install_command
 
 
 class WandbLogger:

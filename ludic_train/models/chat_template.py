@@ -18,7 +18,7 @@ from jinja2 import Environment, TemplateError, TemplateSyntaxError, meta
 
 from ludic_gym.contexts import Context
 from ludic_gym.errors import ConfigError
-from ludic_gym.suggestions import suggestion
+from ludic_gym.terminal import suggestion
 from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.tool_calls import (

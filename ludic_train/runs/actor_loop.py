@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import named_parser

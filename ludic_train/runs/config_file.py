@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.suggestions import suggestion
+from ludic_gym.terminal import suggestion
 from ludic_train.runs.any_env import named_env, recipe_for
 from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv, facts
 from ludic_train.runs.machine import Machine

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from ludic_gym.clients.openai import root_addresses
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.servers.kept import RESTARTS
 from ludic_train.errors import ServerError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import named_parser
 from ludic_gym.types import ChatClient, MakePolicy, Rollout

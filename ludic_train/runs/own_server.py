@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema

@@ -11,7 +11,7 @@ from itertools import islice
 
 from ludic_gym.bench.result import succeeded
 from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.rollout.groups import grouped
+from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CannotLearn
 from ludic_train.runs.config import MAX_TOKENS, RunConfig

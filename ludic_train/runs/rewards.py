@@ -9,7 +9,7 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.graders.rubric import Rubric, graded_rollout
-from ludic_gym.plugins import imported
+from ludic_gym.packages import imported
 from ludic_gym.types import Rollout
 from ludic_train.sources.rollouts import Score
 

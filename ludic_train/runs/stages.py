@@ -13,9 +13,9 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies.budgets import CLOSING
+from ludic_gym.policies.chat import CLOSING
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.sampling import leaves_out_tokens

@@ -17,8 +17,8 @@ import numpy as np
 
 from ludic_gym.bench.runner import MAX_TURNS
 from ludic_gym.errors import ConfigError
-from ludic_gym.portable import env_key
-from ludic_gym.rollout.dataset import rows_of
+from ludic_gym.records import env_key
+from ludic_gym.rollout.tasks import rows_of
 from ludic_gym.types import Sampling, Task
 from ludic_train.runs.config import EvalTasks, Recipe, RunConfig, TrainEnv
 from ludic_train.sources.levels import Levels, drawn_level

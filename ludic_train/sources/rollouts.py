@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.concurrency import gathered
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.portable import task_key
+from ludic_gym.records import task_key
 from ludic_gym.rollout.episodes import (
     MakePlayer,
     Seating,
@@ -30,7 +30,7 @@ from ludic_gym.rollout.episodes import (
     run_episodes,
     run_matches,
 )
-from ludic_gym.rollout.groups import grouped
+from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, episode_metrics, merge

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ludic_gym.clients.chat_format import first_choice, needed
 from ludic_gym.clients.openai import HttpClient, root_addresses
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_server import COMPLETIONS_ROUTE, MODELS_ROUTE
+from ludic_gym.clients.vllm import COMPLETIONS_ROUTE, MODELS_ROUTE
 from ludic_gym.concurrency import gathered
+from ludic_gym.limits import HttpOptions
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import TeacherError
 from ludic_train.sources.base import BatchSource, DurableSource, Pace

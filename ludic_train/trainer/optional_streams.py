@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_gym.sampling_masks import unpacked_masks
+from ludic_gym.sampling import unpacked_masks
 from ludic_train.errors import UntrainableRollout
 from ludic_train.expert_text import UNKNOWN
 from ludic_train.types import SAWItem, TopTokens

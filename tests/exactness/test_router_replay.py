@@ -21,7 +21,7 @@ from two_ranks.learning import (
 )
 
 import ludic_train as lt
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Completion, Decision, Message, Rollout, Sampling, Step, Task
 from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.cluster.publish.transports import FileWire

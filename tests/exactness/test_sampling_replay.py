@@ -5,7 +5,7 @@ import pytest
 import torch
 from trajectories import rollout
 
-from ludic_gym.sampling_masks import packed_masks, unpacked_masks
+from ludic_gym.sampling import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Sampling
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.engine.batch import Request

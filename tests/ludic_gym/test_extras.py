@@ -6,7 +6,7 @@ from importlib.metadata import Distribution
 import pytest
 
 from ludic_gym import ConfigError, LudicError, MissingPackage
-from ludic_gym.extras import _install_command, optional
+from ludic_gym.packages import _install_command, optional
 
 DATA = "ludic-gym[data]"
 

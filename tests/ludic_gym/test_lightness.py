@@ -91,7 +91,7 @@ def test_importing_the_package_loads_no_module_of_it(loaded):
     assert of(modules, HEAVY | {"rich", "tyro", "asyncio"}) == set()
     # The probe itself imports the commands.
     assert {m.split(".")[1] for m in of(modules, {"ludic_gym"}) - {"ludic_gym"}} == {
-        *("commands", "errors", "plugins")
+        *("commands", "errors", "packages")
     }
 
 

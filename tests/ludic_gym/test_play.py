@@ -22,7 +22,7 @@ from ludic_gym.records import read_episodes
 from ludic_gym.rollout.match import run_match
 from ludic_gym.spaces import TEXT
 from ludic_gym.types import Task
-from ludic_gym.wrappers.limits import TurnLimit
+from ludic_gym.wrappers.common import TurnLimit
 
 
 @pytest.fixture(autouse=True)

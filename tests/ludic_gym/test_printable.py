@@ -1,6 +1,6 @@
 import pytest
 
-from ludic_gym.printable import printable
+from ludic_gym.terminal import printable
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from copy import deepcopy
 import pytest
 
 from ludic_gym.contexts import FullDialog, SlidingWindow, TruncatedThinkingContext
-from ludic_gym.policies.budgets import ThinkingBudget
-from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.prompts import ExactPrompts, sampled_message
 from ludic_gym.types import Completion, Sampling
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import DataError
-from ludic_gym.sampling_masks import packed_masks, unpacked_masks
+from ludic_gym.sampling import packed_masks, unpacked_masks
 
 IDS = st.integers(0, 2**31 - 1)
 MASKS = st.lists(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from trajectories import TASK, call, plain, rollout, weighted
 
 from ludic_gym.errors import EpisodeError
-from ludic_gym.portable import task_key
+from ludic_gym.records import task_key
 from ludic_gym.types import Completion, Episode, Sampling
 from ludic_train.algorithms.credit import EpisodicReturn
 from ludic_train.algorithms.filters import drop_truncated

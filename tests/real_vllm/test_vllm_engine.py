@@ -10,12 +10,10 @@ import torch
 from fake_vllm.prompts import LONG, PROMPTS
 from safetensors.torch import load_file
 
-from ludic_gym.clients.vllm_chat import VLLMChatClient
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMChatClient, VLLMTokenClient
 from ludic_gym.concurrency import cancelled
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies.budgets import ThinkingBudget
-from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.types import Sampling
 from ludic_train.cluster.doctor.scores import expected_logprobs
 from ludic_train.cluster.publish.cards import GroupWire

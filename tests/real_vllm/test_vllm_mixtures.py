@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Message, Sampling
 from ludic_train.cluster.publish.reload import ReloadPublisher
 from ludic_train.cluster.publish.transports import FileWire

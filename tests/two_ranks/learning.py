@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from ludic_gym.sampling_masks import packed_masks
+from ludic_gym.sampling import packed_masks
 from ludic_train.algorithms.presets import grpo
 from ludic_train.cluster.codec import RolloutGroup
 from ludic_train.distributed.fsdp import whole

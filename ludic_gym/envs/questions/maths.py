@@ -11,8 +11,7 @@ from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.graders.extract import Grade, boxed
-from ludic_gym.graders.maths import grade_maths
-from ludic_gym.graders.worker import require_math_verify
+from ludic_gym.graders.maths import grade_maths, require_math_verify
 
 SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
 TEST = "HuggingFaceH4/MATH-500"

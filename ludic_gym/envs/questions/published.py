@@ -17,11 +17,16 @@ from ludic_gym.envs.core.base import Turn, checked_choice, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.envs.questions.published_rows import PARSERS, PublishedQuestion
 from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.graders.benchmark_rules import (
+    bbh_answer,
+    drop_scores,
+    gpqa_letter,
+    hotpot_scores,
+    mmlu_pro_letter,
+)
 from ludic_gym.graders.extract import after_thought, extract
 from ludic_gym.graders.ifeval import followed, require_packages
-from ludic_gym.graders.letters import bbh_answer, gpqa_letter, mmlu_pro_letter
 from ludic_gym.graders.numeric import grade_number
-from ludic_gym.graders.reading import drop_scores, hotpot_scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

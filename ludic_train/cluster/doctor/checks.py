@@ -15,8 +15,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from ludic_gym.clients.vllm_chat import VLLMChatClient
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMChatClient, VLLMTokenClient
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.cluster.doctor.scores import differences, tolerance
 from ludic_train.models.chat_template import render_chat

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from ludic_gym.clients.openai import root_address
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import LudicError
+from ludic_gym.limits import HttpOptions
 from ludic_train.cluster.doctor.bitwise import BITWISE_CHECKS
 from ludic_train.cluster.doctor.checks import CHECKS, RESTART, Finding, Patient
 from ludic_train.cluster.doctor.pushes import PUSH_CHECKS, publisher_to

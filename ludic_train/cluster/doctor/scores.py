@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ludic_gym.sampling_masks import packed_masks
+from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion
 from ludic_train.engine.sampling import draws_of, log_distribution
 

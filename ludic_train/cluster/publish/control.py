@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ludic_gym.clients.transport import HttpOptions, HttpTransport
+from ludic_gym.clients.transport import HttpTransport
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import HttpOptions
 from ludic_train.errors import PublishError
 from ludic_train.server_tokens import KEY_VARIABLE, token_of
 from ludic_vllm.peers import Peer, peer_of

@@ -3,8 +3,8 @@ import pytest
 from ludic_gym.bench.tournament import game_of, round_robin
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import regex_parser
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
 
 TASK = Task(env_id="ludic/TicTacToe-v0", seed=5)

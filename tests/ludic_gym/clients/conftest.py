@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm import VLLMChatClient
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Completion, Message, Sampling
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 
 from ludic_gym.clients.anthropic import AnthropicChatClient
-from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Sampling, ToolCall
 
 FAST = HttpOptions(backoff_s=0.001, request_timeout_s=5)

@@ -8,8 +8,8 @@ import gymnasium as gym
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm import VLLMChatClient
+from ludic_gym.limits import HttpOptions
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.spaces import TEXT

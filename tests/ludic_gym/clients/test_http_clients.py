@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm import VLLMChatClient
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Completion, Sampling, ToolCall
 

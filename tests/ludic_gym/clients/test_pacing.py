@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients.limit_headers import retry_after_s, used_up_s
 from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.pacing import Pace
-from ludic_gym.clients.transport import HttpOptions
+from ludic_gym.clients.responses import retry_after_s, used_up_s
+from ludic_gym.clients.routing import Pace
 from ludic_gym.errors import ClientError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Sampling
 
 ASK = [{"role": "user", "content": "2+2?"}]

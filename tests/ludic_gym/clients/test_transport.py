@@ -13,9 +13,9 @@ from aiohttp import web
 
 from ludic_gym.clients import transport
 from ludic_gym.clients.routing import Router
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm import VLLMChatClient
 from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Sampling
 
 

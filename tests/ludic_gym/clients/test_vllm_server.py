@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients.vllm_chat import VLLMChatClient
+from ludic_gym.clients.vllm import VLLMChatClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Sampling
 

@@ -3,7 +3,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling

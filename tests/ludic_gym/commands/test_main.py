@@ -13,7 +13,7 @@ from envs_registry.catalog import CATALOG
 from ludic_gym.commands import main as cli
 from ludic_gym.commands.main import importing, main
 from ludic_gym.errors import ConfigError
-from ludic_gym.plugins import load_plugin
+from ludic_gym.packages import load_plugin
 
 
 def test_no_arguments_show_the_commands_with_examples(capsys):
@@ -123,7 +123,7 @@ def test_a_plugin_that_is_broken_is_not_mistaken_for_a_missing_library():
 WITHOUT_TRAIN = """
 import sys
 from ludic_gym.commands.main import main
-from ludic_gym.plugins import TRAIN_PACKAGES
+from ludic_gym.packages import TRAIN_PACKAGES
 class Absent:
     def find_spec(name, path=None, target=None):
         if name.partition(".")[0] in TRAIN_PACKAGES:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.graders.letters import bbh_answer, gpqa_letter, mmlu_pro_letter
+from ludic_gym.graders.benchmark_rules import bbh_answer, gpqa_letter, mmlu_pro_letter
 
 
 @pytest.mark.parametrize(

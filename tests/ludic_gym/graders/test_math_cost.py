@@ -4,7 +4,7 @@ import pytest
 
 sympy = pytest.importorskip("sympy")
 
-from ludic_gym.graders.math_cost import MOST_BITS, is_expensive, size_of  # noqa: E402
+from ludic_gym.graders.math_server import MOST_BITS, is_expensive, size_of  # noqa: E402
 
 
 def value(text):

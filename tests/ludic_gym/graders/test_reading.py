@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from ludic_gym.graders.reading import best_assignment, drop_scores, hotpot_scores
+from ludic_gym.graders.benchmark_rules import best_assignment, drop_scores, hotpot_scores
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import pytest
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import regex_parser, xml_tag_parser
-from ludic_gym.policies.attempts import BestOf, Retry, majority
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.policies.wrappers import BestOf, Parsed, Retry, majority
 from ludic_gym.types import Decision, Sampling
 
 PARSER = xml_tag_parser("a", success_reward=0.1, error_reward=-0.5)

@@ -3,10 +3,9 @@ import pytest
 
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ClientError, ConfigError
-from ludic_gym.policies.budgets import Budget, ThinkingBudget
-from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import RejectCutOff
+from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.policies.reference import ScriptedPolicy
+from ludic_gym.policies.wrappers import Budget, RejectCutOff
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Completion, Sampling, Task
 

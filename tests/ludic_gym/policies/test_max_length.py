@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.clients.http_replies import check_status
 from ludic_gym.clients.openai import within_length
+from ludic_gym.clients.responses import check_status
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
-from ludic_gym.policies.budgets import ThinkingBudget
-from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.policies.tool_use import TextTools, ToolUse
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.sampling import check_sampling, fitted, turn_sampling

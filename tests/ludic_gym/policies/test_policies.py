@@ -9,7 +9,6 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError, EnvError, NoAction, NoOracle, ScriptExhausted
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import (
     HumanPolicy,
     OpponentPolicy,
@@ -18,6 +17,7 @@ from ludic_gym.policies.reference import (
     ReplayPolicy,
     ScriptedPolicy,
 )
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.types import Sampling, Task
 

@@ -8,9 +8,9 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.policies.tool_use import ReAct, TextTools, ToolUse
+from ludic_gym.policies.wrappers import Parsed, RejectCutOff
 from ludic_gym.tools.tool import as_tool
 from ludic_gym.types import Sampling
 

@@ -13,8 +13,7 @@ from ludic_gym.adapters.skyrl_environment import SkyRLGame
 from ludic_gym.adapters.trl_environment import TRLEnvironment
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.play import play
-from ludic_gym.rollout.asynchronous import is_async
-from ludic_gym.rollout.pool import close
+from ludic_gym.rollout.pool import close, is_async
 
 
 class Server:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from ludic_gym.rollout.backlog import Backlog
+from ludic_gym.rollout.stream import Backlog
 
 
 async def begin(backlog, begun, name):

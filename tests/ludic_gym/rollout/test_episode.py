@@ -9,9 +9,9 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError, EnvError, ScriptExhausted
 from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed, RejectCutOff
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.policies.tool_use import ReAct, TextTools
+from ludic_gym.policies.wrappers import Parsed, RejectCutOff
 from ludic_gym.rollout.episode import is_single_turn, run_episode
 from ludic_gym.types import Decision, Sampling, Task
 

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.rollout.groups import by_group, grouped
+from ludic_gym.rollout.tasks import by_group, grouped
 from ludic_gym.types import Episode, Sampling, Task
 
 

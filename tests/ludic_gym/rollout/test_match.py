@@ -8,8 +8,8 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.rollout.episodes import fixed_seats, rotating_seats, run_matches
 from ludic_gym.rollout.match import run_match
 from ludic_gym.types import Decision, Sampling, Task

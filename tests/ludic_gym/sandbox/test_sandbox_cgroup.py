@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ludic_gym.sandbox import cgroup
-from ludic_gym.sandbox.cgroup import Place, located, made, new_group, place
+from ludic_gym.sandbox import memory
 from ludic_gym.sandbox.choice import open_sandbox
 from ludic_gym.sandbox.launch import PLAIN
 from ludic_gym.sandbox.local import LocalSandbox
+from ludic_gym.sandbox.memory import Place, located, made, new_group, place
 from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 
 UNIFIED = "35 24 0:30 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw"
@@ -38,7 +38,7 @@ def group():
 @pytest.fixture
 def without_groups(monkeypatch):
     """A machine on which this user may make no memory group."""
-    monkeypatch.setattr(cgroup, "place", lambda: Place(why_not="not here"))
+    monkeypatch.setattr(memory, "place", lambda: Place(why_not="not here"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_groups_of_a_process_that_was_killed_are_removed(group):
     gone.wait()
     left = group.folder.parent / f"ludic-{gone.pid}-0"
     left.mkdir()
-    cgroup.remove_left(left.parent)
+    memory.remove_left(left.parent)
     assert not left.exists()
     assert group.folder.exists()
 

@@ -8,12 +8,13 @@ import pytest
 from ludic_gym.commands import sandbox as sandbox_command
 from ludic_gym.commands.main import main
 from ludic_gym.commands.sandbox import Finding, memory_remark, remarks, table_rows
-from ludic_gym.sandbox.attacks import HEAD, MEMORY
-from ludic_gym.sandbox.cgroup import Place
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.launch import PLAIN, launch_plainly
 from ludic_gym.sandbox.local import LocalSandbox
+from ludic_gym.sandbox.memory import Place
 from ludic_gym.sandbox.probes import (
+    HEAD,
+    MEMORY,
     OUTSIDE,
     PROBES,
     cpu_verdict,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ludic_gym.sandbox.memory import descendants, is_idle
+from ludic_gym.sandbox.memory import exceeds as family_exceeds
 from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
-from ludic_gym.sandbox.weight import descendants, is_idle
-from ludic_gym.sandbox.weight import exceeds as family_exceeds
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are weighed by /proc")
 

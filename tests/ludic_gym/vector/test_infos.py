@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ludic_gym.vector.infos import kind_conflicts, merged
+from ludic_gym.vector import kind_conflicts, merged
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from envs_registry.catalog import CATALOG
 from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.spaces import TEXT
-from ludic_gym.vector.ragged import RaggedVectorEnv, make_ragged
-from ludic_gym.vector.runner import Arrival
+from ludic_gym.vector import Arrival, RaggedVectorEnv, make_ragged
 from ludic_gym.wrappers.messages import MESSAGES
 
 GAME = "ludic/TicTacToe-v0"

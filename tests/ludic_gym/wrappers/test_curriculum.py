@@ -6,8 +6,8 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.vector.ragged import RaggedVectorEnv
-from ludic_gym.wrappers.curriculum import Curriculum
+from ludic_gym.vector import RaggedVectorEnv
+from ludic_gym.wrappers.common import Curriculum
 
 STAGES = ({"digits": 1}, {"digits": 3}, {"digits": 6})
 SUMS = "ludic/Arithmetic-v0"

@@ -11,12 +11,10 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.vector.ragged import RaggedVectorEnv
-from ludic_gym.wrappers.curriculum import Curriculum
-from ludic_gym.wrappers.limits import TurnLimit
+from ludic_gym.vector import RaggedVectorEnv
+from ludic_gym.wrappers.common import Curriculum, TurnLimit, WeighRewards
 from ludic_gym.wrappers.messages import ChatMessages
 from ludic_gym.wrappers.recorder import RecordText
-from ludic_gym.wrappers.rewards import WeighRewards
 
 GAME = "ludic/TicTacToe-v0"
 STAGES = ({"opponent": "random"}, {"opponent": "perfect", "seat": "random"})

@@ -2,7 +2,7 @@ import pytest
 
 from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError
-from ludic_gym.wrappers.limits import TurnLimit, cut_short
+from ludic_gym.wrappers.common import TurnLimit, cut_short
 
 
 class Walk(TextEnv):

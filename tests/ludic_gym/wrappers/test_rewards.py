@@ -2,7 +2,7 @@ import pytest
 
 from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.wrappers.rewards import WeighRewards
+from ludic_gym.wrappers.common import WeighRewards
 
 
 class Parts(TextEnv):

@@ -11,7 +11,7 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.portable import task_key
+from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.cluster.actor import run_pipeline_actor
 from ludic_train.cluster.actor_options import ActorOptions

@@ -9,7 +9,7 @@ import pytest
 
 from ludic_gym.errors import ClientError
 from ludic_gym.prompts import ExactPrompts
-from ludic_gym.sampling_masks import packed_masks, unpacked_masks
+from ludic_gym.sampling import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Sampling, Task
 from ludic_train.cluster.begun import (
     PLAYED,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trajectories import trajectory
 
-from ludic_gym.sampling_masks import packed_masks
+from ludic_gym.sampling import packed_masks
 from ludic_train.algorithms.presets import ppo, reinforce_plus_plus
 from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.errors import BadGroup

@@ -15,7 +15,7 @@ from redis_server import needs_redis
 
 from ludic_gym.commands.main import USAGE_ERROR, main
 from ludic_gym.errors import ConfigError
-from ludic_gym.extras import install_command
+from ludic_gym.packages import install_command
 from ludic_train.commands import processes
 from ludic_train.commands.restarts import POLICIES, resources_of, resumed
 from ludic_train.errors import ActorError, ModelNotFound

@@ -13,7 +13,7 @@ import torch
 from redis_server import free_port, needs_redis
 
 import ludic_gym  # noqa: F401 - registers the environments
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task

@@ -17,9 +17,9 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import RandomPolicy
-from ludic_gym.portable import task_key
+from ludic_gym.policies.wrappers import Parsed
+from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.presets import grpo, reinforce, self_play

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from fake_vllm.fleet import running
 
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError
 from ludic_train.cluster import server_versions
 from ludic_train.cluster.server_versions import ServedVersions

@@ -4,7 +4,7 @@ import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.contexts import FullDialog
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import sft

@@ -12,7 +12,7 @@ import ludic_train as lt
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.types import Completion
 from ludic_train.errors import CannotLearn, Collapsed
 from ludic_train.metrics import Stat

@@ -17,7 +17,7 @@ from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
+from ludic_gym.policies.wrappers import Parsed
 from ludic_train.algorithms.presets import grpo, reinforce
 from ludic_train.cluster.actor import run_pipeline_actor
 from ludic_train.cluster.actor_options import ActorOptions

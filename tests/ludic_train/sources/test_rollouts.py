@@ -16,9 +16,9 @@ from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.reference import RandomPolicy
-from ludic_gym.portable import task_key
+from ludic_gym.policies.wrappers import Parsed
+from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play

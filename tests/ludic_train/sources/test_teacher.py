@@ -8,8 +8,8 @@ import torch
 from aiohttp import web
 from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
-from ludic_gym.clients.transport import HttpOptions
 from ludic_gym.errors import ClientError
+from ludic_gym.limits import HttpOptions
 from ludic_train.algorithms.variants import distillation, top_k_distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from ludic_gym.errors import ConfigError, LudicError, PromptTooLong
-from ludic_gym.sampling_masks import unpacked_masks
+from ludic_gym.sampling import unpacked_masks
 from ludic_train.cluster.servers.local.schemas import Chat, Complete
 from ludic_train.cluster.servers.local.served_model import Sampled, Served
 from ludic_train.engine.sampling import Scores

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ludic_gym.clients.http_replies import excerpt
+from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.errors import PublishError

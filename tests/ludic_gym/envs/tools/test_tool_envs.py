@@ -15,8 +15,8 @@ from ludic_gym.envs.tools.tool_calls import ToolCallsEnv
 from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
-from ludic_gym.policies.parsed import Parsed
 from ludic_gym.policies.tool_use import TextTools, ToolUse
+from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.tools.search import best
 from ludic_gym.types import Task

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_gym.graders.programs.compare import is_same_text
-from ludic_gym.graders.programs.tables import is_same_by_columns, is_same_set
+from ludic_gym.graders.programs.compare import is_same_by_columns, is_same_set, is_same_text
 
 
 def trees(*rows):

@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 import forked
 import pytest
 
-from ludic_gym.clients.transport import HttpOptions
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Sampling
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.publish.transports import FileWire

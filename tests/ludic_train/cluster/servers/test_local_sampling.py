@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from ludic_gym.clients.openai import OpenAIChatClient
-from ludic_gym.clients.vllm_chat import VLLMChatClient
-from ludic_gym.clients.vllm_tokens import VLLMTokenClient
+from ludic_gym.clients.vllm import VLLMChatClient, VLLMTokenClient
 from ludic_gym.errors import ClientError, PromptTooLong
-from ludic_gym.policies.budgets import ThinkingBudget
-from ludic_gym.policies.chat import ChatPolicy
+from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.types import Sampling
 from ludic_train.sources.teacher import VLLMTeacher
 from ludic_train.types import SAWItem

@@ -1,17 +1,66 @@
-"""Plug-ins of other packages: objects behind entry points, loaded at their first use."""
+"""Packages that may be missing, and plug-ins of other packages, imported at their first use."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from ludic_gym.errors import ConfigError, MissingPackage
+
+# `catch_warnings` and `redirect_stdout` change the whole process and restore what they found, so
+# two threads inside them would leave each other's setting behind.
+_TURN = threading.RLock()
+
+
+def optional(module: str, install: str) -> ModuleType:
+    """The module of a package that may be missing.
+
+    module: dotted name, such as "pyarrow.parquet".
+    install: argument of `pip install`, such as "ludic-gym[data]".
+    Raises MissingPackage with that command if the import fails.
+    """
+    try:
+        # Other packages warn and print at import, which would break `filterwarnings = error`.
+        with _TURN, warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            return import_module(module)
+    # Not ModuleNotFoundError only: an installed package may lack a library of its own.
+    except ImportError as error:
+        raise MissingPackage(
+            f"{module} cannot be imported: {install_command(install)} ({error})"
+        ) from error
+
+
+def install_command(package: str) -> str:
+    """The command that installs a package, or an extra in the way that Ludic was installed.
+
+    package: a name, or an extra as "ludic-gym[train]": from a clone if Ludic is from one.
+    """
+    return _install_command(package, distribution("ludic-gym"))
+
+
+def _install_command(package: str, ludic: Distribution) -> str:
+    # The file of the standard "Recording the Direct URL Origin"; a registry leaves none.
+    origin = json.loads(ludic.read_text("direct_url.json") or "{}")
+    pip = "uv pip" if (ludic.read_text("INSTALLER") or "").strip() == "uv" else "pip"
+    name, bracket, extra = package.partition("[")
+    if name != "ludic-gym" or "dir_info" not in origin:
+        return f"{pip} install '{package}'"
+    clone = unquote(urlsplit(origin["url"]).path)
+    editable = "-e " if origin["dir_info"].get("editable") else ""
+    return f"{pip} install {editable}'{clone}{bracket}{extra}'"
+
 
 # Modules of the extra 'train', which its commands import when they run.
 TRAIN_PACKAGES = (
@@ -51,7 +100,6 @@ def advice_for(plugin: str, packages: Collection[str] | None = None) -> Iterator
         if missing in OWN_PACKAGES or (packages is not None and missing not in packages):
             raise
         # Imported here: `ludic --help` misses nothing.
-        from ludic_gym.extras import install_command
 
         raise MissingPackage(
             f"{plugin!r} needs {missing}, which is not installed: "

@@ -1,1 +1,0 @@
-"""Many environments at once, each at its own pace."""
