@@ -193,6 +193,10 @@ class Board:
     baseline: str
     standings: tuple[Standing, ...]
 
+    def __str__(self) -> str:
+        """The title of the board."""
+        return f"{self.setup}: difference from {self.baseline}"
+
 
 def boards(
     runs: Sequence[Run], *, measure: Measure = "success", baseline: str | None = None

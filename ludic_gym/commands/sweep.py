@@ -100,7 +100,8 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
         print_json(sweep_json(outcomes, found))
         return
     for board in found:
-        print_board(board)
+        headings, *rows = board_table(board)
+        print_table(headings, rows, title=str(board), numbers=True)
     console = screen()
     for outcome in outcomes:
         results = {
@@ -149,10 +150,3 @@ def sweep_json(outcomes: Sequence[Outcome], found: Sequence[Board]) -> dict[str,
             for outcome in outcomes
         },
     }
-
-
-def print_board(board: Board) -> None:
-    """Print the runs of an env, the best first."""
-    headings, *rows = board_table(board)
-    title = f"{board.setup}: difference from {board.baseline}"
-    print_table(headings, rows, title=title, numbers=True)

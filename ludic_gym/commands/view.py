@@ -1,9 +1,16 @@
-"""`ludic view`: make one HTML file of a run, or serve it while the run continues.
+"""`ludic view`: benchmarks and training runs in one HTML file, or as tables in the terminal.
 
     $ ludic view results
     results/view.html, 0.1 MB: open it in a browser
 
-The data of the page and its files are in `ludic_gym.view`.
+    $ ludic view results/random results/oracle --text
+    ludic/Arithmetic-v0: difference from random
+    run    rank episodes   rate           95%   diff              95%       p
+    oracle    1       20 100.0% [83.9, 100.0] +1.000 [+1.000, +1.000] 1.9e-06
+    random    2       20   0.0%   [0.0, 16.1]
+
+The data of the page and its files are in `ludic_gym.view`, ranks and differences in
+`ludic_gym.bench.comparison`.
 """
 
 from __future__ import annotations
@@ -15,15 +22,18 @@ from typing import Annotated
 
 import tyro
 
-from ludic_gym.commands.arguments import check_port, option, parse
-from ludic_gym.view.page import view_of, write_page
+from ludic_gym.bench.comparison import Measure, board_table, boards, boards_json, run_of
+from ludic_gym.bench.folder import REQUEST
+from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table
+from ludic_gym.errors import ConfigError
+from ludic_gym.view.page import run_folders, run_names, view_of, write_page
 from ludic_gym.view.server import serve
 from ludic_gym.view.transcript import token_texts_from
 
 EXAMPLES = """\
 ludic view results
+ludic view results/before results/after --text
 ludic view results/before results/after --out comparison.html
-ludic view runs
 ludic view runs/tic-tac-toe --serve --open"""
 
 
@@ -36,6 +46,13 @@ class ViewArgs:
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], option("DIR ...")]
     """Folders of `ludic bench --out` or `ludic train`, or folders that hold some."""
+    text: bool = False
+    """Print ranks by environment instead, with intervals and the paired differences from the first
+    benchmark, or from the best one of a folder; runs with other arguments or rows are apart."""
+    json: bool = False
+    """Print the numbers of --text as JSON."""
+    measure: Measure = "success"
+    """The quantity that ranks in --text."""
     out: Annotated[Path | None, option("FILE")] = None
     """The file; by default view.html in the first folder."""
     tokenizer: Annotated[Path | None, option("DIR")] = None
@@ -58,6 +75,9 @@ def main(argv: list[str]) -> int:
     """
     args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
     check_port(args.port)
+    if args.text or args.json:
+        print_boards(args)
+        return 0
     texts = token_texts_from(args.tokenizer) if args.tokenizer else None
 
     # A function, because the server reads the run again after each change of its files.
@@ -75,3 +95,21 @@ def main(argv: list[str]) -> int:
         # A file's address is absolute.
         webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def print_boards(args: ViewArgs) -> None:
+    """Print the benchmarks by environment. Raises ConfigError without any."""
+    folders = [folder for folder in run_folders(args.runs) if (folder / REQUEST).exists()]
+    if not folders:
+        raise ConfigError(f"{args.runs[0]} holds training runs only; name runs of `ludic bench`")
+    names = run_names(folders)
+    runs = [run_of(folder, name) for folder, name in zip(folders, names, strict=True)]
+    # A run that is named first is the one before a change; the first in a folder is nothing.
+    baseline = names[0] if folders[0] == args.runs[0] else None
+    found = boards(runs, measure=args.measure, baseline=baseline)
+    if args.json:
+        print_json(boards_json(found))
+        return
+    for board in found:
+        headings, *rows = board_table(board)
+        print_table(headings, rows, title=str(board), numbers=True)

@@ -114,7 +114,11 @@ def page(view: JSON, *, version: str = "") -> str:
     charts = f"/*\n{asset(CHART_LICENCE)}\n*/\n{asset(CHARTS)}"
     scripts = [charts, "".join(asset(name) for name in SCRIPTS)]
     style = asset(CHART_STYLE) + asset("view.css")
-    policy = content_policy(style=style, scripts=scripts)
+    # Hashes, so that no text of a run can add another script.
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(_digest, scripts))}; "
+        f"style-src {_digest(style)}; connect-src 'self'; base-uri 'none'; form-action 'none'"
+    )
     blocks = [
         f'<script type="text/plain" id="{name}">{data}</script>'
         for name, data in chunks_of(view).items()
@@ -127,16 +131,6 @@ def page(view: JSON, *, version: str = "") -> str:
         data="\n".join([f'<script type="application/json" id="data">{shell}</script>', *blocks]),
         charts=charts,
         script=scripts[1],
-    )
-
-
-def content_policy(*, style: str, scripts: Sequence[str] = ()) -> str:
-    """The content security policy of a page with this style and these scripts, and no others."""
-    # Hashes, so that no text of a run can add another script.
-    hashes = " ".join(map(_digest, scripts)) or "'none'"
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src {_digest(style)}; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
 
 

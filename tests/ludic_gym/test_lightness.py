@@ -37,8 +37,6 @@ COMMANDS = [
     (["list", "--help"], HEAVY | OURS | {"ludic_gym.bench", "ludic_gym.envs"}),
     (["play", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["bench", "--help"], HEAVY | OURS),
-    (["compare", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
-    (["leaderboard", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["tournament", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     # Of the plug-ins it runs the help only.

@@ -61,7 +61,7 @@ def complete(request, tmp_path_factory):
 
 def test_commands(complete):
     assert complete("ludic be") == {"bench"}
-    assert {"list", "bench", "leaderboard", "train"} <= complete("ludic ")
+    assert {"list", "bench", "view", "train"} <= complete("ludic ")
 
 
 def test_options(complete):

@@ -51,7 +51,7 @@ def test_version_is_told(capsys):
         (["Tournament"], "did you mean 'tournament'?"),
         (
             ["qqq"],
-            "no command 'qqq'; there are: list, play, bench, compare, leaderboard, serve-env",
+            "no command 'qqq'; there are: list, play, bench, serve-env",
         ),
         (["list", "--suite", "maths"], "no suite 'maths'; did you mean 'math'?"),
         (["bench", "game"], "Did you mean: `games`?"),
