@@ -1,6 +1,6 @@
 """Held-out success of tiny models that `ludic train ID` makes from nothing, for the ids' pages.
 
-    python benchmarks/trained_proofs.py [--only Nim Arithmetic] [--seeds 0] [--out runs/proofs]
+    python benchmarks/trained_proofs.py [--only Maze Arithmetic] [--seeds 0] [--out runs/proofs]
 
 Each run is the command that is printed, in a process of one thread. Tasks of an evaluation are of
 the test split, or of seeds that no training uses. Runs of --out whose numbers are there already are
@@ -61,7 +61,6 @@ PROOFS = {
         "--eval-kwargs split=test --sft-updates 300 --updates 120",
         label="3 people; one puzzle in five held out",
     ),
-    "Nim": Proof(words="ludic/Nim-v0 --demonstrator random --sft-updates 120 --updates 80"),
     "TicTacToe": Proof(
         words="ludic/TicTacToe-v0 --demonstrator random --sft-updates 100 --updates 60"
     ),

@@ -26,7 +26,7 @@ from ludic_gym.view.transcript import token_texts_from
 
 SEEDS = (0, 1)
 GAME = "ludic/TicTacToe-v0"
-BENCHED = ("ludic/ConnectFour-v0", "ludic/Nim-v0", "ludic/Wordle-v0", "ludic/Game2048-v0")
+BENCHED = ("ludic/ConnectFour-v0", "ludic/Sokoban-v0", "ludic/Wordle-v0", "ludic/Game2048-v0")
 # The id, the seed, and the number of the oracle's moves before each picture.
 RENDERED = {
     "ludic/ConnectFour-v0": (3, (2, 6)),

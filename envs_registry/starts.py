@@ -54,12 +54,6 @@ STARTS: Mapping[str, Mapping[str, tuple[int, int, int]]] = MappingProxyType(
             "4": (20000, 19991, 19998),
             "6": (20000, 20000, 20000),
         },
-        "ludic/TowerOfHanoi-v0": {
-            "2": (20000, 1, 1),
-            "3": (20000, 1, 1),
-            "4": (20000, 1, 1),
-            "5": (20000, 1, 1),
-        },
         "ludic/KnightsAndKnaves-v0": {
             "2": (20000, 33, 33),
             "3": (20000, 1908, 1908),
@@ -70,11 +64,6 @@ STARTS: Mapping[str, Mapping[str, tuple[int, int, int]]] = MappingProxyType(
             "random": (20000, 1, 1),
             "mixed": (20000, 1, 2),
             "search": (20000, 1, 1),
-        },
-        "ludic/Nim-v0": {
-            "random": (20000, 343, 343),
-            "mixed": (20000, 343, 686),
-            "perfect": (20000, 343, 343),
         },
         "ludic/KuhnPoker-v0": {"": (20000, 3, 6)},
         "ludic/RockPaperScissors-v0": {
@@ -97,20 +86,8 @@ STARTS: Mapping[str, Mapping[str, tuple[int, int, int]]] = MappingProxyType(
             "fair": (20000, 438, 4684),
             "hard": (20000, 438, 4684),
         },
-        "ludic/TwentyQuestions-v0": {
-            "30": (20000, 1, 262),
-            "20": (20000, 1, 262),
-            "12": (20000, 1, 262),
-        },
-        "ludic/CodeRepair-v0": {"": (11300, 28, 28)},
         "ludic/SQL-v0": {"": (11900, 30, 30)},
-        "ludic/CalculatorQA-v0": {
-            "2": (20000, 20000, 20000),
-            "4": (20000, 20000, 20000),
-            "8": (20000, 20000, 20000),
-        },
         "ludic/PythonToolMath-v0": {"": (10550, 10189, 10189)},
-        "ludic/RetrievalQA-v0": {"": (19500, 50, 50)},
         "ludic/ToolCalls-v0": {
             "1": (11550, 4354, 11550),
             "2": (11750, 11536, 11750),

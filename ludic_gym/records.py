@@ -157,7 +157,7 @@ def read_episodes(path: Path | str) -> Iterator[Episode]:
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "episodes.jsonl"
     ...     with open_records(path) as append:
-    ...         append(Episode(index=0, task=Task(env_id="ludic/Nim-v0"), error="it broke"))
+    ...         append(Episode(index=0, task=Task(env_id="ludic/ConnectFour-v0"), error="it broke"))
     ...     [episode.error for episode in read_episodes(path)]
     ['it broke']
     """

@@ -263,7 +263,7 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
     autoreset_mode: the moment of the reset after an episode, as in Gymnasium.
     Raises ConfigError for environments whose spaces differ, and without environments.
 
-        envs = make_ragged("ludic/TwentyQuestions-v0", 64)
+        envs = make_ragged("ludic/Wordle-v0", 64)
         envs.send_reset({i: i for i in range(64)})
         while True:
             for i, observation, reward, terminated, truncated, info in envs.recv():

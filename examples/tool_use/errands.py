@@ -3,7 +3,7 @@
     python examples/tool_use/errands.py --url http://localhost:8000/v1 --model NAME
     python examples/tool_use/errands.py --offline
 
-First a model solves questions with a calculator, which changes nothing and belongs to the policy.
+First a model solves sums with an adder, which changes nothing and belongs to the policy.
 Then it does errands by calls that change a calendar, a bank and a shop, which belong to the
 environment; each call is an action. Offline, scripts take the model's place.
 """
@@ -13,27 +13,33 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import ludic_gym as lg
 
 
-def calculating(messages: Sequence[lg.Message], sampling: lg.Sampling) -> str:
-    """Stand in for a model: call the calculator with the question, then reply with the result."""
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def adding(messages: Sequence[lg.Message], sampling: lg.Sampling) -> str:
+    """Stand in for a model: call the adder, then reply with the sum."""
     last = str(messages[-1]["content"])
     if last.startswith("<tool_result>"):
         return f"<answer>{last.split()[1]}</answer>"
-    expression = last.removeprefix("What is ").removesuffix("?")
-    call = {"name": "calculator", "arguments": {"expression": expression}}
+    first, second = map(int, re.findall(r"\d+", last))
+    call = {"name": "add", "arguments": {"a": first, "b": second}}
     return f"<tool_call>{json.dumps(call)}</tool_call>"
 
 
-def with_calculator(client: lg.ChatClient) -> lg.MakePolicy:
-    """Policies with the tools that the environment suggests."""
+def with_adder(client: lg.ChatClient) -> lg.MakePolicy:
+    """Policies with the adder."""
 
     def make_policy(env: lg.Env) -> lg.Policy:
-        chat = lg.ToolUse(lg.ChatPolicy(client), env.unwrapped.tools(), protocol=lg.TextTools())
+        chat = lg.ToolUse(lg.ChatPolicy(client), [lg.as_tool(add)], protocol=lg.TextTools())
         return lg.Parsed(chat, lg.xml_tag_parser("answer"))
 
     return make_policy
@@ -59,12 +65,12 @@ async def play(env_id: str, make_policy: lg.MakePolicy, episodes: int) -> None:
 async def main(arguments: argparse.Namespace) -> None:
     """Both environments, one after the other."""
     async with AsyncExitStack() as stack:
-        calculator, errands = with_calculator(lg.ScriptedClient(calculating)), lg.OraclePolicy
+        adder, errands = with_adder(lg.ScriptedClient(adding)), lg.OraclePolicy
         if not arguments.offline:
             client = lg.OpenAIChatClient(arguments.url, arguments.model or None)
             await stack.enter_async_context(client)
-            calculator, errands = with_calculator(client), as_actions(client)
-        await play("ludic/CalculatorQA-v0", calculator, arguments.episodes)
+            adder, errands = with_adder(client), as_actions(client)
+        await play("ludic/Arithmetic-v0", adder, arguments.episodes)
         await play("ludic/ToolCalls-v0", errands, arguments.episodes)
 
 

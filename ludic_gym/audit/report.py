@@ -80,7 +80,7 @@ def audit_env(subject: AuditSubject, *, plugins: bool = False) -> AuditReport:
     plugins: True to run the checks of other packages too, such as `learnability` of the trainer,
         which takes minutes.
 
-    >>> report = audit_env(AuditSubject(env_id="ludic/Nim-v0", episodes=4))
+    >>> report = audit_env(AuditSubject(env_id="ludic/ConnectFour-v0", episodes=4))
     >>> report.failed
     ()
     """

@@ -207,7 +207,7 @@ def boards(
 
     >>> def scores(*successes):
     ...     return [Score(index=i, task=i, success=s) for i, s in enumerate(successes)]
-    >>> setup = Setup(env_id="ludic/Nim-v0")
+    >>> setup = Setup(env_id="ludic/ConnectFour-v0")
     >>> runs = [Run(name="a", policy="", scores={setup: scores(False, False)}),
     ...         Run(name="b", policy="", scores={setup: scores(True, False)})]
     >>> [(s.rank, s.name) for s in boards(runs)[0].standings]

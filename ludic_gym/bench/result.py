@@ -133,7 +133,7 @@ def score(episode: Episode, price: Price | None = None) -> Score:
     Raises ValueError for a finished match, which has a rollout for each player.
 
     >>> from ludic_gym import Task
-    >>> score(Episode(index=3, task=Task(env_id="ludic/Nim-v0", seed=7), error="it broke")).task
+    >>> score(Episode(index=3, task=Task(env_id="ludic/Maze-v0", seed=7), error="it broke")).task
     7
     """
     seed = episode.task.seed

@@ -207,8 +207,8 @@ def env_name(spec: str) -> str:
 
     The module may be in the current folder. Raises ConfigError if it cannot be imported.
 
-    >>> env_name("ludic/Nim-v0"), env_name("envs_registry:ludic/Nim-v0")
-    ('ludic/Nim-v0', 'ludic/Nim-v0')
+    >>> env_name("ludic/ConnectFour-v0"), env_name("envs_registry:ludic/ConnectFour-v0")
+    ('ludic/ConnectFour-v0', 'ludic/ConnectFour-v0')
     """
     module, colon, env_id = spec.rpartition(":")
     if not colon:

@@ -1,7 +1,7 @@
 """`ludic audit`: test whether the reward of an environment can be trusted.
 
-    $ ludic audit ludic/Nim-v0
-    ok      ludic/Nim-v0: 37 passed, 0 failed, 4 unknown
+    $ ludic audit ludic/ConnectFour-v0
+    ok      ludic/ConnectFour-v0: 37 passed, 0 failed, 4 unknown
 
 The checks are those of `ludic_gym.audit`.
 """

@@ -50,7 +50,7 @@ ludic bench ludic/GSM8K-v0 --data test.jsonl --policy http://localhost:8000/v1 -
 ludic bench ludic/Arithmetic-v0 --policy my_agents:make --samples 4 --fail-under 0.9
 ludic bench --rescore results --env-kwargs strict=true --out rescored
 ludic bench ludic/GSM8K-v0 --model openai/NAME --param temperature=none
-ludic bench math --model openai/ONE --model openai/TWO --out results
+ludic bench core --model openai/ONE --model openai/TWO --out results
 ludic bench --config sweep.toml
 ludic bench --repeat results/ludic-GSM8K-v0.jsonl:7"""
 

@@ -1,7 +1,7 @@
 """`ludic check`: test environments against the contract.
 
-    $ ludic check ludic/Nim-v0
-    ok      ludic/Nim-v0: keeps 24 rules
+    $ ludic check ludic/ConnectFour-v0
+    ok      ludic/ConnectFour-v0: keeps 24 rules
 
 The rules are those of `ludic_gym.testing.rules`.
 """

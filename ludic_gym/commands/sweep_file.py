@@ -1,6 +1,6 @@
 """Sweeps in TOML, for `ludic bench --config`.
 
-    envs = ["math", "ludic/Nim-v0"]
+    envs = ["core", "ludic/Wordle-v0"]
     episodes = 200
     model = ["openai/NAME", "vllm/NAME"]
     out = "results"

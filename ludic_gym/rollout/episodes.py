@@ -153,7 +153,8 @@ def run_matches(
     >>> from ludic_gym import OraclePolicy, RandomPolicy, Sampling
     >>> async def winners() -> list[str]:
     ...     seeded = Sampling(seed=0)
-    ...     tasks = [Task(env_id="ludic/Nim-v0", seed=seed, sampling=seeded) for seed in range(2)]
+    ...     game = "ludic/ConnectFour-v0"
+    ...     tasks = [Task(env_id=game, seed=seed, sampling=seeded) for seed in range(2)]
     ...     matches = run_matches(tasks, {"weak": RandomPolicy, "strong": OraclePolicy})
     ...     both = [rollout async for match in matches for rollout in match.rollouts]
     ...     return [rollout.player for rollout in both if rollout.total_reward > 0]

@@ -159,7 +159,7 @@ def is_async(env: AnyEnv) -> bool:
 
     The attribute `asynchronous` says so, which a TextEnv sets where its hooks are coroutines.
 
-    >>> is_async(gym.make("ludic/Nim-v0"))
+    >>> is_async(gym.make("ludic/ConnectFour-v0"))
     False
     """
     # mypy takes the `__hash__` of instances for that of the class.

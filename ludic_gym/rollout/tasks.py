@@ -113,7 +113,7 @@ def grouped(tasks: Iterable[Task], size: int) -> Iterator[Task]:
     hash of all fields of the task and its position, so that no two groups share one.
     Raises ConfigError for a size below 1, and for a task without a seed.
 
-    >>> tasks = list(grouped([Task(env_id="ludic/Nim-v0", seed=3)], size=2))
+    >>> tasks = list(grouped([Task(env_id="ludic/ConnectFour-v0", seed=3)], size=2))
     >>> [task.seed for task in tasks], len({task.group for task in tasks})
     ([3, 3], 1)
     """

@@ -48,7 +48,7 @@ class ToolServer(Protocol):
 def action_tools(env: gym.Env[str, str]) -> Sequence[ToolSchema]:
     """Tools by which a program plays the env: its own, or `act` with a text.
 
-    >>> [tool["function"]["name"] for tool in action_tools(gym.make("ludic/Nim-v0"))]
+    >>> [tool["function"]["name"] for tool in action_tools(gym.make("ludic/ConnectFour-v0"))]
     ['act']
     """
     own = env.has_wrapper_attr("action_tools") and env.get_wrapper_attr("action_tools")

@@ -198,12 +198,12 @@ class SeatBaselineReturn:
 
     >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
     >>> games = [
-    ...     Trajectory(rewards=np.array([r]), env_id="ludic/Nim-v0", agent="player_0", **rest)
+    ...     Trajectory(rewards=np.array([r]), env_id="ludic/TicTacToe-v0", agent="player_0", **rest)
     ...     for r in (1.0, 0.0)
     ... ]
     >>> credit = SeatBaselineReturn(decay=0.9)
     >>> [float(weights[0]) for weights in credit(games)], credit.means
-    ([0.5, -0.5], {'["ludic/Nim-v0", "player_0"]': 0.49500000000000005})
+    ([0.5, -0.5], {'["ludic/TicTacToe-v0", "player_0"]': 0.49500000000000005})
     """
 
     decay: float = 0.95

@@ -334,7 +334,7 @@ class MatchSource(RolloutBatchSource):
     >>> tokenizer = make_tokenizer(["take 1 from pile 2"])
     >>> client = LocalChatClient(make_tiny_model(tokenizer), tokenizer)
     >>> short = Sampling(max_tokens=4)
-    >>> tasks = (Task(env_id="ludic/Nim-v0", seed=n, sampling=short) for n in range(100))
+    >>> tasks = (Task(env_id="ludic/ConnectFour-v0", seed=n, sampling=short) for n in range(100))
     >>> source = MatchSource(tasks, lambda env: ChatPolicy(client), groups_per_batch=2)
     >>> batch = asyncio.run(source.next_batch(self_play()))
     >>> batch.metrics["reward"]

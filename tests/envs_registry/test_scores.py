@@ -12,7 +12,7 @@ from envs_registry.scores import CARDS
 from ludic_gym.audit.scores import SIGMAS, error_of
 
 IDS = [entry.id for entry in CATALOG]
-CHEAP = ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0", "ludic/GuessTheNumber-v0", "ludic/Nim-v0"]
+CHEAP = ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0", "ludic/GuessTheNumber-v0"]
 
 
 def test_every_environment_has_a_card_and_no_other():

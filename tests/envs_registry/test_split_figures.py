@@ -29,9 +29,9 @@ def test_the_splits_of_generated_tasks_have_been_compared_and_share_none(env_id)
 def test_the_guide_has_the_table_of_the_figures():
     guide = splits.GUIDE.read_text(encoding="utf-8")
     assert splits.with_table(guide, FOUND) == guide
-    assert "| `ludic/Nim-v0` | 301 of 80,000 | 42 of 20,000 | 0 |" in guide
+    assert "| `ludic/Negotiation-v0` | 4,066 of 80,000 | 1,094 of 20,000 | 0 |" in guide
 
 
 def test_the_program_compares_as_many_tasks_as_seeds_without_a_split_have():
-    found = splits.compared("ludic/Nim-v0", 100)
+    found = splits.compared("ludic/Negotiation-v0", 100)
     assert (found["train_seeds"], found["test_seeds"], found["equal"]) == (80, 20, 0)

@@ -94,7 +94,7 @@ def test_an_environment_without_splits_is_refused():
     with pytest.raises(ConfigError, match="TicTacToe-v0 has no splits"):
         split_overlap(AuditSubject(env_id="ludic/TicTacToe-v0"))
     with pytest.raises(ConfigError, match="leave out split='test'"):
-        texts_of(AuditSubject(env_id="ludic/Nim-v0", kwargs={"split": "test"}), "train")
+        texts_of(AuditSubject(env_id="ludic/Maze-v0", kwargs={"split": "test"}), "train")
 
 
 @pytest.mark.parametrize("name", ["LiarsDice", "FunctionCalls", "Werewolf", "CustomerDesk"])

@@ -23,7 +23,7 @@ COMPLETION = Completion(
 )
 DECISION = Decision(action="a", completions=(COMPLETION,))
 STEP = Step(observation="o", decision=DECISION, reward=1.0, info={"n": 1})
-TASK = Task(env_id="ludic/Nim-v0", kwargs={"a": [1]}, seed=3)
+TASK = Task(env_id="ludic/ConnectFour-v0", kwargs={"a": [1]}, seed=3)
 ROLLOUT = types.Rollout(task=TASK, steps=(STEP,))
 EPISODE = types.Episode(index=0, task=TASK, rollouts=(ROLLOUT,))
 DATA = [CALL, COMPLETION, DECISION, STEP, TASK, ROLLOUT, EPISODE, Sampling(seed=7)]

@@ -3,7 +3,7 @@
 from ludic_gym.envs.core.base import proceed
 from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
 from ludic_gym.envs.games.maze import MazeEnv
-from ludic_gym.envs.games.nim import NimEnv
+from ludic_gym.envs.games.tic_tac_toe import TicTacToeEnv
 from ludic_gym.envs.games.wordle import WordleEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.short_answer import ShortAnswerEnv
@@ -55,7 +55,7 @@ class NoneInInfo(ArithmeticEnv):
 
 
 @planted
-class BothEnds(NimEnv):
+class BothEnds(TicTacToeEnv):
     """An illegal move terminates and truncates."""
 
     def turn(self, action):
@@ -186,7 +186,7 @@ class NoPrompt(ArithmeticEnv):
 
 
 @planted
-class PassForFree(NimEnv):
+class PassForFree(TicTacToeEnv):
     """An illegal move passes the turn instead of losing."""
 
     def turn(self, action):

@@ -9,7 +9,7 @@ import gymnasium as gym
 from ludic_gym.envs.core.base import end
 from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
 from ludic_gym.envs.games.maze import MazeEnv
-from ludic_gym.envs.games.nim import NimEnv
+from ludic_gym.envs.games.tic_tac_toe import TicTacToeEnv
 from ludic_gym.envs.games.wordle import WordleEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.multiple_choice import MultipleChoiceEnv
@@ -20,7 +20,7 @@ BASES = {
     GuessTheNumberEnv: "ludic/GuessTheNumber-v0",
     MazeEnv: "ludic/Maze-v0",
     MultipleChoiceEnv: "ludic/MultipleChoice-v0",
-    NimEnv: "ludic/Nim-v0",
+    TicTacToeEnv: "ludic/TicTacToe-v0",
     ShortAnswerEnv: "ludic/ShortAnswer-v0",
     WordleEnv: "ludic/Wordle-v0",
 }

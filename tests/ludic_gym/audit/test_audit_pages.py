@@ -52,16 +52,16 @@ def test_the_report_is_json_with_all_evidence(tmp_path):
 
 
 def test_the_command_writes_reports_and_exits_with_0(tmp_path, capsys):
-    assert main(["audit", "ludic/Nim-v0", "--episodes", "6", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("ok      ludic/Nim-v0: ")
-    found = json.loads((tmp_path / "ludic-Nim-v0" / "audit.json").read_text())
-    assert found["env"] == "ludic/Nim-v0"
-    assert found["statement"]["random"] == 0.48
+    assert main(["audit", "ludic/ConnectFour-v0", "--episodes", "6", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("ok      ludic/ConnectFour-v0: ")
+    found = json.loads((tmp_path / "ludic-ConnectFour-v0" / "audit.json").read_text())
+    assert found["env"] == "ludic/ConnectFour-v0"
+    assert found["statement"]["random"] == 0.56
 
 
 @pytest.mark.long
 def test_all_are_the_environments_of_the_catalogue(capsys, monkeypatch):
-    names = ("ludic/KuhnPoker-v0", "ludic/Nim-v0")
+    names = ("ludic/ConnectFour-v0", "ludic/KuhnPoker-v0")
     monkeypatch.setattr(command, "CATALOG", [each for each in CATALOG if each.id in names])
     assert main(["audit", "--all", "--episodes", "2"]) == 0
     assert sorted(re.findall(r"^ok +(\S+):", capsys.readouterr().out, re.MULTILINE)) == [*names]
@@ -92,11 +92,14 @@ def test_statements_come_from_options_or_from_the_catalogue():
     ("argv", "message"),
     [
         ([], "or all of this package with --all"),
-        (["ludic/Nim-v0", "--all"], "name at least one environment"),
-        (["ludic/Nimm-v0"], "Did you mean: `Nim`"),
-        (["ludic/Nim-v0", "--floor", "2"], "--floor is a rate from 0 to 1, got 2.0"),
-        (["ludic/Nim-v0", "--episodes", "0"], "--episodes is at least 1, got 0"),
-        (["ludic/Nim-v0", "--levels", "piles=3"], "two levels at least, got 'piles=3'"),
+        (["ludic/ConnectFour-v0", "--all"], "name at least one environment"),
+        (["ludic/ConnectFive-v0"], "Did you mean: `ConnectFour`"),
+        (["ludic/ConnectFour-v0", "--floor", "2"], "--floor is a rate from 0 to 1, got 2.0"),
+        (["ludic/ConnectFour-v0", "--episodes", "0"], "--episodes is at least 1, got 0"),
+        (
+            ["ludic/ConnectFour-v0", "--levels", "opponent=random"],
+            "two levels at least, got 'opponent=random'",
+        ),
     ],
 )
 def test_bad_input_is_one_error(argv, message):

@@ -74,7 +74,7 @@ def test_every_check_has_a_fault_that_it_finds():
     "env_id",
     [
         "ludic/Arithmetic-v0",
-        "ludic/Nim-v0",
+        "ludic/ConnectFour-v0",
         pytest.param("ludic/Wordle-v0", marks=pytest.mark.slow),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_game_of_two_is_played_in_all_seats():
 
 def test_what_the_audit_cannot_decide_is_unknown():
     checks = ("scores/other-tasks", "leaks/canary", "levels/ordered", "grader/hedges")
-    outcomes = {CHECKS[name](AuditSubject(env_id="ludic/Nim-v0"))[0] for name in checks}
+    outcomes = {CHECKS[name](AuditSubject(env_id="ludic/ConnectFour-v0"))[0] for name in checks}
     assert outcomes == {"unknown"}
 
 

@@ -7,10 +7,10 @@ from ludic_gym.policies.reference import OraclePolicy
 
 
 def test_a_suite_stands_for_its_environments_with_their_real_splits():
-    named = named_envs(["math", "ludic/Nim-v0"])
-    assert tuple(named) == (*SUITES["math"], "ludic/Nim-v0")
+    named = named_envs(["core", "ludic/ConnectFour-v0"])
+    assert tuple(named) == (*SUITES["core"], "ludic/ConnectFour-v0")
     assert named["ludic/GSM8K-v0"] == {"split": "test"}
-    assert named["ludic/Arithmetic-v0"] == named["ludic/Nim-v0"] == {}
+    assert named["ludic/Countdown-v0"] == named["ludic/ConnectFour-v0"] == {}
 
 
 def test_an_environment_that_is_named_twice_is_played_once():

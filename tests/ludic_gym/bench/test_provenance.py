@@ -45,7 +45,7 @@ def test_libraries_and_rows_are_named():
     sums = provenance("ludic/GSM8K-v0", {})
     assert sums.versions["numpy"] == numpy.__version__
     assert sums.data == str(gym.make("ludic/GSM8K-v0").unwrapped.origin)
-    assert provenance("ludic/Nim-v0", {}).data == ""
+    assert provenance("ludic/ConnectFour-v0", {}).data == ""
 
 
 def test_the_package_behind_an_adapter_belongs_to_the_environment():

@@ -3,10 +3,10 @@ import pytest
 from ludic_gym.bench.comparison import Run, Setup, board_table, boards, boards_json
 from ludic_gym.bench.result import Score
 
-NIM = Setup(env_id="ludic/Nim-v0")
+FOUR = Setup(env_id="ludic/ConnectFour-v0")
 
 
-def run(name, *successes, setup=NIM, first=0, error=None):
+def run(name, *successes, setup=FOUR, first=0, error=None):
     scores = [
         Score(index=i, task=first + i, success=s, reward=-float(s), error=error)
         for i, s in enumerate(successes)
@@ -53,7 +53,7 @@ def test_runs_of_other_tasks_have_ranks_but_no_difference():
 
 @pytest.mark.parametrize("other", [{"kwargs": '{"seat": "second"}'}, {"data": "gsm8k@0123"}])
 def test_other_arguments_or_rows_are_another_board(other):
-    found = boards([run("a", 1), run("b", 0, setup=Setup(env_id="ludic/Nim-v0", **other))])
+    found = boards([run("a", 1), run("b", 0, setup=Setup(env_id="ludic/ConnectFour-v0", **other))])
     assert [ranks(board) for board in found] == [[(1, "a")], [(1, "b")]]
     assert len({str(board.setup) for board in found}) == 2
 
@@ -62,7 +62,7 @@ def test_the_json_has_the_numbers_of_the_table():
     (board,) = boards_json(boards([run("a", 1, 0), run("b", 0, 0)]))
     first, second = board["runs"]
     assert (board["env"], board["baseline"], first["result"]["successes"]) == (
-        "ludic/Nim-v0",
+        "ludic/ConnectFour-v0",
         "a",
         1,
     )

@@ -206,9 +206,9 @@ def test_a_folder_is_played_into_by_one_process(tmp_path, capsys):
 
 
 def test_a_suite_plays_its_environments(capsys):
-    code, table, _ = bench(capsys, "puzzles", "--policy", "oracle", "--episodes", "2")
+    code, table, _ = bench(capsys, "toys", "--policy", "oracle", "--episodes", "2")
     assert code == 0
-    assert all(env_id in table for env_id in SUITES["puzzles"])
+    assert all(env_id in table for env_id in SUITES["toys"])
 
 
 def test_a_rate_that_is_too_low_is_told_and_the_code_is_1(capsys):
@@ -278,7 +278,7 @@ def test_a_suite_takes_the_bundled_samples_of_its_data_sets(capsys):
     code, shown, _ = bench(capsys, *words)
     assert code == 0
     assert "ludic/GSM8K-v0 (sample)" in shown
-    assert "ludic/TicTacToe-v0 " in shown
+    assert "ludic/Countdown-v0 " in shown
 
 
 def test_a_table_needs_a_folder(capsys):

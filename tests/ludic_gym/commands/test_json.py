@@ -22,7 +22,7 @@ def printed(capsys):
 
 
 def test_the_list(printed):
-    code, entries = printed("list", "--suite", "core")
+    code, entries = printed("list", "--suite", "games")
     first = {"id": "ludic/TicTacToe-v0", "title": "Tic-Tac-Toe", "players": "1 or 2"}
     assert (code, first.items() <= entries[0].items()) == (0, True)
     _, everything = printed("list", "--all")

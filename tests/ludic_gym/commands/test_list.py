@@ -56,21 +56,18 @@ def test_the_estimate_is_that_of_birthdays():
 
 
 def test_a_row_has_levels_splits_starts_and_source():
-    row = level_row(entry("TowerOfHanoi"))
-    assert row[:3] == ("ludic/TowerOfHanoi-v0", "disks=2|3|4|5", "train, test")
-    assert row[3] == " ".join(["1/20000"] * 4)
-    assert row[4:] == (
-        "written here, Apache-2.0",
-        "the classic tower; start='random' gives 3 to the power of disks",
-    )
+    row = level_row(entry("Maze"))
+    assert row[:3] == ("ludic/Maze-v0", "size=3|4|6|8", "train, test")
+    assert row[3] == "15/20000 467/20000 10394/10400 6350/6350"
+    assert row[4:] == ("generated, Apache-2.0", "all mazes of a small size")
     assert level_row(entry("KuhnPoker"))[2] == "none: six deals are too few to hold some out"
     assert splits_of(entry("TextWorld")) == splits_of(entry("GSM8K")) == ("train", "test")
 
 
 def test_levels_are_printed_as_a_table_and_as_json(capsys):
-    assert main(["list", "--suite", "puzzles", "--levels"]) == 0
+    assert main(["list", "--suite", "games", "--levels"]) == 0
     assert "people=2|3|5" in capsys.readouterr().out
-    assert main(["list", "--suite", "puzzles", "--levels", "--json"]) == 0
+    assert main(["list", "--suite", "games", "--levels", "--json"]) == 0
     entries = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
     knights = entries["ludic/KnightsAndKnaves-v0"]
     assert knights["levels"] == {"people": [2, 3, 5]}

@@ -53,7 +53,7 @@ def test_version_is_told(capsys):
             ["qqq"],
             "no command 'qqq'; there are: list, play, bench, serve-env",
         ),
-        (["list", "--suite", "maths"], "no suite 'maths'; did you mean 'math'?"),
+        (["list", "--suite", "game"], "no suite 'game'; did you mean 'games'?"),
         (["bench", "game"], "Did you mean: `games`?"),
         (["bench", "GSM8k"], "Did you mean: `ludic/GSM8K-v0`?"),
         (["check", "ludic/GSM9K-v0"], "Did you mean: `GSM8K`?"),
@@ -75,7 +75,7 @@ def test_an_unknown_option_exits_with_2(capsys):
 
 def test_our_errors_are_one_line_without_traceback(capsys):
     assert main(["list", "--suite", "none"]) == 2
-    suites = "agents, code, core, games, math, multi-agent, puzzles, questions, tools"
+    suites = "code, core, games, multi-agent, tools, toys, worlds"
     assert capsys.readouterr().err == f"ludic: no suite 'none'; there are: {suites}\n"
 
 
@@ -90,7 +90,7 @@ def test_ctrl_c_exits_with_130(monkeypatch):
 def test_the_list_shows_every_id(capsys):
     assert main(["list", "--suite", "core"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"ludic/{name}-v0" in shown for name in ("TicTacToe", "Arithmetic", "GSM8K"))
+    assert all(f"ludic/{name}-v0" in shown for name in ("Countdown", "Terminal", "GSM8K"))
 
 
 def test_python_m_runs_the_same_program():
@@ -177,18 +177,18 @@ BROKEN_ENV = """
 
 
 def test_check_takes_ids_or_all_but_not_both(capsys):
-    assert main(["check", "--all", "ludic/Nim-v0"]) == 2
+    assert main(["check", "--all", "ludic/ConnectFour-v0"]) == 2
     assert "or all of them with --all" in capsys.readouterr().err
 
 
 @pytest.mark.long
 def test_check_all_takes_every_id(monkeypatch, capsys):
-    few = [entry for entry in CATALOG if entry.id in ("ludic/Nim-v0", "ludic/GSM8K-v0")]
+    few = [entry for entry in CATALOG if entry.id in ("ludic/ConnectFour-v0", "ludic/GSM8K-v0")]
     monkeypatch.setattr("ludic_gym.commands.check.CATALOG", few)
     assert main(["check", "--all"]) == 0
     assert capsys.readouterr().out == (
         "ok      ludic/GSM8K-v0: keeps 16 rules\n"
-        "ok      ludic/Nim-v0: keeps 24 rules\n"
+        "ok      ludic/ConnectFour-v0: keeps 24 rules\n"
         "2 of 2 keep the contract\n"
     )
 
@@ -245,14 +245,20 @@ def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, comp
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("bench ludic/Nim-v0 --episodes 1 --out /dev/null", "/dev/null: File exists; name a path"),
-        ("bench ludic/Nim-v0 --policy http://[ --episodes 1", "nothing can be reached at http://["),
-        ("bench ludic/Nim-v0 --fail-under 7", "a rate from 0 to 1, got 7"),
-        ("bench ludic/Nim-v0 --fail-under nan", "a rate from 0 to 1, got nan"),
-        ("bench ludic/Nim-v0 --price -1 2", "prices are 0 or more, got (-1.0, 2.0)"),
-        ("serve-env ludic/Nim-v0 --port 70000", "--port is from 0 (any free one) to 65535"),
+        (
+            "bench ludic/Wordle-v0 --episodes 1 --out /dev/null",
+            "/dev/null: File exists; name a path",
+        ),
+        (
+            "bench ludic/Wordle-v0 --policy http://[ --episodes 1",
+            "nothing can be reached at http://[",
+        ),
+        ("bench ludic/ConnectFour-v0 --fail-under 7", "a rate from 0 to 1, got 7"),
+        ("bench ludic/ConnectFour-v0 --fail-under nan", "a rate from 0 to 1, got nan"),
+        ("bench ludic/ConnectFour-v0 --price -1 2", "prices are 0 or more, got (-1.0, 2.0)"),
+        ("serve-env ludic/ConnectFour-v0 --port 70000", "--port is from 0 (any free one) to 65535"),
         ("view . --serve --port -1", "got -1"),
-        ("audit ludic/Nim-v0 --levels colour=1,2", "colour"),
+        ("audit ludic/ConnectFour-v0 --levels colour=1,2", "colour"),
         ("tournament ludic/TicTacToe-v0 --players random oracle --seed -1", "seed is at least 0"),
         (
             "tournament ludic/TicTacToe-v0 --players random oracle --max-turns 0",

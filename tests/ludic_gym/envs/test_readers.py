@@ -19,13 +19,11 @@ IN_THEIR_OWN_FORM = {
     "ludic/InstructionFollowing-v0",
     "ludic/PythonFunctions-v0",
     "ludic/StdinStdout-v0",
-    "ludic/CodeRepair-v0",
     "ludic/SQL-v0",
     "ludic/ToolCalls-v0",
     "ludic/FunctionCalls-v0",
     "ludic/CustomerDesk-v0",
     "ludic/DataAnalysis-v0",
-    "ludic/RepoRepair-v0",
     "ludic/Terminal-v0",
     "ludic/SearchQA-v0",
 }

@@ -113,5 +113,5 @@ def test_numbers_that_cannot_work_are_refused_before_the_first_task(options, mes
 
 
 def test_an_environment_without_rows_is_refused():
-    with pytest.raises(lg.ConfigError, match="ludic/Nim-v0 has no rows"):
-        lg.dataset_tasks("ludic/Nim-v0")
+    with pytest.raises(lg.ConfigError, match="ludic/ConnectFour-v0 has no rows"):
+        lg.dataset_tasks("ludic/ConnectFour-v0")

@@ -200,7 +200,7 @@ def test_an_env_of_one_question_says_so_through_its_wrappers_and_a_wrapper_may_s
     assert is_single_turn(gym.make("ludic/Arithmetic-v0"))
     assert is_single_turn(gym.wrappers.TimeLimit(QuestionEnv(), 5))
     assert not is_single_turn(SeveralTurns(QuestionEnv()))
-    assert not is_single_turn(gym.make("ludic/Nim-v0"))
+    assert not is_single_turn(gym.make("ludic/ConnectFour-v0"))
     assert not is_single_turn(EchoEnv())
 
 

@@ -40,7 +40,7 @@ def test_the_check_stops_at_the_first(two):
 
 
 def test_kept_rules_have_no_complaint():
-    found = list(verdicts("ludic/Nim-v0"))
+    found = list(verdicts("ludic/ConnectFour-v0"))
     assert {verdict.complaint for verdict in found} == {""}
     # Thirteen of one environment, three of many and of processes, eight of PettingZoo's.
     assert len({verdict.rule for verdict in found}) == len(found) == 24
@@ -53,5 +53,5 @@ def test_a_complaint_is_a_sentence():
 
 
 def test_an_unknown_id_is_gymnasiums_own_error():
-    with pytest.raises(ContractError, match="Did you mean: `Nim`"):
-        check_text_env("ludic/Nimm-v0")
+    with pytest.raises(ContractError, match="Did you mean: `ConnectFour`"):
+        check_text_env("ludic/ConnectFive-v0")

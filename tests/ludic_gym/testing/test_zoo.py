@@ -105,4 +105,4 @@ def test_without_pytest_the_remedy_is_told(monkeypatch):
     monkeypatch.delattr(pettingzoo, "test", raising=False)
     monkeypatch.setitem(sys.modules, "pettingzoo.test", None)
     with pytest.raises(MissingPackage, match="pip install 'pytest'"):
-        list(pettingzoo_rules("ludic/Nim-v0"))
+        list(pettingzoo_rules("ludic/ConnectFour-v0"))

@@ -11,8 +11,8 @@ from ludic_gym.types import ToolCall
 
 
 @pytest.fixture
-async def nim():
-    async with TestServer(make_app(EnvServer(gym.make("ludic/Nim-v0")))) as server:
+async def game():
+    async with TestServer(make_app(EnvServer(gym.make("ludic/ConnectFour-v0")))) as server:
         yield server
 
 
@@ -46,14 +46,14 @@ async def test_a_client_of_the_protocol_plays_an_episode():
         await server.close()
 
 
-async def test_plain_http_calls_the_same_tools(nim):
-    async with TestClient(nim) as client:
+async def test_plain_http_calls_the_same_tools(game):
+    async with TestClient(game) as client:
         listed = await (await client.get("/tools")).json()
         assert [tool["function"]["name"] for tool in listed["tools"]] == ["reset", "act"]
         negative = await (await client.post("/tools/reset", json={"seed": -1})).json()
         assert negative == {"result": "seed is 0 or more, got -1", "is_error": True}
         begun = await (await client.post("/tools/reset", json={"seed": 1})).json()
-        assert "Pile 1" in begun["result"]
+        assert "1 2 3 4 5 6 7" in begun["result"]
         wrong = await (await client.post("/tools/act", json={"action": 3})).json()
         assert wrong["is_error"]
         assert "'action'" in wrong["result"]
@@ -72,12 +72,12 @@ async def test_plain_http_calls_the_same_tools(nim):
     ],
 )
 async def test_messages_that_are_no_calls_get_an_error(message, code):
-    reply = await mcp_reply(message, EnvServer(gym.make("ludic/Nim-v0")))
+    reply = await mcp_reply(message, EnvServer(gym.make("ludic/ConnectFour-v0")))
     assert reply["error"]["code"] == code
 
 
 async def test_notifications_have_no_response():
-    server = EnvServer(gym.make("ludic/Nim-v0"))
+    server = EnvServer(gym.make("ludic/ConnectFour-v0"))
     for message in (
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 1, "result": {}},

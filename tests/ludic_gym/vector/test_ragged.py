@@ -19,7 +19,7 @@ from ludic_gym.vector import Arrival, RaggedVectorEnv, make_ragged
 from ludic_gym.wrappers.messages import MESSAGES
 
 GAME = "ludic/TicTacToe-v0"
-PROGRAMS = "ludic/CodeRepair-v0"  # The one of its kind that CI plays.
+PROGRAMS = "ludic/RepoRepair-v0"  # The one of its kind that CI plays.
 
 
 class Echo(TextEnv):

@@ -22,7 +22,9 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.rows import trajectory_from
 
 ARITHMETIC = Task(env_id="ludic/Arithmetic-v0", seed=1, sampling=Sampling(seed=3, max_tokens=12))
-NIM = Task(env_id="ludic/Nim-v0", seed=1, max_turns=3, sampling=Sampling(seed=3, max_tokens=8))
+FOUR = Task(
+    env_id="ludic/ConnectFour-v0", seed=1, max_turns=3, sampling=Sampling(seed=3, max_tokens=8)
+)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def same(one, other):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
-@pytest.mark.parametrize(("task", "agent"), [(ARITHMETIC, answering), (NIM, acting)])
+@pytest.mark.parametrize(("task", "agent"), [(ARITHMETIC, answering), (FOUR, acting)])
 async def test_rows_equal_those_of_a_chat_policy_to_the_bit(client, gateway, task, agent):
     played = trajectory_from(await agent_episode(task, agent, gateway))
     made = run_episodes([task], lambda env: ChatPolicy(client))
@@ -158,11 +160,11 @@ async def test_tools_by_http(gateway):
             wrong = http.post(f"{task.tools_url}/act", json={"action": 3})
             async with wrong as response:
                 assert (await response.json())["is_error"]
-            async with http.post(f"{task.tools_url}/act", json={"action": "1 1"}) as response:
-                assert "Pile" in (await response.json())["result"]
+            async with http.post(f"{task.tools_url}/act", json={"action": "4"}) as response:
+                assert "1 2 3 4 5 6 7" in (await response.json())["result"]
 
-    rollout = await agent_episode(NIM, agent, gateway)
-    assert [step.decision.action for step in rollout.steps] == ["1 1", None]
+    rollout = await agent_episode(FOUR, agent, gateway)
+    assert [step.decision.action for step in rollout.steps] == ["4", None]
     assert rollout.steps[-1].info["truncation_reason"] == "agent_ended"
 
 
@@ -178,7 +180,7 @@ async def test_an_agent_that_fails_at_once_fails_the_episode_and_later_truncates
         await agent_episode(ARITHMETIC, broken, gateway)
     with pytest.raises(EpisodeError, match="code 3"):
         await agent_episode(ARITHMETIC, f"{sys.executable} -c 'exit(3)'", gateway)
-    rollout = await agent_episode(NIM, later, gateway)
+    rollout = await agent_episode(FOUR, later, gateway)
     assert rollout.steps[-1].info["truncation_reason"] == "agent_failed"
     assert gateway.sessions == {}
 
@@ -187,7 +189,7 @@ async def test_a_program_that_hangs_is_killed(client, tmp_path):
     mark = tmp_path / "alive"
     sleeping = f"import time, pathlib; time.sleep(1.5); pathlib.Path({str(mark)!r}).touch()"
     async with Gateway(client, tokenizer(False), deadline_s=0.3).running() as gateway:
-        rollout = await agent_episode(NIM, f'{sys.executable} -c "{sleeping}"', gateway)
+        rollout = await agent_episode(FOUR, f'{sys.executable} -c "{sleeping}"', gateway)
     assert rollout.steps[-1].info["truncation_reason"] == "agent_deadline"
     assert not mark.exists()
 

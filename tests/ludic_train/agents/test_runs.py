@@ -144,7 +144,7 @@ def test_actors_play_a_program_for_a_queue(tmp_path, model):
 )
 def test_settings_that_a_program_cannot_have_are_refused(settings, tmp_path):
     with pytest.raises(ConfigError, match="agent="):
-        lt.train("ludic/Nim-v0", out=tmp_path, **settings)
+        lt.train("ludic/ConnectFour-v0", out=tmp_path, **settings)
 
 
 @pytest.mark.parametrize("agent", ["asking_agent:no", "no_such_module:f", "", "'"])
@@ -155,4 +155,4 @@ def test_an_agent_that_does_not_exist_is_refused(agent):
 
 def test_a_program_is_not_measured_with_a_model_behind_another_server():
     with pytest.raises(ConfigError, match="this process loads"):
-        bench(["ludic/Nim-v0", "--agent", AGENT, "--policy", "http://localhost:1"])
+        bench(["ludic/ConnectFour-v0", "--agent", AGENT, "--policy", "http://localhost:1"])

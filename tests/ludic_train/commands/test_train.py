@@ -42,25 +42,25 @@ def own_module(tmp_path, monkeypatch):
 
 
 def test_options_of_an_environment_have_defaults_for_its_model():
-    found = parsed(["ludic/Nim-v0"], ["--model", "m", "--lora-rank", "0", "--updates", "3"])
+    found = parsed(["ludic/ConnectFour-v0"], ["--model", "m", "--lora-rank", "0", "--updates", "3"])
     assert (found.settings.model, found.settings.updates) == ("m", 3)
     assert (found.settings.demonstrations, found.settings.resolved().lr) == (0, 1e-5)
-    assert found.settings.out == Path("runs/nim")
-    made = parsed(["ludic/Nim-v0"], [])
+    assert found.settings.out == Path("runs/connectfour")
+    made = parsed(["ludic/ConnectFour-v0"], [])
     assert made.settings.demonstrations > 0
     assert made.recipe.demonstrator == Demonstrator(policy="oracle")
 
 
 @pytest.mark.parametrize("words", [["--algo", "ppo"], ["--algo=ppo"]])
 def test_an_algorithm_has_options_of_its_own(words):
-    found = parsed(["ludic/Nim-v0"], ["--model", "m", *words, "--algo.lam", "0.9"])
+    found = parsed(["ludic/ConnectFour-v0"], ["--model", "m", *words, "--algo.lam", "0.9"])
     assert (found.settings.algo, found.settings.algo_options) == ("ppo", {"lam": 0.9})
 
 
 @pytest.mark.parametrize("algo", ALGO_OPTIONS)
 def test_help_lists_the_options_of_the_algorithm_that_is_named(algo, capsys):
     with pytest.raises(SystemExit):
-        parsed(["ludic/Nim-v0"], ["--model", "m", "--algo", algo, "--help"])
+        parsed(["ludic/ConnectFour-v0"], ["--model", "m", "--algo", algo, "--help"])
     printed = capsys.readouterr().out
     for option in ALGO_OPTIONS[algo]:
         assert f"--algo.{option.replace('_', '-')} " in printed
@@ -88,12 +88,12 @@ def test_a_recipe_of_the_current_folder_is_found(own_module):
 
 
 def test_print_config_prints_what_a_file_may_hold(capsys, tmp_path):
-    words = ["ludic/Nim-v0=2", "ludic/Wordle-v0", "--model", "m", "--algo", "cispo"]
+    words = ["ludic/ConnectFour-v0=2", "ludic/Wordle-v0", "--model", "m", "--algo", "cispo"]
     assert main([*words, "--algo.high", "4", "--print-config"]) == 0
     text = capsys.readouterr().out
     recipe, _ = parse_recipe(text)
     assert [(env.id, env.weight) for env in recipe.envs] == [
-        ("ludic/Nim-v0", 2.0),
+        ("ludic/ConnectFour-v0", 2.0),
         ("ludic/Wordle-v0", 1.0),
     ]
     assert recipe.defaults.algo_options == {"high": 4.0}
@@ -120,8 +120,8 @@ def test_a_recipe_for_a_model_from_nothing_imitates_nothing_with_a_model():
         (["tictactoe"], "did you mean tic-tac-toe"),
         (["chess"], "no environment, suite or recipe; recipes are tic-tac-toe"),
         (["ludic/Nothing-v0", "--model", "m"], "`ludic list` shows the ids"),
-        (["ludic/Nim-v0", "--env-kwargs", "zzz=1", "--model", "m"], "zzz"),
-        (["ludic/Nim-v0", "--algo", "grop"], "no algorithm 'grop'"),
+        (["ludic/ConnectFour-v0", "--env-kwargs", "zzz=1", "--model", "m"], "zzz"),
+        (["ludic/ConnectFour-v0", "--algo", "grop"], "no algorithm 'grop'"),
         (["--resume"], "name it with --out"),
         (["arithmetic", "--resume", "--env-kwargs", "split=all"], "leave out --config"),
         (["--resume", "--out", "x", "--config", "x.toml"], "leave out --config"),
@@ -138,7 +138,7 @@ def test_what_cannot_work_is_one_error_before_anything_is_loaded(words, said):
 
 def test_a_run_is_resumed_by_its_name_and_by_no_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("arithmetic", "ludic/Nim-v0"):
+    for name in ("arithmetic", "ludic/ConnectFour-v0"):
         found = parsed([name], [])
         open_run(found.recipe, found.settings, resume=False)
         (found.settings.out / "checkpoints" / "step_00000001").mkdir(parents=True)
@@ -146,8 +146,10 @@ def test_a_run_is_resumed_by_its_name_and_by_no_other(tmp_path, monkeypatch):
         again = parsed([name], ["--resume"])
         assert again.recipe.name == found.recipe.name
         assert again.settings == found.settings
-    with pytest.raises(ConfigError, match="runs/nim holds a run of Nim, not of arithmetic"):
-        parsed(["arithmetic"], ["--resume", "--out", "runs/nim"])
+    with pytest.raises(
+        ConfigError, match="runs/connectfour holds a run of ConnectFour, not of arithmetic"
+    ):
+        parsed(["arithmetic"], ["--resume", "--out", "runs/connectfour"])
 
 
 def test_the_overview_names_all_recipes_and_algorithms():

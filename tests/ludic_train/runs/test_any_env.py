@@ -45,8 +45,8 @@ gym.register("test/AnyPlain-v0", Plain)
 
 
 def test_weights_share_any_number_of_first_tasks_to_within_one():
-    recipe = recipe_for(["ludic/Wordle-v0=2", "ludic/Hangman-v0", "ludic/Nim-v0=0.5"])
-    shares = {"ludic/Wordle-v0": 4 / 7, "ludic/Hangman-v0": 2 / 7, "ludic/Nim-v0": 1 / 7}
+    recipe = recipe_for(["ludic/Wordle-v0=2", "ludic/Hangman-v0", "ludic/ConnectFour-v0=0.5"])
+    shares = {"ludic/Wordle-v0": 4 / 7, "ludic/Hangman-v0": 2 / 7, "ludic/ConnectFour-v0": 1 / 7}
     seen = Counter()
     for number, task in enumerate(islice(training_tasks(recipe, config(recipe), 0), 300), 1):
         seen[task.env_id] += 1
@@ -63,7 +63,7 @@ def test_several_environments_are_measured_each_under_its_name():
 
 
 def test_a_suite_is_all_of_its_environments():
-    recipe = recipe_for(["puzzles"])
+    recipe = recipe_for(["games"])
     assert "ludic/Countdown-v0" in {env.id for env in recipe.envs}
     assert len(recipe.envs) > 2
 
@@ -99,7 +99,7 @@ def test_turns_and_attempts_are_settings_of_training_and_of_evaluation():
 
 
 def test_the_best_demonstrator_that_an_environment_has_is_found():
-    assert with_demonstrator(recipe_for(["ludic/Nim-v0"])).demonstrator.policy == "oracle"
+    assert with_demonstrator(recipe_for(["ludic/ConnectFour-v0"])).demonstrator.policy == "oracle"
     parsed = with_demonstrator(recipe_for(["ludic/GSM8K-v0"]), "xml:answer")
     assert parsed.demonstrator.reply == "<answer>{}</answer>"
     with pytest.raises(ConfigError, match=r"test/AnyPlain-v0 has no demonstrator .*--model"):
@@ -113,15 +113,15 @@ def test_an_environment_that_is_no_class_of_ours_has_tasks():
 
 @pytest.mark.parametrize("weight", ["0", "-1", "inf", "x"])
 def test_weights_that_cannot_work_are_refused(weight):
-    with pytest.raises(ConfigError, match=r"ludic/Nim-v0.*weight"):
-        named_env(f"ludic/Nim-v0={weight}")
+    with pytest.raises(ConfigError, match=r"ludic/ConnectFour-v0.*weight"):
+        named_env(f"ludic/ConnectFour-v0={weight}")
 
 
 def test_defaults_follow_the_model():
-    tiny = recipe_for(["ludic/Nim-v0"])
+    tiny = recipe_for(["ludic/ConnectFour-v0"])
     assert tiny.defaults.demonstrations > 0
     assert tiny.defaults.resolved().lr == 1e-3
-    given = recipe_for(["ludic/Nim-v0"], model="m").defaults
+    given = recipe_for(["ludic/ConnectFour-v0"], model="m").defaults
     assert (given.demonstrations, given.resolved().lr) == (0, 5e-4)
     assert replace(given, lora_rank=0).resolved().lr == 1e-5
     of_tiny = with_model(with_demonstrator(tiny), "m").defaults
@@ -217,7 +217,7 @@ def test_parsers_have_names(spec, text, action):
 
 @pytest.mark.parametrize(
     "made",
-    [lambda m: recipe_for(["ludic/Nim-v0"], model=m), lambda m: with_model(ARITHMETIC, m)],
+    [lambda m: recipe_for(["ludic/ConnectFour-v0"], model=m), lambda m: with_model(ARITHMETIC, m)],
 )
 def test_a_model_of_our_own_is_trained_whole_and_in_large_steps(made):
     own, other = made("ludic-small").defaults, made("some/model").defaults

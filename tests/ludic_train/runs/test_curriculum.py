@@ -50,13 +50,13 @@ def test_levels_of_ones_own_stand_in_place_of_the_catalogues():
 
 
 def test_a_curriculum_is_part_of_the_settings_in_a_file():
-    recipe = with_curriculum(recipe_for([SUMS, "ludic/Nim-v0"], model="m"))
+    recipe = with_curriculum(recipe_for([SUMS, "ludic/ConnectFour-v0"], model="m"))
     text = recipe_toml(recipe, recipe.defaults)
     assert parse_recipe(text)[0].curriculum == recipe.curriculum
     with pytest.raises(ConfigError, match="has no setting 'windows'; did you mean"):
         parse_recipe(f'envs = ["{SUMS}"]\n[curriculum]\nwindows = 3\nlevels = {{}}')
-    own = 'levels = { "ludic/Nim-v0" = [{ piles = 2 }, { piles = 3 }] }'
-    with pytest.raises(ConfigError, match=r"levels of \['ludic/Nim-v0'\]"):
+    own = 'levels = { "ludic/ConnectFour-v0" = [{ opponent = "random" }, { opponent = "search" }] }'
+    with pytest.raises(ConfigError, match=r"levels of \['ludic/ConnectFour-v0'\]"):
         parse_recipe(f'envs = ["{SUMS}"]\n[curriculum]\n{own}')
 
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_meant_together_is_refused():
     with pytest.raises(ConfigError, match=r"digits of .* leave out digits=3"):
         parsed([SUMS], ["--curriculum", "--env-kwargs", "digits=3"])
     with pytest.raises(ConfigError, match="one player"):
-        parsed(["ludic/Nim-v0"], ["--curriculum", "--self-play"])
+        parsed(["ludic/ConnectFour-v0"], ["--curriculum", "--self-play"])
     with pytest.raises(ConfigError, match=r"leave out .* --curriculum"):
         parsed([], ["--resume", "--curriculum", "--out", "runs/x"])
 
@@ -105,7 +105,7 @@ def learned(out, *, crash_at=None, resume=False):
         return rollout.total_reward
 
     levels = lt.LevelSchedule(
-        levels={"ludic/Nim-v0": [{"largest": 1}, {"largest": 2}]},
+        levels={"ludic/GuessTheNumber-v0": [{"high": 2}, {"high": 4}]},
         raise_at=0.1,
         lower_at=0.0,
         window=8,
@@ -119,7 +119,7 @@ def learned(out, *, crash_at=None, resume=False):
     }
     settings |= {"sft_lr": 0.01, "eval_every": 2, "eval_episodes": 4, "final_episodes": 4}
     lt.train(
-        "ludic/Nim-v0",
+        "ludic/ConnectFour-v0",
         algo="reinforce",
         curriculum=levels,
         out=out,

@@ -17,7 +17,7 @@ from ludic_train.small_model.make import SIZES, is_made, make_small_model
 
 LESSONS = (
     Lesson(env_id="ludic/Arithmetic-v0", share=1, questions=2, replies=IN_TAGS),
-    Lesson(env_id="ludic/Nim-v0", share=1),
+    Lesson(env_id="ludic/ConnectFour-v0", share=1),
 )
 CUT_DOWN = replace(
     SIZES["tiny"], hidden_size=32, vocab_size=300, dialogs=12, updates=3, rows=4, further=1

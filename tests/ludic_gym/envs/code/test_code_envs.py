@@ -8,7 +8,6 @@ from code_rows import ADD, answer
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.code.functions import PythonFunctionsEnv
-from ludic_gym.envs.code.repair import CodeRepairEnv
 from ludic_gym.envs.code.sql import SQLEnv
 from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
 from ludic_gym.envs.core import code as base
@@ -19,7 +18,7 @@ from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.types import Task
 
 pytestmark = pytest.mark.usefixtures("a_sandbox")
-ENVS = [PythonFunctionsEnv, StdinStdoutEnv, CodeRepairEnv, SQLEnv]
+ENVS = [PythonFunctionsEnv, StdinStdoutEnv, SQLEnv]
 
 
 @pytest.mark.long
@@ -156,46 +155,6 @@ def test_the_comparator_decides_about_white_space_and_numbers(rows):
     assert answer(StdinStdoutEnv(path, comparator="exact"), "print('1.0\\n2')")[0] == 0.0
     assert answer(StdinStdoutEnv(path), "print(1, 2)")[0] == 0.0
     assert answer(StdinStdoutEnv(path, comparator="numbers"), "print(1, 2)")[0] == 1.0
-
-
-REPAIR = {**ADD, "program": "def add(a, b):\n    return a - b", "visible": 2}
-
-
-def test_a_program_is_repaired_run_and_submitted(rows):
-    env = CodeRepairEnv(rows(REPAIR))
-    text, _ = env.reset(seed=0)
-    assert text.endswith("Visible tests:\nadd(1, 2) gives 3\nadd(0, 0) gives 0")
-    assert "10" not in text
-    text, _, over, _, _ = env.step("run")
-    assert text.startswith("1 of 2 visible tests pass.\nadd(1, 2) should give 3: wrong, gave -1")
-    assert not over
-    text, _, over, _, _ = env.step(
-        "```python\ndef add(a, b):\n    print('hm')\n    return a + b\n```"
-    )
-    assert text == "2 of 2 visible tests pass.\nPrinted:\nhm\nhm\n\nTurns left: 6"
-    _, reward, over, _, info = env.step("Submit.")
-    assert (reward, over, info["passed"]) == (1.0, True, 4)
-
-
-def test_what_passes_the_visible_tests_alone_is_no_repair(rows):
-    env = CodeRepairEnv(rows(REPAIR))
-    env.reset(seed=0)
-    env.step("```python\ndef add(a, b):\n    return {(1, 2): 3}.get((a, b), 0)\n```")
-    _, reward, _, _, info = env.step("submit")
-    assert (reward, info["outcome"]) == (0.0, "wrong")
-
-
-def test_whoever_never_submits_has_failed(rows):
-    env = CodeRepairEnv(rows(REPAIR), turns=2)
-    env.reset(seed=0)
-    text, _, over, _, info = env.step("please")
-    assert (text.splitlines()[0][:19], over, info["illegal"]) == (
-        "That is no action. ",
-        False,
-        True,
-    )
-    _, reward, over, _, info = env.step("```python\ndef add(a, b):\n    return a + b\n```")
-    assert (reward, over, info["message"]) == (0.0, True, "was not submitted")
 
 
 DATABASE = {

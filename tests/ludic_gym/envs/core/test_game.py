@@ -7,7 +7,7 @@ import pytest
 
 from ludic_gym.envs.core.game import outcome_of, perfect_action, random_action, solved
 from ludic_gym.envs.games.kuhn_poker import KUHN_POKER
-from ludic_gym.envs.games.nim import nim
+from ludic_gym.envs.games.liars_dice import liars_dice
 from ludic_gym.envs.games.tic_tac_toe import TIC_TAC_TOE
 
 # Take one or two matches in turn; who takes the last one wins. State: matches left, who moves.
@@ -54,7 +54,7 @@ def test_random_replies_are_drawn_from_all_legal_ones():
 
 
 def test_a_game_survives_pickling_by_its_maker_or_by_its_functions():
-    made = nim(4, 2)
+    made = liars_dice(2, 1)
     assert pickle.loads(pickle.dumps(made)) is copy.deepcopy(made) is made
     assert pickle.loads(pickle.dumps(KUHN_POKER)) == copy.deepcopy(KUHN_POKER) == KUHN_POKER
     # What has neither says so.

@@ -53,16 +53,12 @@ SAME = {
     "Wordle": lambda env: env._word,
     "Game2048": lambda env: env._board,
     "Negotiation": lambda env: (env.state.scenario[0], frozenset(env.state.scenario[1])),
-    "Nim": lambda env: tuple(sorted(env.state[0])),
-    "TowerOfHanoi": lambda env: env._pegs,
     "Minesweeper": lambda env: env._mines,
     "Maze": lambda env: env._floor,
     "Sokoban": lambda env: (env._floor, env._at, env._boxes, env._goals),
-    "TwentyQuestions": lambda env: env._thing,
     "Countdown": lambda env: tuple(sorted(env.question.truth.split())),
     "KnightsAndKnaves": lambda env: env.question.text,
     "Sudoku": lambda env: env.question.truth,
-    "CalculatorQA": lambda env: env.question.text,
     "InstructionFollowing": lambda env: env.question.text,
     "PythonToolMath": lambda env: env.question.text,
     "ToolCalls": lambda env: env._observation,
@@ -70,8 +66,7 @@ SAME = {
 # Tasks so few that both splits see all of them.
 FEW = {"Maze": {"size": 3}, "Mastermind": {"letters": 3}, "KnightsAndKnaves": {"people": 2},
        "Countdown": {"numbers": 2, "largest": 5}, "ToolCalls": {"errands": 1},
-       "GuessTheNumber": {"high": 50}, "Sudoku": {"size": 4}, "Nim": {},
-       "TowerOfHanoi": {"start": "random"}}  # fmt: skip
+       "GuessTheNumber": {"high": 50}, "Sudoku": {"size": 4}}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAME)

@@ -121,7 +121,7 @@ async def test_actors_are_told_of_each_retired_task_once(opened):
 
 
 async def test_actors_are_told_the_levels_of_the_trainer_until_it_has_others(opened):
-    queue, first, second = opened(), '{"ludic/Nim-v0": 0}', '{"ludic/Nim-v0": 1}'
+    queue, first, second = opened(), '{"ludic/ConnectFour-v0": 0}', '{"ludic/ConnectFour-v0": 1}'
     await take_over(queue, replace(FRESH, levels=first))
     assert (await queue.admit(ACTOR, 0)).trainer.levels == first
     await queue.settle(Progress(trainer=replace(FRESH, levels=second), retired=["x"]))

@@ -113,10 +113,10 @@ def test_prometheus_reads_the_same_numbers():
 
 def test_the_level_of_a_curriculum_is_on_the_screen_and_in_prometheus():
     plain = status()
-    trainer = replace(plain.trainer, levels='{"ludic/Nim-v0": 1}')
+    trainer = replace(plain.trainer, levels='{"ludic/ConnectFour-v0": 1}')
     sample = Sample(status=replace(plain, trainer=trainer), at_s=0)
-    assert re.search(r"level +│ 1 of ludic/Nim-v0 ", shown(sample))
-    assert 'ludic_trainer_level{env="ludic/Nim-v0"} 1' in metrics_text(sample).splitlines()
+    assert re.search(r"level +│ 1 of ludic/ConnectFour-v0 ", shown(sample))
+    assert 'ludic_trainer_level{env="ludic/ConnectFour-v0"} 1' in metrics_text(sample).splitlines()
     assert "level" not in shown(Sample(status=plain, at_s=0))
 
 
