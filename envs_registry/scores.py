@@ -1,4 +1,4 @@
-"""Scores of reference players, read from `scores.json`, which `benchmarks/cards.py` writes."""
+"""Scores of reference players, read from `scores.json`."""
 
 from __future__ import annotations
 
