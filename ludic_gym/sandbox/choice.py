@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import cache
 
 from ludic_gym.errors import ConfigError, NoSandbox, SandboxError
-from ludic_gym.packages import optional
 from ludic_gym.sandbox.container import container
 from ludic_gym.sandbox.launch import PLAIN, Backend
 from ludic_gym.sandbox.linux import BUBBLEWRAP, NATIVE
@@ -17,7 +16,6 @@ BACKENDS: Mapping[str, Backend] = {
     backend.name: backend
     for backend in (BUBBLEWRAP, NATIVE, container("docker"), container("podman"))
 }
-MONTY = "monty"
 UNSAFE = PLAIN.name
 TRIAL = Program(source="print('works')")
 TRIAL_LIMITS = Limits(wall_s=60.0)
@@ -36,23 +34,19 @@ def open_sandbox(
 ) -> Sandbox:
     r"""A new sandbox; `await sandbox.close()` ends what it keeps warm.
 
-    name: one of `sandbox_names()`, or "auto" for the first of them that runs every program and
-        works here. Each is tried once per process, which takes a fraction of a second.
+    name: one of `sandbox_names()`, or "auto" for the first of them that works here. Each is tried
+        once per process, which takes a fraction of a second.
     allow_unsafe: permit "process", a plain subprocess without any protection, also as the last
         resort of "auto".
     warm, concurrency: processes in reserve, and programs at a time; by default the number of CPUs
-        (8 at most), and twice that. "monty" ignores both.
-    Raises NoSandbox with the packages to install, MissingPackage for "monty" without its package,
-    and ConfigError for other names.
+        (8 at most), and twice that.
+    Raises NoSandbox with the packages to install, and ConfigError for other names.
 
         sandbox = open_sandbox()
         result = await sandbox.run(Program(source="print(6 * 7)"), limits=Limits(wall_s=5.0))
         assert (result.ended, result.stdout) == ("exited", b"42\n")
     """
     chosen = chosen_name(name, allow_unsafe=allow_unsafe)
-    if chosen == MONTY:
-        monty: Sandbox = optional("ludic_gym.sandbox.monty", "ludic-gym[tools]").MontySandbox()
-        return monty
     backend = PLAIN if chosen == UNSAFE else BACKENDS[chosen]
     return LocalSandbox(backend, warm=warm, concurrency=concurrency)
 
@@ -64,10 +58,9 @@ def chosen_name(name: str, *, allow_unsafe: bool) -> str:
     """
     if name not in ("auto", *sandbox_names()):
         raise ConfigError(f"no sandbox {name!r}; there are auto, {', '.join(sandbox_names())}")
-    if name == UNSAFE and not allow_unsafe:
-        raise ConfigError(f"{name!r} protects nothing; allow_unsafe=True if you mean it")
-    # Neither has anything to try: one is a package, the other works wherever Python does.
-    if name in (MONTY, UNSAFE):
+    if name == UNSAFE:
+        if not allow_unsafe:
+            raise ConfigError(f"{name!r} protects nothing; allow_unsafe=True if you mean it")
         return name
     reasons: dict[str, str] = {}
     for one in BACKENDS if name == "auto" else (name,):
@@ -81,8 +74,8 @@ def chosen_name(name: str, *, allow_unsafe: bool) -> str:
 
 
 def sandbox_names() -> tuple[str, ...]:
-    """Names of all sandboxes; "auto" tries them in this order, up to "monty"."""
-    return (*BACKENDS, MONTY, UNSAFE)
+    """Names of all sandboxes; "auto" tries them in this order."""
+    return (*BACKENDS, UNSAFE)
 
 
 @cache

@@ -1,14 +1,19 @@
 """Tools that run Python programs in a sandbox, and evaluate expressions."""
 
-from functools import cache, partial
+from functools import partial
 
 from ludic_gym.graders.programs.grader import insisted
-from ludic_gym.sandbox.choice import open_sandbox, shared_sandbox
+from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox
 from ludic_gym.tools.tool import Tool, as_tool
 
 LIMITS = Limits(wall_s=120.0, cpu_s=10.0)
-CALCULATOR_LIMITS = Limits(cpu_s=2.0, wall_s=30.0, memory_bytes=64 * MEBIBYTE)
+CALCULATOR_LIMITS = Limits(cpu_s=2.0, wall_s=30.0, memory_bytes=128 * MEBIBYTE)
+CALCULATOR = """\
+import math, sys
+names = {each.__name__: each for each in (abs, float, int, math, max, min, round, sum)}
+print(repr(eval(sys.argv[1].strip(), {"__builtins__": {}, **names})))
+"""
 
 
 def python_tool(
@@ -21,9 +26,7 @@ def python_tool(
     tried again, then its error becomes the text.
     Raises NoSandbox with the packages to install, and ConfigError for other names.
     """
-    if isinstance(sandbox, str):
-        sandbox = shared_sandbox(sandbox, allow_unsafe=allow_unsafe)
-    box = sandbox
+    box = _opened(sandbox, allow_unsafe)
 
     async def python(code: str) -> str:
         """Run a Python program and read what it prints. Nothing is kept for the next program.
@@ -52,27 +55,30 @@ def output_of(result: ExecResult) -> str:
     return f"{text}\nError: {how}".lstrip()
 
 
-@cache
-def calculator_tool() -> Tool:
-    """The tool `calculator(expression)`, one for the whole process.
+def calculator_tool(sandbox: str | Sandbox = "auto", *, allow_unsafe: bool = False) -> Tool:
+    """The tool `calculator(expression)`.
 
-    It uses the sandbox "monty", so that an expression is never given to Python's own `eval`.
-    Raises MissingPackage without the extra `tools`.
+    sandbox, allow_unsafe: as in `python_tool`, whose errors are raised.
     """
-    sandbox = open_sandbox("monty")
+    box = _opened(sandbox, allow_unsafe)
 
     async def calculator(expression: str) -> str:
         """Work out an expression in Python's notation, such as (3 + 4) ** 2 / 7 or math.sqrt(2).
 
         expression: numbers, + - * / // % **, brackets, and the functions of the module math
         """
-        result = await sandbox.run(
-            Program(source=f"import math\n{expression}"), limits=CALCULATOR_LIMITS
-        )
+        program = Program(source=CALCULATOR, arguments=(expression,))
+        result = await insisted(partial(box.run, program, limits=CALCULATOR_LIMITS))
         if result.ended == "exited" and result.exit_code == 0:
             return result.stdout.decode("utf-8", "replace").strip()
         # The last line is the message. Those before it are about the program around the expression.
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or [result.ended]
         return f"Error: {lines[-1]}"
 
-    return as_tool(calculator, timeout_s=60.0, output_limit=2000)
+    return as_tool(calculator, timeout_s=5 * CALCULATOR_LIMITS.wall_s, output_limit=2000)
+
+
+def _opened(sandbox: str | Sandbox, allow_unsafe: bool) -> Sandbox:
+    if isinstance(sandbox, str):
+        return shared_sandbox(sandbox, allow_unsafe=allow_unsafe)
+    return sandbox

@@ -26,7 +26,7 @@ for words in json.loads(sys.argv[1]):
     os._exit(0)
 """
 HEAVY = {"torch", "transformers", "datasets", "aiohttp", "matplotlib", "pyarrow", "textarena"}
-HEAVY |= {"reasoning_gym", "mcp", "bm25s", "math_verify", "sympy", "pydantic_monty", "pytest"}
+HEAVY |= {"reasoning_gym", "mcp", "bm25s", "math_verify", "sympy", "pytest"}
 OURS = {f"ludic_gym.{name}" for name in ("clients", "data", "graders", "sandbox", "tools")}
 PROGRAMS = {f"ludic_gym.{name}" for name in ("clients", "graders.programs", "sandbox", "tools")}
 SUMS = ["bench", "ludic/Arithmetic-v0", "--policy", "random", "--episodes", "2"]

@@ -34,7 +34,6 @@ async def use(tools, name, /, **arguments):
     ],
 )
 async def test_a_calculator_works_out_expressions_and_nothing_else(expression, value):
-    pytest.importorskip("pydantic_monty", reason="a calculator needs the extra tools")
     said = await use([calculator_tool()], "calculator", expression=expression)
     assert said.startswith(value)
 
