@@ -1,10 +1,6 @@
 """Calls that tests of queues make."""
 
-from ludic_train.cluster.queues.base import (
-    ActorReport,
-    Trained,
-    TrainerReport,
-)
+from ludic_train.cluster.queues.base import ActorReport, Trained, TrainerReport
 
 FRESH = TrainerReport(version=0, groups_per_batch=2, group_size=4, max_lag=3)
 ACTOR = ActorReport(name="one", running=0, version=0)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.address import read_address
 from ludic_train.cluster.queues.open_queue import open_queue
+from ludic_train.cluster.run_actor import play_remotely
 from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.recipes.catalog import TIC_TAC_TOE
-from ludic_train.runs.actor_loop import play_remotely
-from ludic_train.runs.folder import read_address
 from ludic_train.runs.learner import Learner, learner_from_model
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.run import Run, Stage, carry_out

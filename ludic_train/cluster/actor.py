@@ -30,12 +30,7 @@ from ludic_gym.types import MakePolicy, Task
 from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
 from ludic_train.cluster.begun import PLAYED, Begun
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
-from ludic_train.cluster.queues.base import (
-    ActorReport,
-    Admission,
-    GroupQueue,
-    TrainerReport,
-)
+from ludic_train.cluster.queues.base import ActorReport, Admission, GroupQueue, TrainerReport
 from ludic_train.cluster.queues.patience import persistently
 from ludic_train.cluster.relay import Relay
 from ludic_train.errors import ActorError, QueueUnavailable

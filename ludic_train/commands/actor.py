@@ -15,8 +15,8 @@ from ludic_gym.commands.arguments import env_name
 from ludic_gym.commands.main import importing
 from ludic_gym.limits import RequestLimits
 from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
-from ludic_train.cluster.queues.open_queue import refuse_password
 from ludic_train.commands.processes import code_of_role
+from ludic_train.queue_urls import refuse_password
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
 
@@ -81,7 +81,7 @@ async def _play(options: Options) -> ActorSummary:
     """Wait for the run, then play until it ends or a signal arrives."""
     # It renders chats, by packages that `--help` does without.
     with importing():
-        from ludic_train.runs.actor_loop import play_remotely, until_published
+        from ludic_train.cluster.run_actor import play_remotely, until_published
 
     # Checked now: the wait for a run has no end.
     playing = ActorOptions(

@@ -20,7 +20,6 @@ from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.packages import optional
-from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.cluster.servers.flags import SERVED_DTYPES
 from ludic_train.cluster.servers.installed import find_vllm
 from ludic_train.cluster.servers.process import last_lines
@@ -30,6 +29,7 @@ from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_re
 from ludic_train.commands.restarts import HOST, PORT
 from ludic_train.commands.train import INTERRUPTED, parsed
 from ludic_train.disk import writing
+from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import CONFIG, PUBLISHED, QUEUE, is_resumable
 from ludic_train.runs.layout import Layout
 from ludic_train.runs.machine import JOIN

@@ -18,10 +18,10 @@ from typing import Literal, Protocol
 
 from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.cluster.servers.process import last_lines, spawn
 from ludic_train.cluster.servers.startup import free_port, guarded
 from ludic_train.errors import ModelNotFound, ServerError, UnsupportedModel
+from ludic_train.queue_urls import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
 
 Kind = Literal["actor", "trainer", "server", "redis"]

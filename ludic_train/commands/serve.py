@@ -19,6 +19,7 @@ from ludic_gym.web_pages import LOOPBACK
 from ludic_train.cluster.servers.flags import ServeOptions
 from ludic_train.cluster.servers.installed import Installed, find_vllm
 from ludic_train.cluster.servers.kept import RESTARTS
+from ludic_train.cluster.servers.membership import joined
 from ludic_train.cluster.servers.process import (
     POLL_S,
     START_S,
@@ -26,7 +27,7 @@ from ludic_train.cluster.servers.process import (
     ended_with_log,
     started_server,
 )
-from ludic_train.cluster.servers.pulse import LOST_S, Pulse, last_error
+from ludic_train.cluster.servers.pulse import Pulse, last_error
 from ludic_train.cluster.servers.startup import (
     Stopped,
     bound_socket,
@@ -37,7 +38,7 @@ from ludic_train.cluster.servers.startup import (
 )
 from ludic_train.commands.processes import FAILED, code_of_role
 from ludic_train.errors import ServerError
-from ludic_train.runs.joining import joined
+from ludic_train.runs.machine import LOST_S
 from ludic_train.server_tokens import KEY_VARIABLE
 
 # Seconds in which at most RESTARTS ends of a server are made good.

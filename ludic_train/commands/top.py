@@ -18,12 +18,14 @@ from rich.live import Live
 from rich.text import Text
 
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.queues.base import GroupQueue
-from ludic_train.cluster.queues.open_queue import open_queue, opened_roster, refuse_password
+from ludic_train.cluster.queues.open_queue import open_queue, opened_roster
 from ludic_train.cluster.status.sample import Sample, ServerLoads, next_sample
 from ludic_train.cluster.status.screen import screen
 from ludic_train.errors import QueueUnavailable
-from ludic_train.runs.folder import QUEUE, Address, read_address
+from ludic_train.queue_urls import refuse_password
+from ludic_train.runs.folder import QUEUE
 from ludic_train.runs.machine import JOIN
 
 

@@ -6,8 +6,7 @@ OUT/compute.json    device, types and attention kernels of the newest process, r
 OUT/rollouts.jsonl  some episodes of each evaluation, appended
 OUT/checkpoints/    complete states, from which a run is resumed
 OUT/model/          the newest params, for other programs
-OUT/queue.json      of runs with a queue: its address, replaced as a whole
-OUT/queue.password  its password, if it has one; readable for the owner alone
+OUT/queue.json      of runs with a queue: see `ludic_train.cluster.address`
 
 The config comes first and the first checkpoint makes a run resumable, so that a crash at the
 beginning leaves a folder in which the same command works again.
@@ -16,27 +15,26 @@ beginning leaves a folder in which the same command works again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.layout import complete_updates
-from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.disk import append_line
 from ludic_train.runs.config import Recipe, RunConfig, facts
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine
-from ludic_train.server_tokens import write_private
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"
 # Written when a run has ended.
 RESULTS = "results.json"
 HEADER = "# To repeat this run: ludic train --config THIS_FILE --out ANOTHER_FOLDER"
+# Of runs with a queue: see `ludic_train.cluster.address`.
+QUEUE, PASSWORD, PUBLISHED = "queue.json", "queue.password", "published"
 # Of each evaluation: enough to see how the policy plays.
 KEPT_EPISODES = 3
 
@@ -147,69 +145,6 @@ def _refuse_changes(started: Recipe, recipe: Recipe, config: RunConfig) -> None:
 def _plain(value: object) -> str:
     """The value as JSON, in which a tuple is a list."""
     return json.dumps(value, default=str, sort_keys=True)
-
-
-QUEUE, PASSWORD, PUBLISHED = "queue.json", "queue.password", "published"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where the groups of a run go.
-
-    url, key, password: of the queue, as `open_queue` takes them.
-    servers: addresses of the servers that sample; none where each actor samples by itself.
-    """
-
-    url: str
-    key: str
-    servers: tuple[str, ...] = ()
-    password: str | None = field(default=None, repr=False)
-
-
-def read_address(out: Path) -> Address | None:
-    """The address in the run's queue.json; None where there is no such file, or not yet.
-
-    The password is that of PASSWORD_VARIABLE, if it is set, else the one in the folder.
-    Raises ConfigError for a file that names no queue, or for a password of another user.
-    """
-    path = out / QUEUE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        servers = tuple(map(str, found.get("servers", ())))
-        return Address(
-            url=str(found["url"]),
-            key=str(found["key"]),
-            servers=servers,
-            password=os.environ.get(PASSWORD_VARIABLE) or _password(out),
-        )
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} names no queue: {error!r}") from error
-
-
-def write_address(out: Path, address: Address) -> None:
-    """Write the run's queue.json, whole or not at all, and its password where it has one."""
-    (out / PASSWORD).unlink(missing_ok=True)
-    if address.password is not None:
-        write_private(out / PASSWORD, address.password)
-    # In one step: others wait for the file, and read it at any moment.
-    draft = out / f".{QUEUE}"
-    known = {"url": address.url, "key": address.key, "servers": address.servers}
-    draft.write_text(json.dumps(known) + "\n", encoding="utf-8")
-    draft.replace(out / QUEUE)
-
-
-def _password(out: Path) -> str | None:
-    """The password in the run's folder; None if there is none."""
-    try:
-        return (out / PASSWORD).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except PermissionError as error:
-        raise ConfigError(
-            f"{out / PASSWORD} belongs to another user; set {PASSWORD_VARIABLE}"
-        ) from error
 
 
 def forget_queue(out: Path) -> None:

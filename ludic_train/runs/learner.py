@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,28 +13,21 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.limits import RequestLimits
-from ludic_gym.parsers import named_parser
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
 from ludic_train.checkpoints.param_files import hollow_from_files
-from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.distributed.fsdp import whole_params
 from ludic_train.distributed.ranks import led
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import resolved
-from ludic_train.models.chat_template import chat_renderer, set_chat_args
+from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
 from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import LoRA, base_of, load_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
-from ludic_train.runs.config import MAX_TOKENS
 from ludic_train.sources.publisher import CopyPublisher, InProcessPublisher, PolicyPublisher
-
-if TYPE_CHECKING:
-    from ludic_train.agents.agents import AgentPolicies
-    from ludic_train.agents.session import Engine
 
 # Texts that a tokenizer is made from; more do not change what it merges.
 TOKENIZER_STEPS = 2_000
@@ -52,7 +45,7 @@ class Learner:
     computes_on: device of its forward passes; "" for that of its params, which may be offloaded.
     checkpoint: folder or hub id whose files hold the params of the model, beside adapters; "" for
         none.
-    agents: the agent program that plays with the model; None for policies of `spec`.
+    player: makes the policies of an agent program; None for policies of `spec`.
     """
 
     model: PreTrainedModel
@@ -64,7 +57,7 @@ class Learner:
     samples_copy: bool = False
     computes_on: str = ""
     checkpoint: str = ""
-    agents: AgentPolicies | None = None
+    player: MakePolicy | None = None
 
     async def refresh(self) -> None:
         """Bring the params to a copy that the client samples from; all ranks must call it."""
@@ -77,9 +70,7 @@ class Learner:
         await self.publisher.copy((name, p) for name, p in params if VALUE_HEAD not in name)
 
     async def aclose(self) -> None:
-        """Close the connections of a client that has any, and the gateway of agents."""
-        if self.agents is not None:
-            await self.agents.gateway.aclose()
+        """Close the connections of a client that has any."""
         if isinstance(self.client, VLLMTokenClient):
             await self.client.aclose()
 
@@ -91,28 +82,7 @@ class Learner:
     @property
     def make_policy(self) -> MakePolicy:
         """Makes policies that sample from the params published last."""
-        return self.agents or policies(self.client, self.spec)
-
-    def with_agent(self, agent: str | None) -> Learner:
-        """The learner whose episodes this program plays; itself without one.
-
-        Raises ConfigError for a "module:function" that does not exist.
-        """
-        if agent is None:
-            return self
-        # Its server takes a third of a second to import, and few runs have an agent program.
-        from ludic_train.agents.agents import AgentPolicies
-        from ludic_train.agents.gateway import Gateway
-
-        gateway = Gateway(
-            # Both clients of a learner continue token ids.
-            cast("Engine", self.client),
-            self.tokenizer,
-            max_tokens=self.spec.max_tokens or MAX_TOKENS,
-            max_positions=getattr(self.model.config, "max_position_embeddings", None),
-        )
-        parser = named_parser(self.spec.parser) if self.spec.parser else None
-        return replace(self, agents=AgentPolicies.named(gateway, agent, parser))
+        return self.player or policies(self.client, self.spec)
 
 
 def learner_from_nothing(
@@ -216,17 +186,11 @@ def learner_from_model(
     if not servers:
         learner = _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
         return replace(learner, checkpoint=base)
-    # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    render = chat_renderer(tokenizer)
-    client = VLLMTokenClient(
-        servers,
-        render,
-        read_calls=render.read_calls,
-        options=(limits or RequestLimits()).options,
-        seeds=False,
-        sampling_masks=sampling_masks,
+    from ludic_train.runs.ends import served_client
+
+    client, publisher = served_client(
+        model, tokenizer, servers, limits or RequestLimits(), sampling_masks=sampling_masks
     )
-    publisher = VLLMPublisher(servers, clients=[client], model=model)
     return Learner(
         model=model,
         tokenizer=tokenizer,

@@ -10,10 +10,11 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_train.cluster.queues.open_queue import FILE, REDIS, refuse_password
-from ludic_train.cluster.servers.pulse import LOST_S
+from ludic_train.queue_urls import FILE, REDIS, refuse_password
 
 LOCAL, VLLM, JOIN = "local", "vllm", "join"
+# Seconds without a response after which a server is lost.
+LOST_S = 20.0
 Implementation = Literal[
     "auto", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "eager"
 ]

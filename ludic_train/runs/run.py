@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -42,10 +42,9 @@ from ludic_train.loggers.loggers import Logger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.compute import write_compute
+from ludic_train.runs.ends import Ends
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.remote import RemotePublisher
-from ludic_train.runs.signals import own_stop_signals
-from ludic_train.runs.watch import StopRequested, WatchedSource
+from ludic_train.runs.signals import StopRequested, own_stop_signals
 from ludic_train.trainer.trainer import OnUpdate, Trainer
 
 # From the number of updates made to the numbers of an evaluation then.
@@ -58,12 +57,14 @@ class Stage:
 
     name: for messages. updates: of the whole stage, those before a resume included.
     look: called before the first update; its error ends the run.
+    ends: controls of the trainer's source and publisher.
     """
 
     name: str
     trainer: Trainer
     updates: int
     look: Callable[[], Awaitable[None]] | None = None
+    ends: Ends = field(default_factory=Ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +133,7 @@ async def _carry_out_stage(
         on_rank_0(lambda: log(version, metrics))
 
     # The source was made before there were handlers of signals.
-    if isinstance(trainer.batch_source, WatchedSource):
-        trainer.batch_source.stop.is_set = is_stopped
+    stage.ends.stop.is_set = is_stopped
     if stage.look is not None and trainer.version == 0:
         await awaited_on_rank_0(stage.look)
     ended = trainer.version >= stage.updates
@@ -147,10 +147,10 @@ async def _carry_out_stage(
         # A stop on any rank is one on all; their signals come at different times.
         stopping = any(gathered(b"y" * is_stopped()))
         # A stop saves without an evaluation, since schedulers soon send SIGKILL.
-        if due or (stopping and number_of_rank_0(lambda: _is_between_batches(trainer))):
+        if due or (stopping and number_of_rank_0(lambda: stage.ends.is_settled(trainer.version))):
             _save(run, position, saver)
         if ended and not stopping:
-            await awaited_on_rank_0(partial(_last_published, trainer))
+            await awaited_on_rank_0(partial(_last_published, stage.ends))
             # The wait for a server ends at a stop too.
             stopping = any(gathered(b"y" * is_stopped()))
         if stopping:
@@ -200,23 +200,13 @@ def _verdict(stage: Stage, failed: Exception | None, position: int) -> int:
     raise failed
 
 
-async def _last_published(trainer: Trainer) -> None:
+async def _last_published(ends: Ends) -> None:
     """Return once the last version is published, or a stop is requested; rank 0 alone calls it.
 
     Raises PublishError.
     """
-    if isinstance(trainer.publisher, RemotePublisher):
-        with suppress(StopRequested):
-            await trainer.publisher.finish()
-
-
-def _is_between_batches(trainer: Trainer) -> bool:
-    """True if a run that is resumed from here repeats no update.
-
-    A queue gives whole batches again, so all updates from the last one must have been made.
-    """
-    source = trainer.batch_source
-    return not isinstance(source, WatchedSource) or source.settled == trainer.version
+    with suppress(StopRequested):
+        await ends.finish()
 
 
 def _offset(run: Run, position: int) -> int:

@@ -1,4 +1,4 @@
-"""Signals that request a stop, for loops that save before they end."""
+"""Requests to stop, by a signal or by an error, for loops that save before they end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from ludic_train.distributed.ranks import gathered
 
@@ -44,3 +45,29 @@ def own_stop_signals() -> Iterator[Callable[[], bool]]:
             for signum in (signal.SIGINT, signal.SIGTERM):
                 handlers.callback(signal.signal, signum, signal.signal(signum, note))
         yield lambda: bool(received)
+
+
+class StopRequested(Exception):
+    """A stop was requested while a batch or a server was waited for.
+
+    No TrainError: it is a way to end a wait, which the run turns into an orderly end.
+    """
+
+
+@dataclass(slots=True)
+class StopSign:
+    """Ends the waits of a run's source and publisher; the run sets `is_set` when it begins.
+
+    is_set: must be cheap, since every wait calls it a few times a second.
+    failure: the error for which no wait can end well; None without one. As cheap.
+    """
+
+    is_set: Callable[[], bool] = lambda: False
+    failure: Callable[[], Exception | None] = lambda: None
+
+    def check(self) -> None:
+        """Raise StopRequested once a stop was requested, and the failure if there is one."""
+        if (error := self.failure()) is not None:
+            raise error
+        if self.is_set():
+            raise StopRequested

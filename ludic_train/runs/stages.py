@@ -32,11 +32,11 @@ from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.rows import rows_from
 from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
+from ludic_train.runs.ends import Ends, queue_ends
 from ludic_train.runs.evaluation import CONCURRENCY, play
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preflight import GROUPS, lines, preflight, refuse_hopeless
-from ludic_train.runs.remote import publish_every, remote_ends
 from ludic_train.runs.run import Stage
 from ludic_train.runs.sharded import OnRank0, sharded_learner
 from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_tasks
@@ -263,7 +263,7 @@ def rl_stage(
     """
     machine, config = machine or Machine(), config.resolved()
     algo = algo or algorithm_of(config)
-    queue, servers = machine.queue, machine.servers
+    queue = machine.queue
     if queue is not None and algo.max_lag is None:
         # One batch may be played while another is trained on.
         algo = replace(algo, max_lag=2 * config.minibatches - 1)
@@ -291,12 +291,12 @@ def rl_stage(
         execution=_execution(machine, config, learner),
         seed=config.seed,
     )
-    ends: list[tuple[BatchSource, PolicyPublisher]] = [(OnRank0(), OnRank0())]
+    opened: list[tuple[BatchSource, PolicyPublisher, Ends]] = [(OnRank0(), OnRank0(), Ends())]
     levels = levels_of(recipe)
 
     def open_ends() -> None:
         if queue is not None:
-            ends.append(remote_ends(config, learner, queue, servers, levels))
+            opened.append(queue_ends(config, learner, machine, levels))
             return
         # The tasks are a fresh iterator: a resumed source skips those that were taken.
         own = RolloutBatchSource(
@@ -307,10 +307,10 @@ def rl_stage(
             concurrency=CONCURRENCY,
             levels=levels,
         )
-        ends.append((own, learner.publisher))
+        opened.append((own, learner.publisher, Ends()))
 
     on_rank_0(open_ends)
-    source, publisher = ends[-1]
+    source, publisher, ends = opened[-1]
     trainer = Trainer(
         learner.model, algo, source, publisher, cfg, reference=_reference(algo, learner)
     )
@@ -330,7 +330,20 @@ def rl_stage(
         trainer=trainer,
         updates=updates,
         look=first_look if own else None,
+        ends=ends,
     )
+
+
+def publish_every(minibatches: int, max_lag: int | None) -> int:
+    """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
+
+    Nothing is sampled between the updates of a batch, unless through a queue; after skipped
+    updates, a batch can begin as many updates after a push as there are between two.
+
+        publish_every(4, None)    # 4: once per batch
+        publish_every(4, 3)       # 1: the last update of a batch is 3 after its first
+    """
+    return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
 
 
 def _execution(machine: Machine | None, config: RunConfig, learner: Learner) -> Execution:

@@ -29,10 +29,6 @@ from ludic_gym.policies.base import run_blocking
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
-from ludic_train.cluster.servers.flags import SERVED_DTYPES
-from ludic_train.cluster.servers.installed import Installed
-from ludic_train.cluster.servers.kept import KeptServer
-from ludic_train.cluster.servers.pulse import LOST_S
 from ludic_train.disk import running_in, writing
 from ludic_train.distributed.device import (
     on_device,
@@ -46,21 +42,18 @@ from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
 from ludic_train.runs.combinations import refuse_combination
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
+from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
-from ludic_train.runs.found_servers import with_found_servers
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.machine import Implementation, Machine
-from ludic_train.runs.own_server import installed_vllm, with_own_server
-from ludic_train.runs.remote import RemotePublisher
+from ludic_train.runs.machine import LOST_S, Implementation, Machine
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
 from ludic_train.runs.run import Run, Stage, carry_out
 from ludic_train.runs.run_logger import run_logger
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
 from ludic_train.runs.tasks import evaluation_tasks
-from ludic_train.runs.watch import WatchedSource
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.levels import LevelSchedule
 
@@ -275,7 +268,7 @@ class _Opened:
     learner: Learner
     demonstrations: Sequence[Rollout]
     machine: Machine
-    server: KeptServer | None
+    server: Any
 
 
 @asynccontextmanager
@@ -285,7 +278,7 @@ async def _opened(
     machine: Machine,
     algo: RLAlgorithm,
     device: str,
-    vllm: Installed | None,
+    vllm: Any,  # noqa: ANN401 - the wing's
 ) -> AsyncIterator[_Opened]:
     """The learner over all ranks, with the server that it samples from; closed in the end."""
     async with AsyncExitStack() as stack:
@@ -296,19 +289,15 @@ async def _opened(
             learner, demonstrations = await made_learner(recipe, config, machine, place)
             # While the model is whole: it is what the server starts from.
             learner, own, server = await stack.enter_async_context(
-                with_own_server(learner, config, machine, vllm, device)
+                served_learner(learner, config, machine, vllm, device)
             )
-            if server is None and machine.servers and machine.queue is None:
-                learner = await stack.enter_async_context(
-                    with_found_servers(learner, machine.servers, SERVED_DTYPES[config.dtype])
-                )
             return _Opened(learner, demonstrations, own, server)
 
         made = await awaited_on_rank_0(on_first)
         learner = spread_learner(made.learner if made else None, config, algo, device, machine)
-        if rank() == 0:
-            learner = learner.with_agent(config.agent)
         await stack.enter_async_context(aclosing(learner))
+        if rank() == 0:
+            learner = await stack.enter_async_context(with_agent(learner, config.agent))
         yield replace(made, learner=learner) if made else _Opened(learner, (), machine, None)
 
 
@@ -328,16 +317,16 @@ async def _carry_out(
 ) -> None:
     """Make the updates of all stages."""
     learner, server, floors = opened.learner, opened.server, Floors(config)
-    source = stages[-1].trainer.batch_source
+    ends = stages[-1].ends
 
     def guard(metrics: Metrics) -> None:
         floors(metrics)
         if server is not None:
             server.updated()
 
-    if server is not None and isinstance(source, WatchedSource):
+    if server is not None:
         # Without it, a trainer would wait ten minutes for a server that is not started again.
-        source.stop.failure = lambda: server.error
+        ends.stop.failure = lambda: server.error
     updates = sum(stage.updates for stage in stages)
 
     async def evaluated(update: int) -> Mapping[str, float]:
@@ -346,7 +335,7 @@ async def _carry_out(
 
     try:
         if resume:
-            on_rank_0(lambda: _claim_run(config.out, source))
+            on_rank_0(lambda: _claim_run(config.out, stages[-1].trainer.batch_source))
         with closing(run_logger(config, opened.machine, updates)) as logger:
             run = Run(
                 out=config.out,
@@ -360,10 +349,7 @@ async def _carry_out(
             await carry_out(run, resume=resume)
     # Also after an error: the threads of the queue's reader and of a push keep connections.
     finally:
-        if isinstance(publisher := stages[-1].trainer.publisher, RemotePublisher):
-            await publisher.aclose()
-        if isinstance(source, WatchedSource):
-            await source.aclose()
+        await ends.aclose()
 
 
 def _claim_run(out: Path, source: BatchSource) -> None:

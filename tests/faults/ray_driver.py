@@ -5,9 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE
 from ludic_train.commands.processes import start_redis
 from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+from ludic_train.queue_urls import PASSWORD_VARIABLE
 
 
 def main(address, name, updates, batch):

@@ -32,7 +32,6 @@ makes it again. Between two calls, a crash leaves this:
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -354,19 +353,6 @@ def capacity(trainer: TrainerReport, version: int) -> int:
 def id_order(entry_id: str) -> tuple[int, ...]:
     """Key to compare ids by: as text, "9-0" would come after "10-0"."""
     return tuple(int(part) for part in entry_id.split("-"))
-
-
-def without_password(url: str) -> str:
-    """The URL as it may stand in a message: user and password become "...".
-
-    >>> without_password("redis://trainer:secret@host:6379/0")
-    'redis://...@host:6379/0'
-    """
-    url = re.sub(r"(?<=[?&]password=)[^&]*", "...", url)
-    scheme, _, rest = url.partition("://")
-    # From the right, because a password that was not escaped may contain an @ itself.
-    _, at, host = rest.rpartition("@")
-    return f"{scheme}://{'...' if at else ''}{at}{host}"
 
 
 def check_room(max_queued: int, when_full: str) -> None:

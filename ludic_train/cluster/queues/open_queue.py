@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.queues.base import MAX_QUEUED, GroupQueue, WhenFull, without_password
+from ludic_train.cluster.queues.base import MAX_QUEUED, GroupQueue, WhenFull
 from ludic_train.cluster.queues.sqlite import SQLiteQueue
 from ludic_train.errors import QueueError
+from ludic_train.queue_urls import FILE, PASSWORD_VARIABLE, REDIS, has_password, without_password
 
 if TYPE_CHECKING:
     from ludic_train.cluster.queues.roster import Roster
-
-REDIS = ("redis://", "rediss://", "unix://")
-FILE = "file://"
-# Password of a Redis whose URL has none.
-PASSWORD_VARIABLE = "LUDIC_QUEUE_PASSWORD"
 
 
 def open_queue(
@@ -74,25 +69,8 @@ async def opened_roster(url: str, key: str, password: str | None = None) -> Asyn
         await roster.aclose()
 
 
-def refuse_password(url: str | None) -> None:
-    """Raise ConfigError for the URL of a queue that holds a password.
-
-    Command lines are shown to every user of a machine, and files of a run are passed around.
-    """
-    if url is not None and _has_password(url):
-        raise ConfigError(
-            f"queue {without_password(url)}: a password does not belong into an address, which "
-            f"others can see; leave it out, and set {PASSWORD_VARIABLE}"
-        )
-
-
-def _has_password(url: str) -> bool:
-    # Not by urlsplit: with an unescaped / or # in its password, a URL has other parts.
-    return re.search(r"//[^/@]*:[^@]*@|[?&]password=", url) is not None
-
-
 def _with_password(url: str, password: str | None) -> str:
-    if not password or _has_password(url):
+    if not password or has_password(url):
         return url
     scheme, _, rest = url.partition("://")
     user, _, host = rest.rpartition("@")

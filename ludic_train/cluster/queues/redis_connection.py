@@ -14,8 +14,8 @@ from redis.asyncio import Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ludic_train.cluster.queues.base import without_password
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded, TrainError
+from ludic_train.queue_urls import without_password
 
 REFUSED = exceptions.AuthenticationError, exceptions.AuthorizationError
 AWAY = (

@@ -14,9 +14,10 @@ from ludic_train.cluster.servers.process import (
     ServerProcess,
     ended_with_log,
 )
-from ludic_train.cluster.servers.pulse import LOST_S, Pulse, last_error, responds
+from ludic_train.cluster.servers.pulse import Pulse, last_error, responds
 from ludic_train.cluster.servers.startup import Progress
 from ludic_train.errors import ServerError
+from ludic_train.runs.machine import LOST_S
 
 # Restarts without an update in between; a server that ends more often is broken.
 RESTARTS = 3

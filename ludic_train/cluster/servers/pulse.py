@@ -8,9 +8,11 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-# Seconds between two looks, for one look, and without a response after which a server is lost:
-# together at most 30. The engine responds between two decoding steps, but not during a swap.
-LOOK_EVERY_S, LOOK_S, LOST_S = 2.0, 5.0, 20.0
+from ludic_train.runs.machine import LOST_S
+
+# Seconds between two looks, and for one look: with LOST_S together at most 30. The engine
+# responds between two decoding steps, but not during a swap.
+LOOK_EVERY_S, LOOK_S = 2.0, 5.0
 # Of the engine: vLLM's API server responds to /health while its engine process is stopped.
 ROUTE = "/weight_info"
 

@@ -17,10 +17,10 @@ from ludic_gym.errors import ConfigError
 from ludic_train.agents.agents import action_tools, named_agent
 from ludic_train.agents.measured import open_agent
 from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.run_actor import play_remotely, until_published
 from ludic_train.commands.gateway import main as gateway
 from ludic_train.commands.train import main as train
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.runs.actor_loop import play_remotely, until_published
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
 

@@ -12,13 +12,13 @@ from served_run import served_run, start_model
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster import server_versions
+from ludic_train.cluster.address import Address, read_address, write_address
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.queues import roster as roster_module
 from ludic_train.cluster.queues.open_queue import opened_roster
 from ludic_train.cluster.queues.redis_stream import RedisQueue
 from ludic_train.errors import PublishError
 from ludic_train.models.load import save_model
-from ludic_train.runs.folder import Address, read_address, write_address
 
 pytestmark = needs_redis
 UPDATES = 24

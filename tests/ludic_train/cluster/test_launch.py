@@ -16,10 +16,10 @@ from redis_server import needs_redis
 from ludic_gym.commands.main import USAGE_ERROR, main
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import install_command
+from ludic_train.cluster.address import read_address
 from ludic_train.commands import processes
 from ludic_train.commands.restarts import POLICIES, resources_of, resumed
 from ludic_train.errors import ActorError, ModelNotFound
-from ludic_train.runs.folder import read_address
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
 SMALL = ["--demonstrations", "300", "--sft-updates", "4", "--groups", "2", "--updates", "8"]

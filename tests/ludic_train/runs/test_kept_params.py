@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ludic_train.cluster.background import BackgroundPublisher
+from ludic_train.cluster.servers.own import OwnPublisher
+from ludic_train.cluster.trainer_ends import RemotePublisher
 from ludic_train.distributed.device import kept_params, process_group
-from ludic_train.runs.own_server import OwnPublisher
-from ludic_train.runs.remote import RemotePublisher
 
 
 class Gathered:

@@ -18,8 +18,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.remote import publish_every
-from ludic_train.runs.stages import made_learner, rl_stage
+from ludic_train.runs.stages import made_learner, publish_every, rl_stage
 from ludic_train.runs.train import train_recipe
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.trainer import Trainer

@@ -13,12 +13,13 @@ from served_run import served_run, start_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.cluster.address import Address, read_address, write_address
+from ludic_train.cluster.run_actor import until_published
 from ludic_train.commands.actor import main as actor
 from ludic_train.errors import ActorError, Interrupted
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model
-from ludic_train.runs.actor_loop import until_published
-from ludic_train.runs.folder import RESULTS, Address, read_address, write_address
+from ludic_train.runs.folder import RESULTS
 
 
 @asynccontextmanager
@@ -171,8 +172,8 @@ async def test_an_actor_of_servers_needs_no_params_in_the_folder(tmp_path):
 
 
 async def test_an_actor_that_waits_says_for_what(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("ludic_train.runs.actor_loop.FIRST_NOTE_S", 0)
-    monkeypatch.setattr("ludic_train.runs.actor_loop.NOTE_EVERY_S", 0)
+    monkeypatch.setattr("ludic_train.cluster.run_actor.FIRST_NOTE_S", 0)
+    monkeypatch.setattr("ludic_train.cluster.run_actor.NOTE_EVERY_S", 0)
     out, stop = tmp_path / "run", asyncio.Event()
     waiting = asyncio.create_task(until_published(out, stop))
 

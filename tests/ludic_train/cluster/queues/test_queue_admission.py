@@ -8,11 +8,7 @@ from queue_calls import ACTOR, FRESH, keys, push, read, take_over, trained
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.queues import redis_stream, sqlite
-from ludic_train.cluster.queues.base import (
-    Progress,
-    TrainerReport,
-    capacity,
-)
+from ludic_train.cluster.queues.base import Progress, TrainerReport, capacity
 from ludic_train.errors import QueueError
 
 

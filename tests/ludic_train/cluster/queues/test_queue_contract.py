@@ -7,9 +7,7 @@ import pytest
 from queue_calls import ACTOR, FRESH, ids, keys, push, read, take_over, trained
 
 from ludic_train.cluster.queues import redis_stream, sqlite, sqlite_file
-from ludic_train.cluster.queues.base import (
-    Progress,
-)
+from ludic_train.cluster.queues.base import Progress
 from ludic_train.cluster.queues.sqlite import SQLiteQueue
 from ludic_train.errors import QueueError, Superseded
 

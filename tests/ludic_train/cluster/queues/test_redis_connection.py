@@ -14,12 +14,13 @@ from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tl
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.queues import redis_stream
 from ludic_train.cluster.queues.base import Progress, Trained
-from ludic_train.cluster.queues.open_queue import PASSWORD_VARIABLE, open_queue
+from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.queues.patience import persistently
 from ludic_train.cluster.queues.redis_stream import RedisQueue
 from ludic_train.commands import actor, launch, top, train
 from ludic_train.commands.processes import ProcessGroup, start_redis
 from ludic_train.errors import QueueError, QueueUnavailable
+from ludic_train.queue_urls import PASSWORD_VARIABLE
 
 pytestmark = needs_redis
 

@@ -17,15 +17,15 @@ from served_run import OPTIONS, start_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo
+from ludic_train.cluster.address import read_address
+from ludic_train.cluster.run_actor import play_remotely, until_published
+from ludic_train.cluster.servers.own import placed
 from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.errors import ServerError
 from ludic_train.models.load import save_model
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs import train
-from ludic_train.runs.actor_loop import play_remotely, until_published
-from ludic_train.runs.folder import read_address
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.own_server import placed
 from ludic_train.runs.tasks import training_tasks
 from ludic_train.runs.train import train_recipe
 

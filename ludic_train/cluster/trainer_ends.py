@@ -18,25 +18,23 @@ from pathlib import Path
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.address import Address, read_address, write_address
 from ludic_train.cluster.background import BackgroundPublisher
 from ludic_train.cluster.publish.folder import FolderPublisher
 from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_train.cluster.queues.open_queue import (
-    PASSWORD_VARIABLE,
-    REDIS,
-    open_queue,
-    opened_roster,
-)
+from ludic_train.cluster.queues.open_queue import open_queue, opened_roster
 from ludic_train.cluster.servers.flags import SERVED_DTYPES
+from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource, none_joined
 from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.models.checkpoint_names import merged_params
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
+from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.folder import PUBLISHED, Address, read_address, write_address
+from ludic_train.runs.folder import PUBLISHED
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import JOIN
-from ludic_train.runs.watch import PatientPublisher, StopSign, WatchedSource, none_joined
+from ludic_train.runs.signals import StopSign
 from ludic_train.sources.levels import Levels
 from ludic_train.sources.publisher import CopyPublisher, PolicyPublisher
 
@@ -60,18 +58,6 @@ class RemotePublisher:
     async def aclose(self) -> None:
         """Cancel a publication that is running."""
         await self._away.aclose()
-
-
-def publish_every(minibatches: int, max_lag: int | None) -> int:
-    """Updates between two pushes to servers: a batch's, or as many as `max_lag` leaves room for.
-
-    Nothing is sampled between the updates of a batch, unless through a queue; after skipped
-    updates, a batch can begin as many updates after a push as there are between two.
-
-        publish_every(4, None)    # 4: once per batch
-        publish_every(4, 3)       # 1: the last update of a batch is 3 after its first
-    """
-    return minibatches if max_lag is None else min(minibatches, max_lag - minibatches + 2)
 
 
 def remote_ends(

@@ -12,11 +12,14 @@ from typing import cast
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.servers.flags import SERVED_DTYPES
 from ludic_train.cluster.servers.kept import RESTARTS
+from ludic_train.cluster.servers.own import OwnClient, OwnPublisher
+from ludic_train.cluster.servers.watch import ANSWER_S, PATIENCE_S, POLL_S, server_version
 from ludic_train.errors import ServerError
+from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.own_server import OwnClient, OwnPublisher
-from ludic_train.runs.watch import ANSWER_S, PATIENCE_S, POLL_S, server_version
+from ludic_train.runs.machine import Machine
 
 # Seconds within which losses are counted.
 RECENT_S = 600.0
@@ -75,12 +78,13 @@ class FoundServers:
 
 @asynccontextmanager
 async def with_found_servers(
-    learner: Learner, urls: Sequence[str], dtype: str
-) -> AsyncIterator[Learner]:
+    learner: Learner, config: RunConfig, machine: Machine
+) -> AsyncIterator[tuple[Learner, Machine, None]]:
     """The learner, whose requests and publications outlive a restart of its servers.
 
-    learner: that samples from the servers at these addresses. dtype: as of `VLLMPublisher`.
+    learner: that samples from the servers of the machine.
     """
+    urls, dtype = machine.servers, SERVED_DTYPES[config.dtype]
     client = cast(VLLMTokenClient, learner.client)
     servers = FoundServers(urls)
     publisher = OwnPublisher(
@@ -91,4 +95,4 @@ async def with_found_servers(
         # Before any request: what fails later was lost since.
         await publisher.publish(params, 0)
         own = OwnClient(client, servers, publisher)
-        yield replace(learner, client=own, publisher=publisher)
+        yield replace(learner, client=own, publisher=publisher), machine, None

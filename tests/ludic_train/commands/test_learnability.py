@@ -1,7 +1,7 @@
 import pytest
 
 from ludic_gym.audit.subject import AuditSubject
-from ludic_train.runs.learnability import evaluations, learnability, verdict
+from ludic_train.commands.learnability import evaluations, learnability, verdict
 
 
 def test_an_improvement_is_more_than_three_standard_errors():

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.loop_thread import LoopThread
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.queues.base import without_password
-from ludic_train.cluster.queues.open_queue import REDIS, opened_roster, refuse_password
+from ludic_train.cluster.queues.open_queue import opened_roster
 from ludic_train.errors import PublishError, QueueError, QueueUnavailable
-from ludic_train.runs.folder import Address, read_address
+from ludic_train.queue_urls import REDIS, refuse_password, without_password
 
 if TYPE_CHECKING:
     from ludic_train.cluster.queues.roster import Roster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import chain
@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_gym.parsers import named_parser
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import MakePolicy, Task
-from ludic_train.agents.agents import AgentPolicies
-from ludic_train.agents.gateway import Gateway
 from ludic_train.cluster.actor import Refresh, run_pipeline_actor
 from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
+from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.begun import Continuing, ResumableClient
-from ludic_train.cluster.queues.open_queue import REDIS, open_queue, opened_roster
+from ludic_train.cluster.queues.open_queue import open_queue, opened_roster
 from ludic_train.cluster.queues.patience import persistently
 from ludic_train.cluster.server_versions import ServedVersions
 from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.errors import ActorError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
-from ludic_train.runs.config import MAX_TOKENS
-from ludic_train.runs.folder import PUBLISHED, QUEUE, RESULTS, Address, read_address
+from ludic_train.queue_urls import REDIS
+from ludic_train.runs.ends import agent_policies
+from ludic_train.runs.folder import PUBLISHED, QUEUE, RESULTS
 from ludic_train.runs.machine import JOIN
 from ludic_train.sources.publisher import newest
 from ludic_train.sources.rollouts import Score, playing
@@ -137,8 +136,8 @@ async def play_remotely(
                 spec,
             )
         else:
-            make_policy = agents = _agents(agent, client, tokenizer, out)
-            stack.push_async_callback(agents.gateway.aclose)
+            make_policy, aclose = _agents(agent, client, tokenizer, out)
+            stack.push_async_callback(aclose)
         return await run_pipeline_actor(
             tasks,
             playing(make_policy, score, self_play=self_play),
@@ -219,22 +218,22 @@ async def _sampling(
 
 def _agents(
     agent: str, client: Continuing, tokenizer: PreTrainedTokenizerBase, out: Path
-) -> AgentPolicies:
-    """Policies of the agent program, behind a gateway of this actor.
+) -> tuple[MakePolicy, Callable[[], Awaitable[None]]]:
+    """Policies of the agent program, and a function that ends its gateway.
 
     Not resumable: a program that is interrupted plays its episode again, from other tokens.
     """
     folder, spec = model_and_spec(out / PUBLISHED)
-    parser = named_parser(spec.parser) if spec.parser else None
     config = Path(folder) / "config.json"
-    gateway = Gateway(
+    return agent_policies(
+        agent,
         client,
         tokenizer,
-        max_tokens=spec.max_tokens or MAX_TOKENS,
+        max_tokens=spec.max_tokens,
         # Of servers, only the tokenizer may be here.
         max_positions=_positions(config) if config.is_file() else None,
+        parser=spec.parser,
     )
-    return AgentPolicies.named(gateway, agent, parser)
 
 
 def _positions(config: Path) -> int | None:

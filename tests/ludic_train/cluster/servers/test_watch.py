@@ -17,10 +17,11 @@ from ludic_train.cluster.publish.tcp import TcpWire
 from ludic_train.cluster.publish.transports import FileWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.servers import watch
+from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.rows import trajectory_from
-from ludic_train.runs import watch
-from ludic_train.runs.watch import PatientPublisher, StopRequested, StopSign, WatchedSource
+from ludic_train.runs.signals import StopRequested, StopSign
 from ludic_train.sources.base import Pace
 
 PACE = Pace(version=0, updates_per_batch=1, oldest_lag=0, max_lag=None)

@@ -21,6 +21,7 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.cluster.address import read_address
 from ludic_train.cluster.publish.lora import PREFIX, LoRAPublisher
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.servers.flags import SERVED_DTYPES, ServeOptions
@@ -35,7 +36,7 @@ from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.folder import PUBLISHED, read_address
+from ludic_train.runs.folder import PUBLISHED
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.sources.publisher import PolicyPublisher
@@ -160,13 +161,11 @@ class OwnClient:
             await self._publisher.restore()
 
 
-def installed_vllm(config: RunConfig, machine: Machine) -> Installed | None:
-    """The vLLM that a run starts; None for a run that starts none.
+def usable_vllm(config: RunConfig, machine: Machine) -> Installed:
+    """The vLLM that a run starts.
 
     Raises ConfigError where there is none, or one that cannot serve the run's model.
     """
-    if not machine.starts_vllm:
-        return None
     vllm = find_vllm(machine.vllm_python)
     if config.model is None and vllm.on_cpu:
         raise ConfigError(
@@ -183,19 +182,17 @@ async def with_own_server(
     learner: Learner,
     config: RunConfig,
     machine: Machine,
-    vllm: Installed | None,
+    vllm: Installed,
     device: str = "cpu",
-) -> AsyncIterator[tuple[Learner, Machine, KeptServer | None]]:
-    """The learner and the machine of a run, with a server of its own if it starts one.
+) -> AsyncIterator[tuple[Learner, Machine, KeptServer]]:
+    """The learner and the machine of a run, with a server of its own.
 
-    vllm: result of `installed_vllm`; None changes nothing.
+    vllm: result of `usable_vllm`.
     device: where this process trains.
     With a queue, actors sample from the server, and the learner stays as it is.
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
-    if vllm is None:
-        yield learner, machine, None
-    elif machine.queue is None:
+    if machine.queue is None:
         async with _served_learner(learner, config, machine, vllm, device) as (served, server):
             yield served, _with_address(machine, server), server
     else:

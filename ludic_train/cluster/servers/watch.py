@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -29,6 +28,7 @@ from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.queues.base import GroupQueue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import ParamsLost, PublishError, QueueUnavailable
+from ludic_train.runs.signals import StopSign
 from ludic_train.sources.levels import Levels
 from ludic_train.types import SAWBatch
 
@@ -39,32 +39,6 @@ SILENT_ANSWER_S = 1.0
 # The limit of one look, the pause between two while nothing else happens, the time without a batch
 # after which servers are suspected, and the time between two lines of a log about a wait.
 ANSWER_S, POLL_S, QUIET_S, NOTE_EVERY_S = 10.0, 0.5, 10.0, 30.0
-
-
-class StopRequested(Exception):
-    """A stop was requested while a batch or a server was waited for.
-
-    No TrainError: it is a way to end a wait, which the run turns into an orderly end.
-    """
-
-
-@dataclass(slots=True)
-class StopSign:
-    """Ends the waits of a run's source and publisher; the run sets `is_set` when it begins.
-
-    is_set: must be cheap, since every wait calls it a few times a second.
-    failure: the error for which no wait can end well; None without one. As cheap.
-    """
-
-    is_set: Callable[[], bool] = lambda: False
-    failure: Callable[[], Exception | None] = lambda: None
-
-    def check(self) -> None:
-        """Raise StopRequested once a stop was requested, and the failure if there is one."""
-        if (error := self.failure()) is not None:
-            raise error
-        if self.is_set():
-            raise StopRequested
 
 
 async def none_joined() -> Sequence[str]:
