@@ -17,7 +17,7 @@ from typing import Any
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
-from ludic_gym.graders.programs.inside.plain import encoded
+from ludic_gym.graders.programs.plain import encoded
 from ludic_gym.graders.programs.types import CallTests, StdinTests
 
 # What solutions use without an import, as on the sites that they come from.

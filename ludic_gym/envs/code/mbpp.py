@@ -16,7 +16,7 @@ from typing import Any
 
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.errors import DataError
-from ludic_gym.graders.programs.inside.plain import NotPlain, Tree, encoded
+from ludic_gym.graders.programs.plain import NotPlain, Tree, encoded
 from ludic_gym.graders.programs.types import CallTests, Compared
 
 ATOL = 1e-6

@@ -12,7 +12,7 @@ from ludic_gym.envs.code.livecodebench import SITES_PRELUDE, livecodebench_probl
 from ludic_gym.envs.code.mbpp import inputs_of, plus_tests
 from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
-from ludic_gym.graders.programs.inside.plain import NotPlain, encoded
+from ludic_gym.graders.programs.plain import NotPlain, encoded
 from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests
 
 # Of the published program for the one task of HumanEval+ whose results are not unique.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from ludic_gym.graders.programs.inside.plain import Tree
+from ludic_gym.graders.programs.plain import Tree
 from ludic_gym.graders.programs.types import Comparator, Compared
 
 RELATIVE = 1e-7

@@ -1,6 +1,6 @@
 """Test runs: requests to the programs in sandboxes, and verdicts from their replies.
 
-A runner (`inside`) is started in a sandbox and gets an opening with the program, to which it
+A `runner` is started in a sandbox and gets an opening with the program, to which it
 replies "ready" or the reason why not. Then every request is a call, an input or a query, and every
 reply is judged here, outside. Expected results never leave this process, so that a program cannot
 read them:
@@ -19,12 +19,12 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ludic_gym.errors import DataError, SandboxError
 from ludic_gym.graders.programs.compare import (
@@ -34,7 +34,7 @@ from ludic_gym.graders.programs.compare import (
     is_same_table,
     is_same_text,
 )
-from ludic_gym.graders.programs.inside.plain import DEEPEST, Tree
+from ludic_gym.graders.programs.plain import DEEPEST, Tree
 from ludic_gym.graders.programs.types import (
     MESSAGE_LIMIT,
     PRINTED_LIMIT,
@@ -48,20 +48,18 @@ from ludic_gym.graders.programs.types import (
 )
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox, Session
 
-INSIDE = Path(__file__).parent / "inside"
 # Output of a runner in all, and of one reply. A runner that writes more is ended.
 OUTPUT_BYTES = 32 * MEBIBYTE
 REPLY_BYTES = 8 * MEBIBYTE
 NO_REPLY = "the reply is not the runner's"
 # Every level of a value takes three of JSON at most: {"dict": [[key, value]]}.
 DEEPEST_REPLY = 3 * DEEPEST + 10
-Runner = Literal["solution", "tester", "cases", "query"]
 
 
-class Gone(Exception):
-    """The program has ended, or its reply is not a runner's; with the test's outcome.
+class RunnerEnded(Exception):
+    """The program has ended, or its reply is not a runner's; `run` turns it into a verdict.
 
-    outcome: "timeout" or "crashed". Internal: `run` turns it into a verdict.
+    outcome: "timeout" or "crashed".
     """
 
     def __init__(self, outcome: Outcome, message: str) -> None:
@@ -69,10 +67,10 @@ class Gone(Exception):
         self.outcome = outcome
 
 
-class Talk:
+class Runner:
     """One runner in its sandbox.
 
-    session: just started. The first line that comes is "started"; see `talk_to`.
+    session: just started. The first line that comes is "started"; see `open_runner`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -80,31 +78,35 @@ class Talk:
         self._result: ExecResult | None = None
 
     async def ask(self, request: object) -> list[Any]:
-        """Send a request; the reply, a list that begins with a text. Raises Gone if none comes.
+        """Send a request, any JSON value; the reply, a list that begins with a text.
 
-        request: any JSON value.
+        Raises RunnerEnded if none comes.
         """
         await self._session.send(json.dumps(request).encode() + b"\n")
         return await self.listen()
 
     async def listen(self) -> list[Any]:
-        """The next reply. Raises Gone if there is none, or it is too large, too deep or no list."""
+        """The next reply. Raises RunnerEnded for none, or one too large, too deep or no list."""
         line = await self._session.receive_line()
         if line is None:
-            raise _gone(await self.end())
+            raise await self._ended()
         try:
             reply = json.loads(line) if len(line) <= REPLY_BYTES else []
         except (ValueError, RecursionError):
             reply = []
         if isinstance(reply, list) and reply and isinstance(reply[0], str) and is_shallow(reply):
             return reply
-        raise Gone("crashed", NO_REPLY)
+        raise RunnerEnded("crashed", NO_REPLY)
 
-    async def started(self) -> bool:
-        """True once the runner is ready for its first request; False if it ended before."""
-        with suppress(Gone):
-            return await self.listen() == ["started"]
-        return False
+    async def _ended(self) -> RunnerEnded:
+        """The error for a program that has ended."""
+        result = await self.end()
+        if result.ended in ("timeout", "cpu"):
+            what = "wall" if result.ended == "timeout" else "CPU"
+            return RunnerEnded("timeout", f"out of {what} time")
+        how = {"memory": "out of memory", "output": "wrote too much", "signal": "ended by a signal"}
+        code = f"left with exit code {result.exit_code}"
+        return RunnerEnded("crashed", how.get(result.ended, code)[:MESSAGE_LIMIT])
 
     async def end(self) -> ExecResult:
         """End the program; its result, the same at every call."""
@@ -118,26 +120,37 @@ class Talk:
         return text[-PRINTED_LIMIT:]
 
 
+@cache
+def _runner_program(name: str) -> Program:
+    folder = Path(__file__).parent
+    plain = folder / "plain.py"
+    # Imported as from a namespace package, without `__init__.py`.
+    files = {f"ludic_gym/graders/programs/{plain.name}": plain.read_bytes()}
+    source = (folder / "runner.py").read_text(encoding="utf-8")
+    return Program(source=source, arguments=(name,), files=files)
+
+
 @asynccontextmanager
-async def talk_to(sandbox: Sandbox, runner: Runner, limits: Limits) -> AsyncIterator[Talk]:
+async def open_runner(sandbox: Sandbox, name: str, limits: Limits) -> AsyncIterator[Runner]:
     """Start a runner, which is ended with the block.
 
-    runner: "solution", "tester", "cases" or "query", a file of `inside`. limits: of the program;
-    `output_bytes` is raised to `OUTPUT_BYTES`, since replies count as output.
+    name: a key of `runner.RUNNERS`. limits: of the program; `output_bytes` is raised to
+    `OUTPUT_BYTES`, since replies to all cases count as output.
     Raises SandboxError if it does not start. That is no fault of the tested program, which has not
     been sent yet.
     """
-    program = Program(source=_files()[f"{_FOLDER}/{runner}.py"].decode(), files=_files())
-    # Replies to all cases count as output of one program.
     limits = replace(limits, output_bytes=max(limits.output_bytes, OUTPUT_BYTES))
-    talk = Talk(await sandbox.start(program, limits=limits))
+    runner = Runner(await sandbox.start(_runner_program(name), limits=limits))
     try:
-        if not await talk.started():
-            printed = await talk.printed()
+        started = False
+        with suppress(RunnerEnded):
+            started = await runner.listen() == ["started"]
+        if not started:
+            printed = await runner.printed()
             raise SandboxError(f"no runner started in the sandbox {sandbox.name!r}: {printed}")
-        yield talk
+        yield runner
     finally:
-        await talk.end()
+        await runner.end()
 
 
 def is_shallow(reply: object) -> bool:
@@ -157,26 +170,6 @@ def is_shallow(reply: object) -> bool:
         if not level:
             return True
     return False
-
-
-def _gone(result: ExecResult) -> Gone:
-    """The error for a program that ended with that result."""
-    if result.ended in ("timeout", "cpu"):
-        what = "wall" if result.ended == "timeout" else "CPU"
-        return Gone("timeout", f"out of {what} time")
-    how = {"memory": "out of memory", "output": "wrote too much", "signal": "ended by a signal"}
-    code = f"left with exit code {result.exit_code}"
-    return Gone("crashed", how.get(result.ended, code)[:MESSAGE_LIMIT])
-
-
-_FOLDER = "ludic_gym/graders/programs/inside"
-
-
-@cache
-def _files() -> Mapping[str, bytes]:
-    """The files that a runner imports, as namespace packages, without `__init__.py`."""
-    names = ("channel", "plain", "solution", "tester", "cases", "query")
-    return {f"{_FOLDER}/{name}.py": (INSIDE / f"{name}.py").read_bytes() for name in names}
 
 
 # (number of the case, reply) -> outcome and message.
@@ -210,9 +203,9 @@ class Tally:
             text = message[:MESSAGE_LIMIT]
             self._verdict = replace(verdict, outcome=outcome, failed=self.index, message=text)
 
-    async def verdict(self, talk: Talk) -> Verdict:
+    async def verdict(self, runner: Runner) -> Verdict:
         """The verdict, with the program's output. Ends the program."""
-        return replace(self._verdict, printed=await talk.printed())
+        return replace(self._verdict, printed=await runner.printed())
 
 
 async def run(
@@ -228,18 +221,18 @@ async def run(
             return await _run_asserts(sandbox, code, tests, limits, stop)
         case CallTests():
             calls = [[list(call), NO_NAMES] for call in tests.calls]
-            async with talk_to(sandbox, "solution", limits) as talk:
+            async with open_runner(sandbox, "solution", limits) as runner:
                 judge = partial(_judged_call, tests)
-                return await _cases(talk, _opening(code, tests), calls, judge, stop)
+                return await _cases(runner, _opening(code, tests), calls, judge, stop)
         case StdinTests():
             opening = {"code": code, "case_s": tests.case_s}
             inputs = [stdin for stdin, _ in tests.cases]
-            async with talk_to(sandbox, "cases", limits) as talk:
-                return await _cases(talk, opening, inputs, partial(_judged_output, tests), stop)
+            async with open_runner(sandbox, "cases", limits) as runner:
+                return await _cases(runner, opening, inputs, partial(_judged_output, tests), stop)
         case QueryTests():
-            async with talk_to(sandbox, "query", limits) as talk:
+            async with open_runner(sandbox, "query", limits) as runner:
                 judge = partial(_judged_rows, tests)
-                return await _cases(talk, _database(tests), [code], judge, stop)
+                return await _cases(runner, _database(tests), [code], judge, stop)
 
 
 def _judged_call(tests: CallTests, index: int, reply: Sequence[Any]) -> tuple[Outcome, str]:
@@ -270,18 +263,17 @@ def _judged_rows(tests: QueryTests, index: int, reply: Sequence[Any]) -> tuple[O
         raise DataError(f"the database cannot be made: {content}")
     if kind in ("syntax", "raised"):
         return "syntax" if kind == "syntax" else "raised", str(content)
-    if kind == "rows" and _is_same_rows(tests, content):
-        return "passed", ""
+    if kind == "rows":
+        if tests.match == "rows":
+            same = is_same_table(content, tests.rows, ordered=tests.ordered)
+        elif tests.match == "set":
+            same = is_same_set(content, tests.rows)
+        else:
+            same = is_same_by_columns(content, tests.rows, ordered=tests.ordered)
+        if same:
+            return "passed", ""
     gave = f"{len(content)} rows" if isinstance(content, list) else str(content)
     return "wrong", f"gave {gave}"
-
-
-def _is_same_rows(tests: QueryTests, rows: Any) -> bool:  # noqa: ANN401 (a forged reply)
-    if tests.match == "rows":
-        return is_same_table(rows, tests.rows, ordered=tests.ordered)
-    if tests.match == "set":
-        return is_same_set(rows, tests.rows)
-    return is_same_by_columns(rows, tests.rows, ordered=tests.ordered)
 
 
 def _database(tests: QueryTests) -> object:
@@ -305,29 +297,29 @@ def _opening(code: str, tests: CallTests | AssertTests) -> dict[str, object]:
 
 
 async def _cases(
-    talk: Talk, opening: object, requests: Sequence[object], judge: Judge, stop: bool
+    runner: Runner, opening: object, requests: Sequence[object], judge: Judge, stop: bool
 ) -> Verdict:
     """Open the program, then send one case after the other, up to a failure if `stop`."""
     tally = Tally(len(requests))
     try:
-        if await _opened(talk, opening, tally):
+        if await _opened(runner, opening, tally):
             for index, request in enumerate(requests):
                 tally.index = index
-                outcome, message = judge(index, await talk.ask(request))
+                outcome, message = judge(index, await runner.ask(request))
                 tally.note(outcome, message)
                 if outcome != "passed" and stop:
                     break
-    except Gone as gone:
-        tally.note(gone.outcome, str(gone))
+    except RunnerEnded as ended:
+        tally.note(ended.outcome, str(ended))
     # A program may have written a reply in the runner's place, with too few parts.
     except IndexError:
         tally.note("crashed", NO_REPLY)
-    return await tally.verdict(talk)
+    return await tally.verdict(runner)
 
 
-async def _opened(talk: Talk, opening: object, tally: Tally) -> bool:
+async def _opened(runner: Runner, opening: object, tally: Tally) -> bool:
     """Open the program; True if it is ready, else its failure is noted."""
-    reply = await talk.ask(opening)
+    reply = await runner.ask(opening)
     ready: bool = reply[0] == "ready"
     if not ready:
         tally.note(_STATES.get(reply[0], "crashed"), str(reply[-1]))
@@ -337,41 +329,36 @@ async def _opened(talk: Talk, opening: object, tally: Tally) -> bool:
 async def _run_asserts(
     sandbox: Sandbox, code: str, tests: AssertTests, limits: Limits, stop: bool
 ) -> Verdict:
-    """The verdict of test programs, which run in a sandbox of their own."""
+    """The verdict of test programs, which run in a sandbox of their own.
+
+    Their calls are passed to the solution, and its results back. Raises DataError if the tests are
+    at fault.
+    """
+    parts = ("prelude", "tests", "name", "in_place")
     async with _both(sandbox, limits) as (tester, solution):
         tally = Tally(len(tests.tests))
         try:
             # The tests do not start without a solution, whose errors are none of theirs.
-            if await _opened(solution, _opening(code, tests), tally):
-                await _relay(tester, solution, tests, tally, stop)
-        except Gone as gone:
-            tally.note(gone.outcome, str(gone))
+            if not await _opened(solution, _opening(code, tests), tally):
+                return await tally.verdict(solution)
+            tally.index = 0
+            reply = await tester.ask({part: getattr(tests, part) for part in parts})
+            # The tester replies with a call or with the outcome of a test, until all have run.
+            while tally.index < len(tests.tests):
+                if reply[0] == "broken":
+                    raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
+                if reply[0] == "call":
+                    reply = await tester.ask(_result(await solution.ask(reply[1:])))
+                    continue
+                passed = reply[0] == "passed"
+                tally.note("passed" if passed else "wrong", str(reply[-1]))
+                if stop and not passed:
+                    break
+                tally.index += 1
+                reply = await tester.ask("on")
+        except RunnerEnded as ended:
+            tally.note(ended.outcome, str(ended))
         return await tally.verdict(solution)
-
-
-async def _relay(
-    tester: Talk, solution: Talk, tests: AssertTests, tally: Tally, stop: bool
-) -> None:
-    """Pass calls from the tests to the solution and results back, until all tests have run.
-
-    Raises DataError if the tests are at fault, and Gone if either program ends.
-    """
-    tally.index = 0
-    parts = ("prelude", "tests", "name", "in_place")
-    reply = await tester.ask({part: getattr(tests, part) for part in parts})
-    # The tester replies with a call or with the outcome of a test, until all tests have run.
-    while tally.index < len(tests.tests):
-        if reply[0] == "broken":
-            raise DataError(f"the tests of {tests.name} cannot be run: {reply[1]}")
-        if reply[0] == "call":
-            reply = await tester.ask(_result(await solution.ask(reply[1:])))
-            continue
-        passed = reply[0] == "passed"
-        tally.note("passed" if passed else "wrong", str(reply[-1]))
-        if stop and not passed:
-            return
-        tally.index += 1
-        reply = await tester.ask("on")
 
 
 def _result(reply: Sequence[Any]) -> Sequence[Any]:
@@ -387,7 +374,7 @@ def _result(reply: Sequence[Any]) -> Sequence[Any]:
 
 
 @asynccontextmanager
-async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Talk, Talk]]:
+async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Runner, Runner]]:
     """A tester and a solution. Raises SandboxError, also for a sandbox with one place only."""
     # The tests wait for the solution, whose limits must be reached first.
     patient = replace(limits, wall_s=PATIENCE * limits.wall_s, cpu_s=PATIENCE * limits.cpu_s)
@@ -395,8 +382,8 @@ async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Talk, T
         # Pairs take their places one after the other. Otherwise each of several pairs could hold
         # one place and wait for ever for its second.
         async with _pairing:
-            tester = await ends.enter_async_context(talk_to(sandbox, "tester", patient))
-            coming = ends.enter_async_context(talk_to(sandbox, "solution", limits))
+            tester = await ends.enter_async_context(open_runner(sandbox, "tester", patient))
+            coming = ends.enter_async_context(open_runner(sandbox, "solution", limits))
             try:
                 async with asyncio.timeout(PAIR_DEADLINE_S):
                     solution = await coming
@@ -430,13 +417,13 @@ async def resolved(
     """
     if isinstance(tests, CallTests):
         return await _with_values(sandbox, tests, limits)
-    async with talk_to(sandbox, "query", limits) as talk:
+    async with open_runner(sandbox, "query", limits) as runner:
         try:
-            await talk.ask(_database(tests))
-            reply = await talk.ask(tests.reference)
-        except Gone as gone:
-            reply = [str(gone)]
-        seconds = (await talk.end()).wall_s
+            await runner.ask(_database(tests))
+            reply = await runner.ask(tests.reference)
+        except RunnerEnded as ended:
+            reply = [str(ended)]
+        seconds = (await runner.end()).wall_s
     if reply[0] != "rows":
         raise DataError(f"the reference query {tests.reference!r} gives no rows: {reply}")
     return replace(tests, rows=tuple(reply[1]), reference=""), seconds
@@ -447,15 +434,15 @@ async def _with_values(
 ) -> tuple[CallTests, float]:
     """The calls for which the reference returns plain data, with these results, and its seconds."""
     kept: list[tuple[tuple[Tree, ...], Tree]] = []
-    async with talk_to(sandbox, "solution", limits) as talk:
+    async with open_runner(sandbox, "solution", limits) as runner:
         try:
-            why = str((await talk.ask(_opening(tests.reference, tests)))[-1])
+            why = str((await runner.ask(_opening(tests.reference, tests)))[-1])
             for call in tests.calls if not why else ():
-                reply = await talk.ask([list(call), NO_NAMES])
+                reply = await runner.ask([list(call), NO_NAMES])
                 kept += [(call, reply[1])] if reply[0] == "value" else []
-        except Gone as gone:
-            raise DataError(f"the reference of {tests.name}: {gone}") from gone
-        seconds = (await talk.end()).wall_s
+        except RunnerEnded as ended:
+            raise DataError(f"the reference of {tests.name}: {ended}") from ended
+        seconds = (await runner.end()).wall_s
     if not kept:
         raise DataError(f"the reference of {tests.name} gives no value ({why or 'for any call'})")
     calls, expected = zip(*kept, strict=True)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from ludic_gym.graders.programs.inside.plain import Tree
+from ludic_gym.graders.programs.plain import Tree
 
 Outcome = Literal["passed", "wrong", "raised", "timeout", "crashed", "syntax", "missing", "empty"]
 """`wrong` result, `raised` an exception (or exited with a code other than 0), `timeout` of wall or

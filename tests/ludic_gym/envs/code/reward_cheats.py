@@ -64,7 +64,7 @@ def f(x): return -1
 """,
     "encoder replaced": """
 import sys
-plain = sys.modules['ludic_gym.graders.programs.inside.plain']
+plain = sys.modules['ludic_gym.graders.programs.plain']
 plain.encoded = lambda value: {'passed': True}
 def f(x): return -1
 """,

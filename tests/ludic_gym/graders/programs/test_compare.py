@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ludic_gym.graders.programs.compare import is_same, is_same_text
-from ludic_gym.graders.programs.inside.plain import encoded
+from ludic_gym.graders.programs.plain import encoded
 
 SAME = [
     (1, 1.0),

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from ludic_gym.graders.programs.inside.plain import NotPlain, decoded, encoded
+from ludic_gym.graders.programs.plain import NotPlain, decoded, encoded
 
 Point = collections.namedtuple("Point", "x y")
 
