@@ -152,7 +152,7 @@ from .distributed.device import process_group as process_group
 from .distributed.fsdp import checkpoint_activations as checkpoint_activations
 from .distributed.fsdp import compile_blocks as compile_blocks
 from .distributed.fsdp import shard_model as shard_model
-from .distributed.ranks import on_rank_0 as on_rank_0
+from .distributed.ranks import call_on_rank_0 as call_on_rank_0
 from .distributed.ranks import rank as rank
 from .distributed.ranks import world_size as world_size
 from .engine.client import LocalChatClient as LocalChatClient

@@ -32,7 +32,7 @@ CreditAssigner = Callable[[Sequence[Trajectory]], Weights]
 
 
 @runtime_checkable
-class Remembering(Protocol):
+class Stateful(Protocol):
     """Credit assigner that keeps statistics from batch to batch."""
 
     def state_dict(self) -> dict[str, Any]:

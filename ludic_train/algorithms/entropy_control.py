@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled
-from ludic_train.algorithms.credit import Remembering
+from ludic_train.algorithms.credit import Stateful
 from ludic_train.algorithms.losses import (
     Loss,
     LossMetrics,
@@ -236,14 +236,14 @@ class AdaptiveEntropy:
     def state_dict(self) -> dict[str, Any]:
         """The coefficient, and the state of `first` where that keeps one."""
         first: object = self.first
-        kept = {"first": first.state_dict()} if isinstance(first, Remembering) else {}
+        kept = {"first": first.state_dict()} if isinstance(first, Stateful) else {}
         return {"coefficient": self.coefficient, **kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the coefficient of `state`."""
         self.coefficient = float(state["coefficient"])
         first: object = self.first
-        if isinstance(first, Remembering):
+        if isinstance(first, Stateful):
             first.load_state_dict(state["first"])
 
 

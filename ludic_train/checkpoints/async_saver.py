@@ -33,7 +33,7 @@ from ludic_train.checkpoints.training_state import (
 )
 from ludic_train.disk import writing
 from ludic_train.distributed.device import host_copies
-from ludic_train.distributed.ranks import gathered, rank, world_size
+from ludic_train.distributed.ranks import all_gather, rank, world_size
 from ludic_train.errors import CheckpointError, DiskError
 from ludic_train.models.modules import is_adapted
 from ludic_train.trainer.trainer import Trainer
@@ -176,4 +176,4 @@ def _errors(writing: Future[None] | None) -> list[str]:
     """Errors of all ranks, once the future that each gives here has ended."""
     error = None if writing is None else writing.exception()
     own = "" if error is None else f"rank {rank()}: {type(error).__name__}: {error}"
-    return [text.decode() for text in gathered(own.encode()) if text]
+    return [text.decode() for text in all_gather(own.encode()) if text]

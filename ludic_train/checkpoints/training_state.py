@@ -28,7 +28,7 @@ from ludic_train.checkpoints.manager import (
 from ludic_train.checkpoints.sharded import own_shards, read_shards, write_shards
 from ludic_train.disk import writing
 from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
-from ludic_train.distributed.ranks import gathered, on_rank_0, rank
+from ludic_train.distributed.ranks import all_gather, call_on_rank_0, rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.checkpoint_names import model_params
 from ludic_train.models.head import VALUE_HEAD
@@ -83,7 +83,7 @@ def save_training(
     Raises CheckpointError.
     """
     snapshot = whole_snapshot(trainer, extra=extra, step=step)
-    on_rank_0(lambda: snapshot.write(manager, write_model))
+    call_on_rank_0(lambda: snapshot.write(manager, write_model))
 
 
 def save_shards(
@@ -106,10 +106,10 @@ def save_shards(
     except (OSError, SafetensorError) as error:
         failed = f"rank {rank()}: {error}"
     # Exchanged before anything is raised, or ranks that did not fail would wait for one that did.
-    if failures := [text.decode() for text in gathered(failed.encode()) if text]:
+    if failures := [text.decode() for text in all_gather(failed.encode()) if text]:
         raise CheckpointError(f"a save failed: {'; '.join(failures)}")
     state = run_state(trainer, extra)
-    on_rank_0(lambda: write_from_draft(manager, draft, number, state))
+    call_on_rank_0(lambda: write_from_draft(manager, draft, number, state))
 
 
 def whole_snapshot(
@@ -140,7 +140,7 @@ def whole_snapshot(
 
 def run_state(trainer: Trainer, extra: Json | None) -> Json:
     """The state of a run that JSON holds; all ranks must call it."""
-    rngs = [json.loads(state) for state in gathered(json.dumps(rng_state()).encode())]
+    rngs = [json.loads(state) for state in all_gather(json.dumps(rng_state()).encode())]
     return {"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})}
 
 
@@ -155,7 +155,7 @@ def new_draft(manager: CheckpointManager, step: int) -> Path:
                 shutil.rmtree(leftover)
             draft.mkdir(parents=True)
 
-    on_rank_0(make)
+    call_on_rank_0(make)
     return draft
 
 
@@ -213,10 +213,10 @@ def resume_training(
     ...     print(resume_training(manager, continued), continued.version)
     {'best': 0.5} 3
     """
-    on_rank_0(partial(claim, trainer.batch_source))
+    call_on_rank_0(partial(claim, trainer.batch_source))
     # After the queue's, whose contest decides which process continues, and before the newest one
     # is looked up: another trainer may be about to save, its first one too.
-    on_rank_0(manager.claim)
+    call_on_rank_0(manager.claim)
     if which == "auto" and not manager.steps():
         return None
     checkpoint = manager.load("latest" if which == "auto" else which)

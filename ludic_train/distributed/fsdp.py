@@ -24,7 +24,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.distributed.ranks import meet, rank, world_size
+from ludic_train.distributed.ranks import barrier, rank, world_size
 from ludic_train.models.head import SHARDED_FORWARD, forward_of_head
 from ludic_train.models.modules import blocks, unwrapped
 
@@ -137,7 +137,7 @@ def shard_from_rank_0(
     if world_size() == 1:
         return
     # Rank 0 may have copied or loaded a large model for longer than the default group waits.
-    meet()
+    barrier()
     with torch.no_grad():
         for name, param in model.named_parameters():
             if name in others:

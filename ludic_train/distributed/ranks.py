@@ -39,14 +39,14 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def meet() -> None:
+def barrier() -> None:
     """Return once every rank is here; call it before a collective of the default group."""
     # That group's timeout may be short, and ranks that rank 0 held up would run into it.
     if world_size() > 1:
         dist.barrier(_messages())
 
 
-def scattered(
+def scatter(
     make: Callable[[], Sequence[T]], encode: Callable[[T], bytes], decode: Callable[[bytes], T]
 ) -> T:
     """This rank's part of the result of `make`, which only rank 0 calls.
@@ -64,20 +64,20 @@ def scattered(
     return parts[0]
 
 
-def number_of_rank_0(make: Callable[[], int]) -> int:
-    """The number that `make` returns on rank 0, on every rank; errors as of `scattered`."""
-    return scattered(lambda: [make()] * world_size(), lambda number: b"%d" % number, int)
+def number_from_rank_0(make: Callable[[], int]) -> int:
+    """The number that `make` returns on rank 0, on every rank; errors as of `scatter`."""
+    return scatter(lambda: [make()] * world_size(), lambda number: b"%d" % number, int)
 
 
-def on_rank_0(action: Callable[[], object]) -> None:
+def call_on_rank_0(action: Callable[[], object]) -> None:
     """Do it on rank 0 while the others wait.
 
     An error is raised on every rank, as RankError on the others.
     """
-    scattered(lambda: [action()] * world_size(), lambda _: b"", bytes)
+    scatter(lambda: [action()] * world_size(), lambda _: b"", bytes)
 
 
-async def awaited_on_rank_0(work: Callable[[], Awaitable[T]]) -> T | None:
+async def run_on_rank_0(work: Callable[[], Awaitable[T]]) -> T | None:
     """Result of the coroutine, which only rank 0 runs while the others wait; None on the others.
 
     An error is raised on every rank, as RankError on the others.
@@ -94,7 +94,7 @@ async def awaited_on_rank_0(work: Callable[[], Awaitable[T]]) -> T | None:
     return result
 
 
-async def led(items: Iterator[T], take: Callable[[Iterator[T]], Awaitable[None]]) -> None:
+async def feed_rank_0(items: Iterator[T], take: Callable[[Iterator[T]], Awaitable[None]]) -> None:
     """Await `take(items)` on rank 0, while every rank makes each item that it takes.
 
     items: an iterator on every rank, whose `next` communicates. Rank 0 may wait between two items
@@ -129,7 +129,7 @@ def _follow(items: Iterator[T]) -> None:
         next(items, None)
 
 
-def gathered(own: bytes) -> list[bytes]:
+def all_gather(own: bytes) -> list[bytes]:
     """The messages of all ranks, in the order of ranks, on every rank."""
     if world_size() == 1:
         return [own]
@@ -154,7 +154,7 @@ def add_up_gradients(params: Sequence[nn.Parameter]) -> None:
 
 def copy_from_rank_0(params: Sequence[Tensor]) -> None:
     """Give replicated params the values that they have on rank 0."""
-    meet()
+    barrier()
     for param in params:
         dist.broadcast(param.detach(), 0)
 

@@ -16,7 +16,7 @@ from ludic_gym.limits import RequestLimits
 from ludic_gym.types import ChatClient, MakePolicy, Rollout
 from ludic_train.checkpoints.param_files import hollow_from_files
 from ludic_train.distributed.fsdp import whole_params
-from ludic_train.distributed.ranks import led
+from ludic_train.distributed.ranks import feed_rank_0
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.errors import ModelNotFound, UnsupportedModel
@@ -62,7 +62,7 @@ class Learner:
     async def refresh(self) -> None:
         """Bring the params to a copy that the client samples from; all ranks must call it."""
         if self.samples_copy:
-            await led(whole_params(self.model), self._copied)
+            await feed_rank_0(whole_params(self.model), self._copied)
 
     async def _copied(self, params: Iterable[tuple[str, Tensor]]) -> None:
         """Copy the params; rank 0 alone calls it."""

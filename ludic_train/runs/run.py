@@ -20,11 +20,11 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training
 from ludic_train.disk import writing
 from ludic_train.distributed.ranks import (
-    awaited_on_rank_0,
-    gathered,
-    number_of_rank_0,
-    on_rank_0,
+    all_gather,
+    call_on_rank_0,
+    number_from_rank_0,
     rank,
+    run_on_rank_0,
 )
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import write_policy_spec
@@ -101,7 +101,7 @@ async def carry_out(run: Run, *, resume: bool) -> None:
     to learn from, and what the trainer raises.
     """
     # First, because a policy of this folder can be played as soon as there is a model in it.
-    on_rank_0(lambda: write_policy_spec(run.out, run.learner.spec))
+    call_on_rank_0(lambda: write_policy_spec(run.out, run.learner.spec))
     first = _restore(run) if resume else 0
     with own_stop_signals() as is_stopped, BackgroundSaver(run.checkpoints) as saver:
         if not resume:
@@ -130,12 +130,12 @@ async def _carry_out_stage(
 
     def on_update(version: int, metrics: Metrics) -> None:
         # A guard that stops the run has to stop it on all ranks.
-        on_rank_0(lambda: log(version, metrics))
+        call_on_rank_0(lambda: log(version, metrics))
 
     # The source was made before there were handlers of signals.
     stage.ends.stop.is_set = is_stopped
     if stage.look is not None and trainer.version == 0:
-        await awaited_on_rank_0(stage.look)
+        await run_on_rank_0(stage.look)
     ended = trainer.version >= stage.updates
     while not ended:
         before = trainer.version
@@ -145,14 +145,14 @@ async def _carry_out_stage(
         if due:
             await _evaluate(run, offset + trainer.version)
         # A stop on any rank is one on all; their signals come at different times.
-        stopping = any(gathered(b"y" * is_stopped()))
+        stopping = any(all_gather(b"y" * is_stopped()))
         # A stop saves without an evaluation, since schedulers soon send SIGKILL.
-        if due or (stopping and number_of_rank_0(lambda: stage.ends.is_settled(trainer.version))):
+        if due or (stopping and number_from_rank_0(lambda: stage.ends.is_settled(trainer.version))):
             _save(run, position, saver)
         if ended and not stopping:
-            await awaited_on_rank_0(partial(_last_published, stage.ends))
+            await run_on_rank_0(partial(_last_published, stage.ends))
             # The wait for a server ends at a stop too.
-            stopping = any(gathered(b"y" * is_stopped()))
+            stopping = any(all_gather(b"y" * is_stopped()))
         if stopping:
             saver.finish()
             raise Interrupted
@@ -176,7 +176,7 @@ async def _learned(stage: Stage, on_update: OnUpdate, position: int) -> bool:
         if rank() != 0 and not isinstance(error, RankError):
             raise
         failed = error
-    verdict = number_of_rank_0(lambda: _verdict(stage, failed, position))
+    verdict = number_from_rank_0(lambda: _verdict(stage, failed, position))
     if verdict == _PUBLISH_AGAIN:
         # The next call publishes the params again before it waits for a batch.
         stage.trainer.published = None
@@ -227,7 +227,7 @@ async def _evaluate(run: Run, update: int) -> None:
         named = {f"eval/{name}": number for name, number in numbers.items()}
         run.logger.log(update, {**named, "seconds/evaluate": time.perf_counter() - started})
 
-    await awaited_on_rank_0(on_first)
+    await run_on_rank_0(on_first)
 
 
 def _save(run: Run, position: int, saver: BackgroundSaver) -> None:
@@ -236,7 +236,7 @@ def _save(run: Run, position: int, saver: BackgroundSaver) -> None:
     update = _offset(run, position) + trainer.version
     saver.finish()
     # A stop right after an evaluation would save the same state twice.
-    if number_of_rank_0(lambda: update in run.checkpoints.steps()):
+    if number_from_rank_0(lambda: update in run.checkpoints.steps()):
         return
     write_model = partial(save_model, learner.model, learner.tokenizer)
     saver.save_training(
@@ -261,7 +261,7 @@ def _restore(run: Run) -> int:
     resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
     if checkpoint.step >= sum(stage.updates for stage in run.stages):
         # The last save may have failed after its checkpoint, and no further one follows.
-        on_rank_0(lambda: _copy_model(checkpoint.model_dir, run.out / "model"))
+        call_on_rank_0(lambda: _copy_model(checkpoint.model_dir, run.out / "model"))
     return position
 
 

@@ -25,7 +25,7 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.load_sharded import read_shards
 from ludic_train.checkpoints.param_files import ParamFiles, hollow
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank_0
-from ludic_train.distributed.ranks import gathered, rank, scattered, world_size
+from ludic_train.distributed.ranks import all_gather, rank, scatter, world_size
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
@@ -101,7 +101,7 @@ def sharded_learner(
     offload, replicas: as of `shard_model`. recompute: activations, in the backward pass.
     router_replay: the copy reports the experts of a mixture.
     """
-    own = scattered(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
+    own = scatter(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
     learner = whole or _follower(own)
     learner = replace(learner, samples_copy=own.samples_copy)
     files = _files(own.checkpoint, learner.model)
@@ -163,7 +163,7 @@ def _files(checkpoint: str, model: nn.Module) -> _Files:
         found.check(model)
     except (ModelNotFound, UnsupportedModel) as error:
         problem = str(error)
-    problems = [text.decode() for text in gathered(problem.encode())]
+    problems = [text.decode() for text in all_gather(problem.encode())]
     lacking = [number for number, text in enumerate(problems) if text]
     if not lacking:
         return _Files(own=found, on_rank_0=found if rank() == 0 else None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from ludic_train.distributed.ranks import gathered
+from ludic_train.distributed.ranks import all_gather
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     """
     with own_stop_signals() as stop_requested:
         # Gathered, because a rank that stops by itself leaves the others in a collective for ever.
-        yield lambda: any(gathered(b"y" * stop_requested()))
+        yield lambda: any(all_gather(b"y" * stop_requested()))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from ludic_gym.types import Completion, Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import checkpoint_activations, sharded_modules
-from ludic_train.distributed.ranks import number_of_rank_0, on_rank_0, rank, world_size
+from ludic_train.distributed.ranks import call_on_rank_0, number_from_rank_0, rank, world_size
 from ludic_train.engine.policy_spec import PolicySpec, new_context
 from ludic_train.models.attention import attention_for
 from ludic_train.models.chat_template import set_chat_args, with_token_ids
@@ -196,7 +196,7 @@ def sft_stage(
             )
         return config.sft_updates or -(-len(imitated) // SFT_ROLLOUTS)
 
-    updates = number_of_rank_0(num_updates)
+    updates = number_from_rank_0(num_updates)
     source: BatchSource = OnRank0()
     if rank() == 0:
         functions = _typed_rows(recipe, learner, imitated)
@@ -309,7 +309,7 @@ def rl_stage(
         )
         opened.append((own, learner.publisher, Ends()))
 
-    on_rank_0(open_ends)
+    call_on_rank_0(open_ends)
     source, publisher, ends = opened[-1]
     trainer = Trainer(
         learner.model, algo, source, publisher, cfg, reference=_reference(algo, learner)

@@ -36,7 +36,7 @@ from ludic_train.distributed.device import (
     resolved_device,
     resolved_precision,
 )
-from ludic_train.distributed.ranks import awaited_on_rank_0, on_rank_0, rank
+from ludic_train.distributed.ranks import call_on_rank_0, rank, run_on_rank_0
 from ludic_train.metrics import Metrics
 from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
@@ -210,7 +210,7 @@ async def train_recipe(
         running_in(config.out, (SafetensorError,)),
         _on_device(machine, config) as (device, config),
     ):
-        on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
+        call_on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
             stages = []
             if config.demonstrations and recipe.demonstrator is not None:
@@ -232,7 +232,7 @@ async def train_recipe(
             await _carry_out(recipe, config, opened, stages, resume=resume)
             # A resumed run may have had no update left to publish.
             await opened.learner.refresh()
-            reported = await awaited_on_rank_0(lambda: _reported(recipe, config, opened.learner))
+            reported = await run_on_rank_0(lambda: _reported(recipe, config, opened.learner))
             return reported or {}
 
 
@@ -293,7 +293,7 @@ async def _opened(
             )
             return _Opened(learner, demonstrations, own, server)
 
-        made = await awaited_on_rank_0(on_first)
+        made = await run_on_rank_0(on_first)
         learner = spread_learner(made.learner if made else None, config, algo, device, machine)
         await stack.enter_async_context(aclosing(learner))
         if rank() == 0:
@@ -335,7 +335,7 @@ async def _carry_out(
 
     try:
         if resume:
-            on_rank_0(lambda: _claim_run(config.out, stages[-1].trainer.batch_source))
+            call_on_rank_0(lambda: _claim_run(config.out, stages[-1].trainer.batch_source))
         with closing(run_logger(config, opened.machine, updates)) as logger:
             run = Run(
                 out=config.out,

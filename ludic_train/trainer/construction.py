@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.credit import Remembering
+from ludic_train.algorithms.credit import Stateful
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import CheckpointError
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
@@ -59,14 +59,14 @@ def refuse_impossible_lag(
         )
 
 
-def remembering(algo: RLAlgorithm) -> dict[str, Remembering]:
+def stateful_parts(algo: RLAlgorithm) -> dict[str, Stateful]:
     """The parts of the algorithm's credit that keep statistics, as {"credit.advantage": part}."""
     return _remembering("credit", algo.credit) | _remembering("refine", algo.refine)
 
 
-def restore_statistics(algo: RLAlgorithm, state: Mapping[str, Any]) -> None:
+def load_statistics(algo: RLAlgorithm, state: Mapping[str, Any]) -> None:
     """Load the statistics of a trainer's state. Raises CheckpointError where it has none."""
-    for name, part in remembering(algo).items():
+    for name, part in stateful_parts(algo).items():
         if name not in state:
             raise CheckpointError(
                 f"{algo.name} keeps statistics of its {name}, and the checkpoint has none: resume "
@@ -75,10 +75,10 @@ def restore_statistics(algo: RLAlgorithm, state: Mapping[str, Any]) -> None:
         part.load_state_dict(state[name])
 
 
-def _remembering(name: str, part: object) -> dict[str, Remembering]:
-    if isinstance(part, Remembering):
+def _remembering(name: str, part: object) -> dict[str, Stateful]:
+    if isinstance(part, Stateful):
         return {name: part}
-    found: dict[str, Remembering] = {}
+    found: dict[str, Stateful] = {}
     # Credit that is given further credit, such as TokenWhitened, has it in a field.
     for inner in fields(part) if is_dataclass(part) else ():
         found |= _remembering(f"{name}.{inner.name}", getattr(part, inner.name))

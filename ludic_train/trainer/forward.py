@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ludic_train.distributed.fsdp import local_part
-from ludic_train.distributed.ranks import gathered
+from ludic_train.distributed.ranks import all_gather
 from ludic_train.errors import OutOfMemory, UntrainableRollout
 from ludic_train.metrics import Metrics, Peak
 from ludic_train.models.head import SamplingMasks, action_logprobs
@@ -155,7 +155,7 @@ def not_finite(model: nn.Module) -> str:
     """Name of trained params that are not finite on some rank, "" without any."""
     parts = ((n, local_part(p)) for n, p in model.named_parameters() if p.requires_grad)
     bad = next((name for name, part in parts if not torch.isfinite(part).all()), "")
-    return next((name.decode() for name in gathered(bad.encode()) if name), "")
+    return next((name.decode() for name in all_gather(bad.encode()) if name), "")
 
 
 def peak_memory(device: str) -> Metrics:

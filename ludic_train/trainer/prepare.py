@@ -19,11 +19,11 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled, by_sequence
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.ranks import (
-    gathered,
-    number_of_rank_0,
-    on_rank_0,
+    all_gather,
+    call_on_rank_0,
+    number_from_rank_0,
     rank,
-    scattered,
+    scatter,
     world_size,
 )
 from ludic_train.errors import EmptyBatch
@@ -68,14 +68,14 @@ def prepared(
     """
     kept = list(items)
     vocabulary = unwrapped(model).config.get_text_config().vocab_size
-    on_rank_0(lambda: check_forms(items, vocabulary))
+    call_on_rank_0(lambda: check_forms(items, vocabulary))
     names = algo.attach & {PROXIMAL, VALUES}
     # In a single update, the params that begin the batch are those that begin the update; but what
     # refines rows comes before its forward pass.
     if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1 or algo.refine is not None:
         kept = scored(kept, model, names, cfg, execution=execution)
     # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
-    if not number_of_rank_0(lambda: all(_knows_reference(item, algo) for item in kept)):
+    if not number_from_rank_0(lambda: all(_knows_reference(item, algo) for item in kept)):
         with reference_model(model, reference, algo.name) as judge:
             names, top_k = algo.attach & {REFERENCE}, algo.teacher_top_k
             kept = scored(kept, judge, names, cfg, execution=execution, top_k=top_k)
@@ -83,7 +83,7 @@ def prepared(
     if refine is None:
         return kept
     # An error of user code on rank 0 must reach the ranks that wait for its rows.
-    on_rank_0(lambda: refined.extend(refine(kept)))
+    call_on_rank_0(lambda: refined.extend(refine(kept)))
     return refined
 
 
@@ -137,11 +137,11 @@ def scored(
     model.eval()
     parts = [
         _streams_of(model, micro_batch, names, cfg.device, top_k)
-        for micro_batch in scattered(planned, plan_to_bytes, plan_from_bytes)
+        for micro_batch in scatter(planned, plan_to_bytes, plan_from_bytes)
     ]
     own = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     # Ranks that share rows have the same numbers.
-    by_rank = [load(data) for data in gathered(save(own))[:: execution.context_parallel]]
+    by_rank = [load(data) for data in all_gather(save(own))[:: execution.context_parallel]]
     if rank() != 0:
         return []
     # Tokens come rank by rank and chunk by chunk; a stable sort restores the order of the items.

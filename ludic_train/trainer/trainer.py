@@ -19,13 +19,13 @@ from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.fsdp import sharded_modules, sync_gradients, whole_params
 from ludic_train.distributed.ranks import (
     add_up_gradients,
-    awaited_on_rank_0,
+    all_gather,
     copy_from_rank_0,
-    gathered,
-    led,
-    number_of_rank_0,
+    feed_rank_0,
+    number_from_rank_0,
     rank,
-    scattered,
+    run_on_rank_0,
+    scatter,
     world_size,
 )
 from ludic_train.errors import NonFiniteUpdate, SamplerMismatch
@@ -37,11 +37,11 @@ from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.construction import (
+    load_statistics,
     optimizer_of,
     refuse_impossible_lag,
     refuse_low_precision,
-    remembering,
-    restore_statistics,
+    stateful_parts,
 )
 from ludic_train.trainer.forward import (
     forward,
@@ -138,7 +138,7 @@ class Trainer:
         carried: Metrics = {}
         while self.version < target:
             started = time.perf_counter()
-            batch = await awaited_on_rank_0(self._next_batch) or SAWBatch(items=())
+            batch = await run_on_rank_0(self._next_batch) or SAWBatch(items=())
             seconds = Total(time.perf_counter() - started)
             carried = merge([carried, batch.metrics, {"seconds/next_batch": seconds}])
             for made, left in self._updates(batch.items):
@@ -148,7 +148,7 @@ class Trainer:
                 carried = merge([carried, noted])
                 # Before the publication, so that one that fails leaves no batch unnoted.
                 if not left:
-                    await awaited_on_rank_0(self._note_trained)
+                    await run_on_rank_0(self._note_trained)
                 if skipped:
                     continue
                 made, carried = carried, {}
@@ -167,16 +167,16 @@ class Trainer:
         """
         # An engine in rank 0's process has these very params, published or not. Its publisher
         # decides for all ranks, because the check is a collective.
-        if number_of_rank_0(lambda: not isinstance(self.publisher, InProcessPublisher | None)):
+        if number_from_rank_0(lambda: not isinstance(self.publisher, InProcessPublisher | None)):
             self._check_params()
         named = whole_params(self.model) if self._sharded else self.model.named_parameters()
         # Samplers have no value head.
         params = ((name, p.detach()) for name, p in named if VALUE_HEAD not in name)
         if self._sharded:
             # Every rank takes part in putting params together, at the publisher's pace.
-            await led(params, self._handed_over)
+            await feed_rank_0(params, self._handed_over)
         else:
-            await awaited_on_rank_0(partial(self._handed_over, params))
+            await run_on_rank_0(partial(self._handed_over, params))
         self.published = self.version
 
     def _check_params(self) -> None:
@@ -209,7 +209,7 @@ class Trainer:
         """
         source = self.batch_source.state_dict() if rank() == 0 else {}
         state: dict[str, Any] = {"version": self.version, "source": source}
-        state |= {name: part.state_dict() for name, part in remembering(self.algo).items()}
+        state |= {name: part.state_dict() for name, part in stateful_parts(self.algo).items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,7 +221,7 @@ class Trainer:
         self.version = int(state["version"])
         if rank() == 0:
             self.batch_source.load_state_dict(state["source"])
-        restore_statistics(self.algo, state)
+        load_statistics(self.algo, state)
 
     async def _next_batch(self) -> SAWBatch:
         """The source's next batch; rank 0 alone calls it."""
@@ -266,7 +266,7 @@ class Trainer:
         )
         parts = list(minibatches(rows, self.cfg, self.algo, self.version))
         # Only rank 0 holds rows, and all ranks must make as many updates.
-        count = number_of_rank_0(lambda: len(parts))
+        count = number_from_rank_0(lambda: len(parts))
         for number in range(count):
             yield self._guarded(parts[number] if rank() == 0 else []), count - number - 1
 
@@ -278,7 +278,7 @@ class Trainer:
             kept = sound_rows(
                 items, self.model, self.version, cfg=self.cfg, execution=self._execution
             )
-            if not number_of_rank_0(lambda: len(kept)):
+            if not number_from_rank_0(lambda: len(kept)):
                 raise
         self._mismatched |= {item.group for item in items} - {item.group for item in kept}
         return self._update(kept) | {"rows/mismatched": Total(float(len(items) - len(kept)))}
@@ -295,7 +295,7 @@ class Trainer:
             known.append(metrics)
             return plan
 
-        micro_batches = scattered(planned, plan_to_bytes, plan_from_bytes)
+        micro_batches = scatter(planned, plan_to_bytes, plan_from_bytes)
         # Each time, since scoring and sampling may change the mode too.
         without_dropout(self.model)
         self.optimizer.zero_grad(set_to_none=True)
@@ -391,4 +391,4 @@ def _over_ranks(metrics: Metrics) -> Metrics:
     """The metrics of all ranks as one."""
     if world_size() == 1:
         return metrics
-    return merge(map(metrics_from_bytes, gathered(metrics_to_bytes(metrics))))
+    return merge(map(metrics_from_bytes, all_gather(metrics_to_bytes(metrics))))
