@@ -3,8 +3,7 @@
 bench.json holds the request, before anything is played; an equal request continues where the folder
 ends, and one for more tasks or samples adds to it. ENV.jsonl has a line per episode, results.json
 the results, times.jsonl the durations. Except for times.jsonl, equal requests with a deterministic
-policy write equal files. episodes.parquet has the episodes as one table, for pandas, polars or a
-database.
+policy write equal files.
 """
 
 from __future__ import annotations
@@ -14,25 +13,19 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ludic_gym.bench.provenance import Provenance
 from ludic_gym.bench.result import BenchResult, Price, Score, score
 from ludic_gym.errors import ConfigError, DataError
-from ludic_gym.packages import optional
 from ludic_gym.records import episode_to_json, open_records, read_lines, to_json
 from ludic_gym.types import Episode, Task
 
 REQUEST, RESULTS, TIMES = "bench.json", "results.json", "times.jsonl"
-PARQUET = "episodes.parquet"
-FIGURES = ("metrics", "weights")
-# Rows that are converted at a time, to bound the memory.
-ROWS_AT_ONCE = 1_000
 SCHEMA, VERSION = "ludic.bench", 1
 JSON = Any
 
@@ -153,46 +146,6 @@ def _claimed(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def write_parquet(folder: Path) -> Path:
-    """Write the folder's episodes.parquet, a row per episode; its path.
-
-    Columns: env, kwargs (JSON), policy, ludic, seed, the fields of `Score`, metrics and weights as
-    JSON, and record, the whole line of the transcripts.
-    Raises MissingPackage without pyarrow, ConfigError for a folder of another kind.
-    """
-    arrow = optional("pyarrow", "ludic-gym[data]")
-    parquet = optional("pyarrow.parquet", "ludic-gym[data]")
-    text = arrow.string()
-    kinds = {"str": text, "int": arrow.int64(), "bool": arrow.bool_(), "float": arrow.float64()}
-    kinds["Mapping[str, float]"] = text
-    scores = [(f.name, kinds[str(f.type).removesuffix(" | None")]) for f in fields(Score)]
-    texts = [(name, text) for name in ("env", "kwargs", "policy", "ludic", "seed")]
-    columns = arrow.schema([*texts, *scores, ("record", text)])
-    path, rows = folder / PARQUET, _rows(folder)
-    with parquet.ParquetWriter(path, columns) as writer:
-        while piece := list(islice(rows, ROWS_AT_ONCE)):
-            writer.write_table(arrow.Table.from_pylist(piece, columns))
-    return path
-
-
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    for env_id in read_request(folder)["envs"]:
-        with transcript_path(folder, env_id).open(encoding="ascii") as file:
-            for line in file:
-                record = json.loads(line)
-                yield {
-                    "env": env_id,
-                    "kwargs": json.dumps(record["task"]["kwargs"]),
-                    "policy": record["policy"],
-                    "ludic": record["ludic"],
-                    # Seeds have any size.
-                    "seed": str(record["task"]["seed"]),
-                    **record["score"],
-                    **{name: json.dumps(record["score"].get(name, {})) for name in FIGURES},
-                    "record": line.rstrip("\n"),
-                }
 
 
 @contextmanager

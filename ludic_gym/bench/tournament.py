@@ -186,3 +186,37 @@ def _fitted(points: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
         if np.abs(step).max() < 1e-10:
             break
     return strengths, np.linalg.inv(curvature)
+
+
+def ratings_table(ratings: Sequence[Rating], games: Sequence[PlayedGame]) -> list[tuple[str, ...]]:
+    """The headings, then a row per player with its points against each other player.
+
+    ratings: in the order of the rows. games: those that the ratings are from.
+
+    >>> games = [PlayedGame("a", "b", 1.0), PlayedGame("b", "a", 0.5)]
+    >>> ratings_table(bradley_terry(games), games)[1][-2:]
+    ('', '1.5/2')
+    """
+
+    def points(player: str, other: str) -> str:
+        # A result is the first player's share of one point; the rest is the second player's.
+        won = [game.result for game in games if game[:2] == (player, other)]
+        lost = [game.result for game in games if game[:2] == (other, player)]
+        total = f"{sum(won) + len(lost) - sum(lost):g}/{len(won) + len(lost)}"
+        return "" if player == other else total
+
+    names = [rating.player for rating in ratings]
+    return [
+        ("player", "Elo", "95%", "points", "games", *(f"v {name}" for name in names)),
+        *(
+            (
+                rating.player,
+                f"{rating.elo:+.0f}",
+                f"[{rating.interval.low:+.0f}, {rating.interval.high:+.0f}]",
+                f"{rating.points:g}",
+                str(rating.games),
+                *(points(rating.player, name) for name in names),
+            )
+            for rating in ratings
+        ),
+    ]

@@ -1,10 +1,11 @@
-"""Arguments of `ludic bench`, and what follows from them: plans, requests and sampling."""
+"""Arguments of `ludic bench`, and what follows from them: runs, plans and requests."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,31 +23,76 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.types import Sampling
 
-# Arguments that stand in bench.json under their own names.
-SETTINGS = ("agent", "param", "extra_body", "chat_arg", "seed", "samples", "max_turns", "attempts")
-
-
+# Arguments that stand in bench.json under their own names, by their object.
+PLAYER = ("agent", "param", "extra_body", "chat_arg")
+TASKS = ("seed", "samples", "max_turns", "attempts")
 SAMPLING = ("temperature", "top_p", "max_tokens", "max_length")
+
+COMMON = (
+    *("ids", "policy", "model", "tournament", "like", "episodes", "samples", "data", "env_kwargs"),
+    *("seed", "max_turns", "temperature", "max_tokens", "concurrency", "timeout_s", "out", "price"),
+    *("json", "fail_under"),
+)
+"""The options of `--help`; the others are in `--help-all`."""
+FOREIGN = {
+    # inspect
+    "--limit": "--episodes N",
+    "--epochs": "--samples N",
+    "--max-connections": "--concurrency N",
+    "--max-samples": "--concurrency N",
+    "--model-base-url": "--policy URL",
+    "--log-dir": "--out DIR",
+    "--message-limit": "--max-turns N",
+    "--token-limit": "--max-length N",
+    "--time-limit": "--timeout-s SECONDS",
+    "--timeout": "--request-timeout SECONDS",
+    "--max-retries": "--retries N",
+    # lm-eval
+    "--tasks": "the names alone, such as ludic bench mmlu-pro ludic/GSM8K-v0",
+    "--num-fewshot": "--env-kwargs, if the environment has examples; none are added to its prompt",
+    "--batch-size": "--concurrency N",
+    "--model-args": "--model hf/NAME, or --policy URL",
+    "--gen-kwargs": "--temperature, --top-p and --max-tokens",
+    "--output-path": "--out DIR",
+    "--log-samples": "--out DIR, which has every episode",
+    # verifiers
+    "-n": "--episodes N",
+    "--num-examples": "--episodes N",
+    "-r": "--samples N",
+    "--rollouts-per-example": "--samples N",
+    "-m": "--model NAME",
+    "-b": "--policy URL",
+    "--api-base-url": "--policy URL",
+    "-a": "--env-kwargs KEY=VALUE",
+    "--env-args": "--env-kwargs KEY=VALUE",
+    "-c": "--concurrency N",
+    "--max-concurrent": "--concurrency N",
+    "-s": "--out DIR",
+    "--save-results": "--out DIR",
+    "--sampling-args": "--temperature, --top-p and --max-tokens, or --extra-body JSON",
+    # Hugging Face
+    "--max-new-tokens": "--max-tokens N",
+    "--output-dir": "--out DIR",
+    "--dataset": "--data PATH",
+}
+"""Options of other libraries, and what is written here."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchArgs:
-    """Play environments with a policy and print the results.
+class Player:
+    """Options about what plays."""
 
-    With --out, the same command continues where it was stopped.
-    """
-
-    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE|BENCHMARK ...")] = ()
-    """Environment ids, suites, or published benchmarks such as mmlu-pro, as in `ludic list`."""
     policy: Annotated[
-        str | None,
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
         option(
             "POLICY",
             "oracle, random (the default), the http(s) address of an OpenAI-style server, a run "
             "folder, ludic-small (made by `ludic model`), or module:function, which is called "
-            "with the env and returns a policy.",
+            "with the env and returns a policy. Repeated, the policies play the same tasks, and "
+            "are compared with the first.",
         ),
-    ] = None
+    ] = ()
     model: Annotated[
         tuple[str, ...],
         tyro.conf.UseAppendAction,
@@ -54,8 +100,8 @@ class BenchArgs:
             "NAME",
             "The server's name for its model; by default the one it serves. Without --policy, "
             "openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model "
-            "of that server, and hf/NAME or hf/FOLDER one that this process loads. Repeated, "
-            "the models play the same tasks, and are compared with the first.",
+            "of that server, and hf/NAME or hf/FOLDER one that this process loads. May be "
+            "repeated, as --policy.",
         ),
     ] = ()
     agent: Annotated[
@@ -72,8 +118,50 @@ class BenchArgs:
     """A JSON object of further fields of the server's requests."""
     chat_arg: ChatArg = ()
     limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
-    episodes: Annotated[int | None, option("N")] = None
-    """Tasks per env; by default every row once, or 100 for an env without rows."""
+
+    @property
+    def spec(self) -> str:
+        """The policy, or a model of its own server or of this process."""
+        if not self.policy and self.model and is_provided(self.model[0]):
+            return self.model[0]
+        return self.policy[0] if self.policy else "random"
+
+    @property
+    def name(self) -> str:
+        """Name of the policy in tables and records."""
+        return self.spec if self.agent is None else f"{self.agent} ({self.spec})"
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The fields of `--param`, None for one that is left out."""
+        pairs = keyword_arguments(self.param)
+        # None for a field that is left out; a server's own null has no use here.
+        return {name: None if value == "none" else value for name, value in pairs.items()}
+
+    @property
+    def extra_fields(self) -> dict[str, Any]:
+        """The object of `--extra-body`. Raises ConfigError for any other text."""
+        try:
+            value = json.loads(self.extra_body or "{}")
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"--extra-body is no JSON ({error}): {self.extra_body!r}") from error
+        if not isinstance(value, dict):
+            raise ConfigError(f"--extra-body is a JSON object, got {self.extra_body!r}")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskArgs:
+    """Options about what is played."""
+
+    episodes: Annotated[
+        int | None,
+        option(
+            "N",
+            "Tasks per env; by default every row once, or 100 for an env without rows. In a "
+            "tournament, games of each pair of policies from either seat, by default 20.",
+        ),
+    ] = None
     samples: int = 1
     """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are printed."""
     data: Annotated[str | None, option("PATH")] = None
@@ -82,10 +170,6 @@ class BenchArgs:
     """Arguments of the env."""
     seed: int = 0
     """Task i plays and samples with this seed + i."""
-    concurrency: int = 64
-    """Episodes in flight."""
-    timeout_s: Annotated[float | None, option("SECONDS")] = None
-    """Seconds after which an episode counts as failed; by default never."""
     max_turns: int = MAX_TURNS
     """Turns after which an episode is truncated."""
     attempts: Annotated[
@@ -96,6 +180,12 @@ class BenchArgs:
             "envs, no limit in others.",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingArgs:
+    """Options about the replies of models."""
+
     temperature: float = 1.0
     """Sampling temperature of a model; 0 is greedy."""
     top_p: float = 1.0
@@ -104,89 +194,142 @@ class BenchArgs:
     """Limit of tokens per reply."""
     max_length: Annotated[int | None, option("N")] = None
     """Limit of tokens per prompt and reply together; by default that of the model or server."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling parameters of all episodes."""
+        return Sampling(**{key: getattr(self, key) for key in SAMPLING})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunArgs:
+    """Options about the run and its results."""
+
+    concurrency: int = 64
+    """Episodes in flight."""
+    timeout_s: Annotated[float | None, option("SECONDS")] = None
+    """Seconds after which an episode counts as failed; by default never."""
     out: Annotated[Path | None, option("DIR")] = None
     """Folder for the transcripts: one jsonl file per env, one line per episode."""
-    rescore: Annotated[
-        Path | None,
-        option(
-            "DIR",
-            "Repeat the decisions of this earlier run, without a model, in the current envs and "
-            "with these --env-kwargs.",
-        ),
-    ] = None
-    repeat: Annotated[
-        str | None,
-        option(
-            "FILE:INDEX",
-            "Play one recorded episode once more, with its policy and model unless others are "
-            "given, and print both results.",
-        ),
-    ] = None
-    price: Annotated[tuple[float, float] | None, option("IN OUT")] = None
-    """Cost of a million tokens of prompts and of completions, for the bar and the results."""
-    cached_price: Annotated[
-        float | None,
-        option(
-            "COST",
-            "Cost of a million tokens of prompts that the server had in its cache; by default "
-            "that of --price.",
-        ),
-    ] = None
-    parquet: bool = False
-    """Write DIR/episodes.parquet too, a row per episode, at the end."""
-    config: Annotated[Path | None, option("FILE")] = None
-    """A TOML file with these options, and with a table [[runs]] for each policy to compare."""
+    price: Annotated[tuple[float, ...], option("IN OUT [CACHED]")] = ()
+    """Cost of a million tokens of prompts, of completions, and of prompts in the server's cache."""
     json: bool = False
     """Print JSON in place of the table."""
     fail_under: Annotated[float | None, option("RATE")] = None
     """Exit with 1 if an env's success rate is below this."""
 
+    def __post_init__(self) -> None:
+        if self.fail_under is not None and not 0 <= self.fail_under <= 1:
+            raise ConfigError(f"--fail-under is a rate from 0 to 1, got {self.fail_under:g}")
+        if self.price and len(self.price) not in (2, 3):
+            raise ConfigError(f"--price is IN OUT or IN OUT CACHED, got {self.price}")
+        if min(self.price, default=0) < 0:
+            raise ConfigError(f"prices are 0 or more, got {self.price}")
 
-def policy_name(args: BenchArgs) -> str:
-    """Name of the policy in tables and records; that of the earlier run when it is rescored."""
-    if args.rescore is None and args.agent is not None:
-        return f"{args.agent} ({policy_spec(args)})"
-    if args.rescore is None:
-        return policy_spec(args)
-    return str(read_request(args.rescore)["policy"])
-
-
-def price_of(args: BenchArgs) -> Price | None:
-    """Price of tokens. Raises ConfigError for a negative one, and for that of cached ones alone."""
-    if min((*(args.price or ()), args.cached_price or 0.0)) < 0:
-        raise ConfigError(f"prices are 0 or more, got {args.price} and {args.cached_price}")
-    if args.price is None:
-        if args.cached_price is not None:
-            raise ConfigError(f"--cached-price {args.cached_price:g} needs --price IN OUT")
-        return None
-    return Price(*args.price, args.cached_price)
+    @property
+    def costs(self) -> Price | None:
+        """The price of tokens; None if it is not given."""
+        return Price(*self.price) if self.price else None
 
 
-def policy_spec(args: BenchArgs) -> str:
-    """The policy, or a model of its own server or of this process."""
-    model = model_of(args)
-    if args.policy is None and model is not None and is_provided(model):
-        return model
-    return args.policy or "random"
+@dataclass(frozen=True, kw_only=True)
+class BenchArgs:
+    """Play environments with policies and print the results.
+
+    With --out, the same command continues where it was stopped.
+    """
+
+    ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID|SUITE|BENCHMARK ...")] = ()
+    """Environment ids, suites, or published benchmarks such as mmlu-pro, as in `ludic list`."""
+    player: Annotated[Player, tyro.conf.arg(name="")] = field(default_factory=Player)
+    tournament: bool = False
+    """Let the policies play a two-player game against each other, and rate them on Elo's scale."""
+    like: Annotated[Path | None, option("DIR")] = None
+    """Play what this earlier run played, with its settings, and its policy unless one is given."""
+    rescore: Annotated[Path | None, option("DIR")] = None
+    """Repeat the decisions of this earlier run, without a model, in the envs as they are now."""
+    tasks: Annotated[TaskArgs, tyro.conf.arg(name="")] = field(default_factory=TaskArgs)
+    sampling: Annotated[SamplingArgs, tyro.conf.arg(name="")] = field(default_factory=SamplingArgs)
+    run: Annotated[RunArgs, tyro.conf.arg(name="")] = field(default_factory=RunArgs)
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy in tables and records; that of the earlier run if it is rescored."""
+        return self.player.name if self.rescore is None else read_request(self.rescore)["policy"]
 
 
-def model_of(args: BenchArgs) -> str | None:
-    """The one model, None for the only one of a server. Raises ConfigError for several."""
-    if len(args.model) > 1:
-        raise ConfigError(f"--rescore and --repeat have one model, got {' '.join(args.model)}")
-    return args.model[0] if args.model else None
+def settings_like(folder: Path, player: Player) -> BenchArgs:
+    """The arguments of the run in a folder, as defaults of those of another one.
+
+    player: as on the command line; the run's own is taken if it names neither policy nor model.
+    """
+    request = read_request(folder)
+    if request["rescored"] is not None:
+        raise ConfigError(f"{folder} only rescores {request['rescored']}: name that run")
+    if not (player.policy or player.model):
+        own = {name: request[name] for name in PLAYER}
+        spec, model, agent = request["policy"], request["model"], request["agent"]
+        spec = spec if agent is None else spec.removeprefix(f"{agent} (").removesuffix(")")
+        own["param"], own["chat_arg"] = tuple(own["param"]), tuple(own["chat_arg"])
+        player = replace(Player(**own), policy=(spec,), model=() if model is None else (model,))
+    else:
+        player = Player()
+    return BenchArgs(
+        player=player,
+        tasks=TaskArgs(**{name: request[name] for name in TASKS}),
+        sampling=SamplingArgs(**request["sampling"]),
+    )
 
 
-def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
+def runs_of(args: BenchArgs) -> dict[str, BenchArgs]:
+    """The arguments of each policy's run by its name; of several, each has a folder of its own.
+
+    Raises ConfigError for two of one name.
+    """
+    policies, models = args.player.policy, args.player.model
+    if len(policies) > 1 and models:
+        raise ConfigError(
+            f"several policies and --model {' '.join(models)}: name each model as a --policy, such "
+            "as openai/NAME"
+        )
+    if max(len(policies), len(models)) <= 1:
+        return {args.player.spec: args}
+    if args.rescore is not None:
+        raise ConfigError("--rescore repeats one policy: leave out --policy and --model")
+    runs: dict[str, BenchArgs] = {}
+    for name in policies if len(policies) > 1 else models:
+        out = None if args.run.out is None else args.run.out / folder_name(name)
+        player = replace(args.player, model=(name,))
+        if len(policies) > 1:
+            player = replace(args.player, policy=(name,))
+        runs[name] = replace(args, player=player, run=replace(args.run, out=out))
+    if len(set(map(folder_name, runs))) < max(len(policies), len(models)):
+        raise ConfigError(f"two of the policies have one name: {' '.join(policies or models)}")
+    return runs
+
+
+def folder_name(name: str) -> str:
+    """The name of a run's folder: other characters than letters, digits, "." and "_" are "-".
+
+    >>> folder_name("openai/gpt 5"), folder_name("..")
+    ('openai-gpt-5', '-')
+    """
+    plain = "".join(c if c.isalnum() or c in "._-" else "-" for c in name)
+    # "." and ".." are other folders.
+    return plain if plain.strip(".") else "-"
+
+
+def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> dict[str, Any]:
     """All settings that determine the episodes, as the JSON object of the folder's bench.json.
 
     plans: the plan of each env, by id.
     """
     return {
-        "model": model_of(args),
-        **{name: getattr(args, name) for name in SETTINGS},
+        "model": args.player.model[0] if args.player.model else None,
+        **{name: getattr(args.player, name) for name in PLAYER},
+        **{name: getattr(args.tasks, name) for name in TASKS},
         "ludic": ludic_version(),
-        "policy": policy_name(args),
+        "policy": args.policy,
         "rescored": None if args.rescore is None else str(args.rescore),
         "envs": {
             name: {
@@ -198,68 +341,51 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> Mapping[str, Any]:
             for name, plan in plans.items()
         },
         # Not concurrency, prices or time limits: they may change when the run continues.
-        "sampling": {key: getattr(args, key) for key in SAMPLING},
+        "sampling": {key: getattr(args.sampling, key) for key in SAMPLING},
     }
 
 
-def plans_of(args: BenchArgs) -> Mapping[str, EnvPlan]:
+def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
     """The plan of each env, by id.
 
     Raises ConfigError for arguments that cannot work, and Gymnasium's errors for unknown ids.
     """
-    given = dict(keyword_arguments(args.env_kwargs))
+    own = dict(keyword_arguments(args.tasks.env_kwargs))
     if args.rescore is not None:
-        return rescoring_plans(args.rescore, given)
+        return rescoring_plans(args.rescore, own)
+    earlier = {} if args.like is None else read_request(args.like)
+    envs = earlier.get("envs", {})
+    named = {name: env["kwargs"] for name, env in envs.items()} or named_envs(args.ids)
     # Those that are named themselves too get the rows in any case.
     of_suites = {env_id for name in args.ids for env_id in SUITES.get(name, ())} - {*args.ids}
     plans = {}
-    for env_id, suggested in named_envs(args.ids).items():
-        kwargs = given
+    for env_id, kwargs in named.items():
+        # The user's last, so that --env-kwargs replaces the split that a suite names.
+        kwargs = {**kwargs, **own}
         # Of a suite, only the data sets, which have a split there, take rows.
-        if args.data is not None and (env_id not in of_suites or "split" in suggested):
+        if args.tasks.data is not None and (env_id not in of_suites or "split" in kwargs):
             # A file has no split, and of a folder or a hub id the test split is the default.
-            suggested = {name: value for name, value in suggested.items() if name != "split"}
-            kwargs = {**given, "data": args.data}
+            if "split" not in own:
+                kwargs.pop("split", None)
+            kwargs["data"] = args.tasks.data
         # Tasks keep the module's name, so that their records can be played again anywhere.
         env_name(env_id)
+        episodes = args.tasks.episodes
+        if episodes is None and env_id in envs:
+            episodes = envs[env_id]["episodes"] // earlier["samples"]
         tasks = bench_tasks(
             env_id,
-            # The user's last, so that --env-kwargs replaces the split that a suite names.
-            kwargs={**suggested, **kwargs},
-            episodes=args.episodes,
-            seed=args.seed,
-            sampling=sampling_of(args),
-            max_turns=args.max_turns,
-            attempts=args.attempts,
-            samples=args.samples,
+            kwargs=kwargs,
+            episodes=episodes,
+            seed=args.tasks.seed,
+            sampling=args.sampling.sampling,
+            max_turns=args.tasks.max_turns,
+            attempts=args.tasks.attempts,
+            samples=args.tasks.samples,
         )
-        plans[env_id] = EnvPlan(
-            jobs=tasks,
-            count=len(tasks),
-            kwargs={**suggested, **kwargs},
-            origin=provenance(env_id, {**suggested, **kwargs}),
-        )
+        origin = provenance(env_id, kwargs)
+        plans[env_id] = EnvPlan(jobs=tasks, count=len(tasks), kwargs=kwargs, origin=origin)
+        for name, now in (("environment", origin.environment), ("data", origin.data)):
+            if env_id in envs and envs[env_id][name] != now:
+                print(f"{env_id}: {name} was {envs[env_id][name]}, is {now}", file=sys.stderr)
     return plans
-
-
-def params_of(args: BenchArgs) -> dict[str, Any]:
-    """The fields of `--param`, None for one that is left out."""
-    given = keyword_arguments(args.param)
-    # None for a field that is left out; a server's own null has no use here.
-    return {name: None if value == "none" else value for name, value in given.items()}
-
-
-def extra_body_of(args: BenchArgs) -> dict[str, Any]:
-    """The object of `--extra-body`. Raises ConfigError for any other text."""
-    try:
-        value = json.loads(args.extra_body or "{}")
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"--extra-body is no JSON ({error}): {args.extra_body!r}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"--extra-body is a JSON object, got {args.extra_body!r}")
-    return value
-
-
-def sampling_of(args: BenchArgs) -> Sampling:
-    """The sampling parameters of all episodes."""
-    return Sampling(**{key: getattr(args, key) for key in SAMPLING})

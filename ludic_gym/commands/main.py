@@ -25,10 +25,9 @@ Command = Callable[[list[str]], int]
 COMMANDS = {
     "list": "the environments, by suite",
     "play": "play an environment yourself, alone or against a policy",
-    "bench": "play environments with a policy, and print the results",
+    "bench": "play environments with policies, and compare or rate them",
     "serve-env": "serve an environment as tools, by MCP or HTTP",
     "view": "look at runs and compare them: one HTML file, or tables (--text)",
-    "tournament": "let policies play each other, and rate them",
     "check": "test an environment against the contract, your own too",
     "audit": "test whether the reward of an environment can be trusted",
     "sandbox": "test the sandboxes for programs on this machine",

@@ -47,8 +47,7 @@ class ViewArgs:
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], option("DIR ...")]
     """Folders of `ludic bench --out` or `ludic train`, or folders that hold some."""
     text: bool = False
-    """Print ranks by environment instead, with intervals and the paired differences from the first
-    benchmark, or from the best one of a folder; runs with other arguments or rows are apart."""
+    """Print ranks by environment, and differences from the first run, or from a folder's best."""
     json: bool = False
     """Print the numbers of --text as JSON."""
     measure: Measure = "success"

@@ -38,7 +38,6 @@ COMMANDS = [
     (["play", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     (["bench", "--help"], HEAVY | OURS),
     (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
-    (["tournament", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     # Of the plug-ins it runs the help only.
     (["completion", "bash"], HEAVY - {"aiohttp"}),
     (["check", "--help"], HEAVY | OURS),

@@ -259,31 +259,12 @@ def test_nothing_to_rescore_is_refused(tmp_path, capsys):
     assert (code, "holds no bench.json" in error) == (2, True)
 
 
-def test_episodes_can_be_written_as_a_table(tmp_path, capsys):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    words = ["ludic/Arithmetic-v0", "ludic/TicTacToe-v0", "--policy", "oracle", "--episodes", "3"]
-    assert bench(capsys, *words, "--out", str(tmp_path), "--parquet")[0] == 0
-    rows = parquet.read_table(tmp_path / "episodes.parquet").to_pylist()
-    assert [row["env"] for row in rows] == words[:1] * 3 + words[1:2] * 3
-    assert [row["seed"] for row in rows] == ["0", "1", "2"] * 2
-    lines = (tmp_path / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
-    assert [row["record"] for row in rows[:3]] == lines
-    assert [row["success"] for row in rows] == [
-        json.loads(r["record"])["score"]["success"] for r in rows
-    ]
-
-
 def test_a_suite_takes_the_bundled_samples_of_its_data_sets(capsys):
     words = ["core", "--data", "sample", "--policy", "oracle", "--episodes", "2"]
     code, shown, _ = bench(capsys, *words)
     assert code == 0
     assert "ludic/GSM8K-v0 (sample)" in shown
     assert "ludic/Countdown-v0 " in shown
-
-
-def test_a_table_needs_a_folder(capsys):
-    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--parquet")
-    assert (code, "writes into the folder of --out" in error) == (2, True)
 
 
 @pytest.mark.parametrize("words", [[], ["ludic/Arithmetic-v0", "--rescore", "somewhere"]])

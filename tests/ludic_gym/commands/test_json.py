@@ -46,8 +46,8 @@ def test_a_success_rate_that_is_too_low_leaves_the_json_whole(printed):
 
 
 def test_a_tournament(printed):
-    words = ["--players", "random", "oracle", "--games", "2"]
-    code, found = printed("tournament", "ludic/TicTacToe-v0", *words)
+    words = ["--policy", "random", "--policy", "oracle", "--tournament", "--episodes", "2"]
+    code, found = printed("bench", "ludic/TicTacToe-v0", *words)
     assert (code, found["errors"]) == (0, {})
     assert [rating["games"] for rating in found["ratings"]] == [4, 4]
 
@@ -57,8 +57,3 @@ def test_the_sandboxes(printed):
     _, found = printed("sandbox", "doctor", "--only", "native")
     assert set(found) == {"native"}
     assert set(found["native"]) == {"why_not", "broken"}
-
-
-def test_a_repetition_prints_none(capsys):
-    assert main(["bench", "--repeat", "x.jsonl:1", "--json"]) == 2
-    assert "prints no JSON" in capsys.readouterr().err

@@ -48,7 +48,7 @@ def test_version_is_told(capsys):
     ("words", "hint"),
     [
         (["benhc"], "no command 'benhc'; did you mean 'bench'?"),
-        (["Tournament"], "did you mean 'tournament'?"),
+        (["Viev"], "did you mean 'view'?"),
         (
             ["qqq"],
             "no command 'qqq'; there are: list, play, bench, serve-env",
@@ -259,11 +259,9 @@ def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, comp
         ("serve-env ludic/ConnectFour-v0 --port 70000", "--port is from 0 (any free one) to 65535"),
         ("view . --serve --port -1", "got -1"),
         ("audit ludic/ConnectFour-v0 --levels colour=1,2", "colour"),
-        ("tournament ludic/TicTacToe-v0 --players random oracle --seed -1", "seed is at least 0"),
-        (
-            "tournament ludic/TicTacToe-v0 --players random oracle --max-turns 0",
-            "at least 1, got 0",
-        ),
+        ("bench ludic/TicTacToe-v0 --tournament --policy random", "at least two policies"),
+        ("bench ludic/Arithmetic-v0 --limit 3", "there is no option --limit: write --episodes N"),
+        ("bench ludic/Arithmetic-v0 --price 3", "--price is IN OUT or IN OUT CACHED, got (3.0,)"),
     ],
 )
 def test_paths_and_numbers_that_cannot_be_used_are_one_line(words, complaint, capsys):

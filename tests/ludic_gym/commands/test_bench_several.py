@@ -1,4 +1,4 @@
-"""Sweeps: several models on the same tasks, of which any may fail."""
+"""`ludic bench` with several policies: the same tasks in one table, or games against each other."""
 
 import json
 
@@ -6,11 +6,12 @@ import pytest
 from chat_server import MODELS, chat_server, completion
 
 from ludic_gym.bench.folder import read_request
+from ludic_gym.commands.bench_args import folder_name
 from ludic_gym.commands.main import main
-from ludic_gym.commands.sweep_file import folder_name, parse_sweep
-from ludic_gym.errors import ConfigError
+from ludic_gym.records import read_episodes
 
 SUMS = "ludic/Arithmetic-v0"
+GAME = ["ludic/TicTacToe-v0", "--tournament"]
 
 
 def by_model(**texts):
@@ -28,6 +29,10 @@ def by_model(**texts):
 
 def models(*names):
     return [word for name in names for word in ("--model", name)]
+
+
+def policies(*names):
+    return [word for name in names for word in ("--policy", name)]
 
 
 def bench(capsys, *words):
@@ -56,40 +61,32 @@ def test_one_model_that_fails_costs_only_itself(capsys, tmp_path):
 def test_the_same_command_plays_what_is_missing(capsys, tmp_path):
     words = [SUMS, "--episodes", "6", "--out", str(tmp_path)]
     with chat_server(by_model(small="5")) as server:
-        policy = ["--policy", server.url]
-        bench(capsys, *words, *policy, *models("small", "large"))
+        words += ["--policy", server.url]
+        bench(capsys, *words, *models("small", "large"))
         before = len(server.requests)
         server.respond = by_model(small="5", large="5")
-        code, _, _ = bench(capsys, *words, *policy, *models("small", "large"))
+        code, _, _ = bench(capsys, *words, *models("small", "large"))
         again = [body["model"] for body in server.requests[before:]]
     assert code == 0
     # Of each a probe, and of the finished one nothing else.
     assert (again.count("small"), again.count("large")) == (1, 7)
 
 
-def test_differences_are_paired_with_the_first_run(capsys, tmp_path):
-    config = tmp_path / "sweep.toml"
-    config.write_text(
-        f'envs = ["{SUMS}"]\nepisodes = 10\n'
-        '[[runs]]\npolicy = "random"\n[[runs]]\nname = "best"\npolicy = "oracle"\n'
-    )
-    code, out, _ = bench(capsys, "--config", str(config), "--json")
+def test_differences_are_paired_with_the_first_policy(capsys):
+    words = [SUMS, *policies("random", "oracle"), "--episodes", "10", "--json"]
+    code, out, _ = bench(capsys, *words)
     found = json.loads(out)
     (board,) = found["boards"]
     best, random = board["runs"]
-    assert code == 0
-    assert (board["baseline"], best["name"], best["rank"], random["rank"]) == (
-        "random",
-        "best",
-        1,
-        2,
+    assert (code, board["baseline"], best["name"], best["rank"], random["rank"]) == (
+        *(0, "random", "oracle", 1, 2),
     )
     assert (best["difference"]["difference"], best["difference"]["p_value"]) == (1.0, 2 / 2**10)
     assert random["difference"] is None
-    assert found["runs"]["best"]["results"][SUMS]["successes"] == 10
+    assert found["runs"]["oracle"]["results"][SUMS]["successes"] == 10
 
 
-def test_a_model_that_changes_during_the_run_keeps_the_episodes_before(capsys, tmp_path):
+def test_a_model_that_changes_during_the_run_keeps_the_episodes_before(capsys):
     count = 0
 
     def respond(path, headers, body):
@@ -107,62 +104,18 @@ def test_a_model_that_changes_during_the_run_keeps_the_episodes_before(capsys, t
     assert (runs["large"]["failure"], runs["large"]["results"][SUMS]["episodes"]) == ("", 6)
 
 
-def test_options_replace_those_of_the_file(capsys, tmp_path):
-    config = tmp_path / "one.toml"
-    config.write_text(f'envs = ["{SUMS}"]\nepisodes = 10\npolicy = "oracle"\n')
-    code, out, _ = bench(capsys, "--config", str(config), "--episodes", "2", "--json")
-    assert (code, json.loads(out)["results"][SUMS]["episodes"]) == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("episods = 3", r"the config has no setting 'episods'; did you mean 'episodes'\?"),
-        (
-            "[[runs]]\ntemprature = 0",
-            r"\[\[runs\]\] has no setting 'temprature'; did you mean",
-        ),
-        ("[[runs]]\nseed = 1", r"\[\[runs\]\] has no setting 'seed'"),
-        ('episodes = "3"', "episodes = '3'; expected int"),
-        ("seed = true", "seed = True; expected int"),
-        ("temperature = 'hot'", "temperature = 'hot'; expected float"),
-        ("price = [1.0]", r"price = \[1.0\]; expected a list of 2"),
-        ("envs = 3", "envs = 3; expected a list"),
-        ("runs = 3", r"runs = 3; write a table \[\[runs\]\]"),
-        ("[[runs]]\nname = 3", r"\[\[runs\]\] name = 3"),
-        ('[[runs]]\nmodel = ["a", "b"]', "has one model, got a b"),
-        ("envs = [", "no TOML"),
-    ],
-)
-def test_files_that_cannot_work_are_refused(text, why):
-    with pytest.raises(ConfigError, match=why):
-        parse_sweep(text)
-
-
-def test_tables_stand_for_pairs_and_for_json():
-    args, (run,) = parse_sweep(
-        'envs = "games"\nenv-kwargs = {digits = 3}\nout = "x"\n[[runs]]\nname = "r"\n'
-        'param = {max_tokens = "none"}\nextra_body = {reasoning = {effort = "low"}}\nprice = [1, 2]'
-    )
-    assert (args.ids, args.env_kwargs, args.out.name) == (("games",), ("digits=3",), "x")
-    assert run.settings == {
-        "param": ('max_tokens="none"',),
-        "extra_body": '{"reasoning": {"effort": "low"}}',
-        "price": (1.0, 2.0),
-    }
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([SUMS, *models("a/b", "a-b")], "two of the compared runs are called"),
+        ([SUMS, *models("a/b", "a-b")], "two of the policies have one name"),
+        ([SUMS, *policies("random", "random")], "two of the policies have one name"),
         ([SUMS, *models("vllm/a", "vllm/b"), "--temperature", "-1"], "temperature"),
+        ([SUMS, *policies("random", "oracle"), "--model", "a"], "name each model as a --policy"),
         (["ludic/Arithmetik-v0", *models("vllm/a", "vllm/b")], "Arithmetic"),
-        (["--repeat", "x.jsonl:1", *models("a", "b")], "x.jsonl"),
-        (["--config", "absent.toml"], "cannot read the config absent.toml"),
+        (["--rescore", "absent", *policies("random", "oracle")], "repeats one policy"),
     ],
 )
-def test_mistakes_in_what_all_runs_share_end_the_sweep_at_once(capsys, words, why):
+def test_mistakes_in_what_all_runs_share_end_the_command_at_once(capsys, words, why):
     code, out, err = bench(capsys, *words)
     assert (code, out) == (2, "")
     assert why in err
@@ -179,11 +132,8 @@ def test_ctrl_c_prints_what_has_ended(capsys, monkeypatch, tmp_path):
     (tmp_path / "impatient.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "sweep.toml").write_text(
-        f'envs = ["{SUMS}"]\nepisodes = 3\n'
-        + "".join(f'[[runs]]\npolicy = "{p}"\n' for p in ("oracle", "impatient:make", "random"))
-    )
-    code, out, err = bench(capsys, "--config", "sweep.toml")
+    names = policies("oracle", "impatient:make", "random")
+    code, out, err = bench(capsys, SUMS, "--episodes", "3", *names)
     _, _, first, second = out.splitlines()
     assert code == 130
     assert first.split()[:3] == ["oracle", "1", "3"]
@@ -194,3 +144,43 @@ def test_ctrl_c_prints_what_has_ended(capsys, monkeypatch, tmp_path):
 def test_names_of_folders_lead_nowhere_else():
     assert folder_name("../a b/ü:1") == "..-a-b-ü-1"
     assert folder_name("..") == "-"
+
+
+def test_the_strongest_of_a_tournament_is_first_with_what_it_took_from_each(tmp_path, capsys):
+    words = [*GAME, *policies("random", "oracle"), "--episodes", "5", "--out", str(tmp_path)]
+    code, table, bar = bench(capsys, *words)
+    assert code == 0
+    assert "10/10" in bar
+    _, head, first, second = table.strip().splitlines()
+    assert head.split() == ["player", "Elo", "95%", "points", "games", "v", "oracle", "v", "random"]
+    assert (first.split()[0], second.split()[0]) == ("oracle", "random")
+    path = tmp_path / "ludic-TicTacToe-v0.jsonl"
+    assert len(list(read_episodes(path))) == 10
+    # Games are not added to it: they would count twice.
+    code, _, error = bench(capsys, *words)
+    assert (code, "ludic-TicTacToe-v0.jsonl exists; name another folder" in error) == (2, True)
+
+
+def test_games_that_fail_are_named_and_the_code_is_1(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "silent_agents.py").write_text(
+        "from ludic_gym import ScriptedPolicy\ndef make(env):\n    return ScriptedPolicy([])\n"
+    )
+    names = policies("random", "silent_agents:make")
+    code, screen, _ = bench(capsys, *GAME, "--episodes", "1", *names)
+    assert code == 1
+    assert "game 0: ScriptExhausted" in screen
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([SUMS, "--tournament"], "is no two-player game"),
+        ([*GAME, "--seed", "-1"], "seed is at least 0"),
+        ([*GAME, "--max-turns", "0"], "max_turns is at least 1, got 0"),
+        ([GAME[0], SUMS, "--tournament"], "of one game"),
+    ],
+)
+def test_a_tournament_that_cannot_be_played_is_refused(capsys, words, why):
+    code, _, error = bench(capsys, *words, *policies("random", "oracle"))
+    assert (code, why in error) == (2, True)
