@@ -53,9 +53,9 @@ def shell_lines(page: Path) -> list[list[str]]:
 
 @cache
 def help_of(*command: str) -> str:
-    """The text of `ludic [COMMAND] --help`."""
+    """The text of `ludic --help`, or of a command with all its options."""
     with redirect_stdout(io.StringIO()) as text, suppress(SystemExit):
-        main([*command, "--help"])
+        main([*command, "--help-all" if command == ("bench",) else "--help"])
     return text.getvalue()
 
 

@@ -71,8 +71,8 @@ def parse(
     command: name after `ludic` in the usage. examples: command lines, one a line.
     about: text above the examples; None for the docstring of `args_type`.
     default: values of arguments that are not in argv; None for those of the dataclass.
-    common: names of the fields, in nested dataclasses too, that `--help` shows; `--help-all` shows
-        all of them. None: `--help` does.
+    common: names of the fields, in nested dataclasses too, that `--help` shows, None for all;
+        `--help-all` shows all of them.
     foreign: options of other libraries, and what is written here, as for `refuse_foreign`.
     Exits with code 2 and the help of the option for an argument that cannot be parsed. Raises
     ConfigError for an option of `foreign`.
@@ -82,12 +82,12 @@ def parse(
     lines = [f"  {line}" for line in examples.strip().splitlines()]
     parts = [text, "\n".join(["examples:", *lines]) if lines else ""]
     registry = None
-    if common is not None and {"-h", "--help"}.intersection(argv):
+    if "--help-all" in argv:
+        argv = ["--help"]
+    elif common is not None and {"-h", "--help"}.intersection(argv):
         # Alone: options that are hidden would be unknown ones.
         argv, registry = ["--help"], _hiding_all_but(common)
         parts.append(f"These are the common options; ludic {command} --help-all shows all.")
-    elif common is not None and "--help-all" in argv:
-        argv = ["--help"]
     return tyro.cli(
         args_type,
         args=argv,

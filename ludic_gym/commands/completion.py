@@ -31,10 +31,10 @@ ludic completion zsh >> ~/.zshrc
 ludic completion fish > ~/.config/fish/completions/ludic.fish"""
 
 # Commands whose arguments are environments. Those of the others are files and addresses.
-OF_ENVS = ("play", "bench", "check", "audit", "tournament", "train")
+OF_ENVS = ("play", "bench", "check", "audit", "train")
 OF_SUITES = ("bench", "train")
-# Its options are those of an environment or a recipe.
-HELP_OF = {"train": ["tic-tac-toe", "--help"]}
+# The help with all options; those of `train` are of an environment or a recipe.
+HELP_OF = {"train": ["tic-tac-toe", "--help-all", "--help"], "bench": ["--help-all"]}
 
 BASH = """\
 _ludic() {{

@@ -76,7 +76,7 @@ def test_environments_and_suites(complete):
     assert complete("ludic list --suite ") == set(SUITES)
 
 
-@pytest.mark.parametrize("command", ["bench", "train", "list", "top"])
+@pytest.mark.parametrize("command", ["bench", "train", "list", "status"])
 def test_the_options_are_those_of_the_help(command, capsys):
     names = options_of(command)
     assert {"--help"} < set(names)
