@@ -38,7 +38,7 @@ from acceptance import (
 from shapes import SHAPES
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.installed import Installed, find_vllm
+from ludic_train.cluster.servers.vllm_command import Installed, find_vllm
 
 Verdict = Literal["passed", "failed", "not run"]
 

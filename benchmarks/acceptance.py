@@ -31,12 +31,12 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Sampling
 from ludic_train.checkpoints.layout import complete_updates
 from ludic_train.cluster.servers.process import last_lines, responds
-from ludic_train.cluster.servers.startup import free_port
 from ludic_train.distributed.device import DTYPES
 from ludic_train.loggers.loggers import read_metrics
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import PAD, TURN_END, make_tokenizer
+from ludic_train.processes import free_port
 from ludic_train.runs.report import time_split
 
 # The programs that steps start, as arguments of this Python.

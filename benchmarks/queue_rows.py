@@ -35,7 +35,7 @@ from rich.table import Table
 
 from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.cluster.queues.base import ActorReport, Progress, Trained, TrainerReport
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 from ludic_train.types import SAWItem, Trajectory
 
 # Tokens of a row.

@@ -41,7 +41,7 @@ IMPORTS = (
     "ludic_train.checkpoints.training_state",
     "ludic_train.commands.train",
     "ludic_train.cluster.actor",
-    "ludic_train.cluster.queues.redis_stream",
+    "ludic_train.cluster.queues.redis_queue",
     "ludic_train.runs.train",
     "ludic_train.trainer.trainer",
     "starlette.applications",
@@ -152,7 +152,7 @@ def run(arguments, *, timeout=None, **options):
 
 
 def spawn(arguments, log, env):
-    """As `ludic_train.cluster.servers.process.spawn`, of a Python program."""
+    """As `ludic_train.processes.spawn`, of a Python program."""
     with log.open("ab") as output:
         return Python(arguments, env=env, stdout=output, stderr=subprocess.STDOUT)
 

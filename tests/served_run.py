@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ludic_train.algorithms.presets import grpo
-from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.actor import ActorOptions
 from ludic_train.cluster.address import read_address
 from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.run_actor import play_remotely

@@ -14,8 +14,8 @@ from ludic_gym.types import Sampling
 from ludic_train.agents.prompts import Prompts
 from ludic_train.agents.server import make_app
 from ludic_train.agents.session import Engine, Session
-from ludic_train.cluster.servers.startup import bound_socket, url_of
 from ludic_train.errors import SessionOver
+from ludic_train.processes import bound_socket, url_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ConfigError, EpisodeError
-from ludic_train.cluster.servers.startup import guarded
+from ludic_train.processes import guarded
 
 if TYPE_CHECKING:
     from ludic_train.agents.agents import AgentTask

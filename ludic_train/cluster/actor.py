@@ -19,20 +19,18 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.concurrency import cancelled
-from ludic_gym.errors import ClientError, EpisodeError
+from ludic_gym.errors import ClientError, ConfigError, EpisodeError
 from ludic_gym.records import task_key
 from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import MakePolicy, Task
-from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
-from ludic_train.cluster.begun import PLAYED, Begun
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
+from ludic_train.cluster.partial_rollouts import PLAYED, PartialGroup, Relay
 from ludic_train.cluster.queues.base import ActorReport, Admission, GroupQueue, TrainerReport
-from ludic_train.cluster.queues.patience import persistently
-from ludic_train.cluster.relay import Relay
+from ludic_train.cluster.queues.retry import retry
 from ludic_train.errors import ActorError, QueueUnavailable
 from ludic_train.metrics import episode_metrics
 from ludic_train.rows import trajectories_from
@@ -40,7 +38,59 @@ from ludic_train.sources.levels import levels_from_text
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
 
 if TYPE_CHECKING:
-    from ludic_train.cluster.queues.roster import Roster
+    from ludic_train.cluster.queues.run_registry import RunRegistry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorOptions:
+    """Settings of an actor.
+
+        options = ActorOptions(concurrency=128, timeout_s=300, zstd_level=3)
+
+    group_size: None takes the trainer's; another one than the trainer's is an error.
+    concurrency: episodes at once; whole groups of them are begun.
+    max_turns: of an episode, instead of its task's. timeout_s: the longest an episode may take.
+    heartbeat_s: seconds between two reports to the queue.
+    grace_s: time in which groups that are being played may end when the actor has to stop.
+    max_failures: groups in a row that may fail, or refreshes of the params, with growing pauses,
+        before the actor ends; groups that end in the same pause fail once.
+    zstd_level: compresses groups; None sends them as they are.
+
+    Raises ConfigError where not even one group could be played at a time.
+    """
+
+    group_size: int | None = None
+    concurrency: int = 64
+    max_turns: int | None = None
+    timeout_s: float | None = None
+    heartbeat_s: float = 1.0
+    grace_s: float = 30.0
+    max_failures: int = 8
+    zstd_level: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= (self.group_size or 1) <= self.concurrency:
+            raise ConfigError(
+                f"concurrency={self.concurrency} with group_size={self.group_size}; an actor plays "
+                "at least one whole group at a time"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorSummary:
+    """Totals of an actor.
+
+    pushed: groups in the queue. stale: groups that were dropped while they were played.
+    handed_over: groups that were begun, and left to other actors.
+    returned: tasks that were taken from the iterator and not finished, each once; not those of
+        groups that were handed over.
+    """
+
+    pushed: int
+    stale: int
+    returned: tuple[Task, ...]
+    handed_over: int = 0
+
 
 Refresh = Callable[[], Awaitable[int | None]]
 """Loads newer params, if there are any, and returns the version that is sampled from afterwards.
@@ -63,7 +113,7 @@ async def run_pipeline_actor(
     *,
     name: str | None = None,
     stop: asyncio.Event | None = None,
-    roster: Roster | None = None,
+    roster: RunRegistry | None = None,
     levels: dict[str, int] | None = None,
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
@@ -107,7 +157,7 @@ class _Actor:
         refresh: Refresh,
         options: ActorOptions,
         name: str | None,
-        roster: Roster | None,
+        roster: RunRegistry | None,
         levels: dict[str, int] | None,
     ) -> None:
         self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
@@ -117,9 +167,9 @@ class _Actor:
         self.relay = Relay(roster)
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         # Groups that are played now, with the version that sampled their first tokens.
-        self.playing: dict[asyncio.Task[None], tuple[Begun, int]] = {}
+        self.playing: dict[asyncio.Task[None], tuple[PartialGroup, int]] = {}
         # Tasks that were taken and have to be played still; they come before new ones.
-        self.again: deque[Begun] = deque()
+        self.again: deque[PartialGroup] = deque()
         self.retired: dict[str, None] = {}
         self.levels = {} if levels is None else levels
         self.group_size = options.group_size
@@ -233,7 +283,7 @@ class _Actor:
             # A count and not the keys: the queue's list only grows, and names those after them.
             retired=len(self.retired),
         )
-        admission = await persistently(lambda: self.queue.admit(report, wanted))
+        admission = await retry(lambda: self.queue.admit(report, wanted))
         self.retired |= dict.fromkeys(admission.retired)
         if admission.trainer is not None:
             self._agree(admission.trainer)
@@ -253,9 +303,9 @@ class _Actor:
                 "leave group_size out, and allow at least one group at a time"
             )
 
-    def _upcoming(self, wanted: int) -> list[Begun]:
+    def _upcoming(self, wanted: int) -> list[PartialGroup]:
         """Up to `wanted` tasks that are not retired, taken from the iterator."""
-        found: list[Begun] = []
+        found: list[PartialGroup] = []
         # Tasks without end may all be retired: the search stops, so that the actor still can.
         for _ in range(LONGEST_SEARCH):
             if len(found) == wanted:
@@ -299,7 +349,7 @@ class _Actor:
             if work.cancelled():
                 self.stale += 1
                 # Its tokens are too old; and it may have been pushed, under the key that it had.
-                self.again.append(Begun(begun.task))
+                self.again.append(PartialGroup(begun.task))
                 continue
             try:
                 work.result()
@@ -329,7 +379,7 @@ class _Actor:
         log.warning("%s failed, next try in %.1f s: %s", what, delay_s, error)
         return delay_s
 
-    async def _play(self, begun: Begun) -> None:
+    async def _play(self, begun: PartialGroup) -> None:
         """Play one group and push it.
 
         Cancelled during the push, the group may be queued all the same. If it is too old, its task
@@ -352,7 +402,7 @@ class _Actor:
             metrics=metrics,
         )
         data = group_to_bytes(group, zstd_level=self.options.zstd_level)
-        await persistently(lambda: self.queue.push(key, data))
+        await retry(lambda: self.queue.push(key, data))
         self.tokens += int(metrics["tokens/sampled"].value)
         self.pushed += 1
 

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import TypeVar
 
 from ludic_gym.concurrency import cancelled
-from ludic_train.cluster.inspection import Inspector, Ready, brief
 from ludic_train.cluster.queues.base import (
     REMEMBERED_KEYS,
     Discarded,
@@ -31,7 +30,8 @@ from ludic_train.cluster.queues.base import (
     id_order,
     log_losses,
 )
-from ludic_train.cluster.queues.patience import BEAT_S, persistently
+from ludic_train.cluster.queues.retry import BEAT_S, retry
+from ludic_train.cluster.validation import GroupValidator, ReadyGroup, brief
 from ludic_train.errors import BadGroup, QueueReset, Superseded
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
 from ludic_train.sources.base import TaskHistory
@@ -62,7 +62,7 @@ class QueueReader:
     trainer: its report, the version of which `settle` keeps up to date.
     history: groups of the tasks that it has retired are discarded.
     ahead: groups that are read and decoded before they are needed.
-    hold: as in `PipelineBatchSource`. inspector: of what is read, and of what came of it.
+    hold: as in `PipelineBatchSource`. validator: of what is read, and of what came of it.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class QueueReader:
         *,
         ahead: int,
         hold: int,
-        inspector: Inspector,
+        validator: GroupValidator,
     ) -> None:
         self.position = Position("", 0)
         self.queue = queue
         self.trainer = TrainerReport(version=0, groups_per_batch=1, group_size=1)
         self._history = history
         self._hold = hold
-        self._inspector = inspector
+        self._validator = validator
         # None once the reading task has ended, with the error that it ended with.
-        self._ready: asyncio.Queue[Ready | None] = asyncio.Queue(ahead)
+        self._ready: asyncio.Queue[ReadyGroup | None] = asyncio.Queue(ahead)
         self._owners: dict[str, str] = {}
         self._attempts: Mapping[str, int] = {}
         # Ids that were read and not released, in the order of reading; False for those whose
@@ -118,7 +118,7 @@ class QueueReader:
         self._released_to, self._covered = self.position.cursor, self.position.trained
         self._seen_to = id_order(self._released_to) if self._released_to else ()
         self.trainer, self.levels = trainer, trainer.levels
-        await persistently(self._take_over)
+        await retry(self._take_over)
         self._retired += retired
         self._reader = asyncio.create_task(self._live())
         self._reader.add_done_callback(self._wake)
@@ -170,7 +170,7 @@ class QueueReader:
         # Every batch that was given is in the params: the trainer takes the next one only after all
         # updates from the last, or after it has skipped them.
         done, self._batch = self._batch, ()
-        self._inspector.note([one.key for one in done], mismatched)
+        self._validator.note([one.key for one in done], mismatched)
         report = replace(self.trainer, version=version, levels=self.levels)
         if done or self._unsent or self._retired or report != self.trainer:
             await self._settle(done, version)
@@ -238,7 +238,7 @@ class QueueReader:
             release.append(self._released_to)
         return release
 
-    def _lag(self, ready: Ready) -> int | None:
+    def _lag(self, ready: ReadyGroup) -> int | None:
         """Updates between the oldest token of a group and the last update made from it."""
         if ready.oldest is None:
             return None
@@ -246,7 +246,7 @@ class QueueReader:
         # A run that went back trains on groups of params that it has yet to make again.
         return max(0, last - ready.oldest)
 
-    async def _fresh(self) -> Ready:
+    async def _fresh(self) -> ReadyGroup:
         """The next group that may be trained on; others are discarded on the way."""
         limit = self.trainer.max_lag
         while True:
@@ -260,7 +260,7 @@ class QueueReader:
             else:
                 return ready
 
-    async def _next(self) -> Ready:
+    async def _next(self) -> ReadyGroup:
         while True:
             try:
                 async with asyncio.timeout(QUIET_S):
@@ -328,7 +328,7 @@ class QueueReader:
             await self._discard(entry, "duplicate")
             return
         try:
-            ready = self._inspector.inspected(entry, self.trainer)
+            ready = self._validator.validated(entry, self.trainer)
         except BadGroup as error:
             await self._discard(entry, "dead", brief(str(error)))
             return
@@ -359,13 +359,13 @@ class QueueReader:
             # reset.
             generation = self._generation
             try:
-                return await persistently(call)
+                return await retry(call)
             except QueueReset as reset:
                 async with self._reset:
                     # Two calls may find out at once; the first takes over for both.
                     if generation == self._generation:
                         LOG.warning("taking the queue over again: %s", reset)
-                        await persistently(self._take_over)
+                        await retry(self._take_over)
                         # A server that lost its state has lost the retired tasks too.
                         self._retired += self._history.retired
 
@@ -387,7 +387,7 @@ class QueueReader:
         self._counts["lost"] += taken.lost
         log_losses(taken, self.position.trained)
 
-    def _metrics(self, groups: Sequence[Ready], lags: Sequence[int | None]) -> Metrics:
+    def _metrics(self, groups: Sequence[ReadyGroup], lags: Sequence[int | None]) -> Metrics:
         known = [lag for lag in lags if lag is not None]
         # Counts since the last batch, so that the metrics of all batches add up.
         counts, self._counts = self._counts, Counter()

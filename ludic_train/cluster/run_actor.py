@@ -17,12 +17,11 @@ from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import MakePolicy, Task
-from ludic_train.cluster.actor import Refresh, run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
+from ludic_train.cluster.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
 from ludic_train.cluster.address import Address, read_address
-from ludic_train.cluster.begun import Continuing, ResumableClient
-from ludic_train.cluster.queues.open_queue import open_queue, opened_roster
-from ludic_train.cluster.queues.patience import persistently
+from ludic_train.cluster.partial_rollouts import ContinuingClient, ResumableClient
+from ludic_train.cluster.queues.open_queue import open_queue, open_registry
+from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.server_versions import ServedVersions
 from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.errors import ActorError
@@ -38,7 +37,7 @@ from ludic_train.sources.rollouts import Score, playing
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from ludic_train.cluster.queues.roster import Roster
+    from ludic_train.cluster.queues.run_registry import RunRegistry
 
 WAIT_S, FIRST_NOTE_S, NOTE_EVERY_S = 0.2, 3.0, 30.0
 # Failures in a row that an actor of servers survives: ten minutes, as long as a trainer waits.
@@ -151,17 +150,17 @@ async def play_remotely(
         )
 
 
-async def _roster(url: str, address: Address, stack: AsyncExitStack) -> Roster | None:
+async def _roster(url: str, address: Address, stack: AsyncExitStack) -> RunRegistry | None:
     """The run's roster, which the stack closes; None where the queue is a file."""
     if not url.startswith(REDIS):
         return None
-    return await stack.enter_async_context(opened_roster(url, address.key, address.password))
+    return await stack.enter_async_context(open_registry(url, address.key, address.password))
 
 
-async def _first_joined(roster: Roster, stop: asyncio.Event) -> Sequence[str]:
+async def _first_joined(roster: RunRegistry, stop: asyncio.Event) -> Sequence[str]:
     """The servers that have joined, once there is one. Raises ActorError if `stop` is set."""
     while not stop.is_set():
-        if found := await persistently(roster.servers):
+        if found := await retry(roster.servers):
             return found
         await asyncio.sleep(WAIT_S)
     raise ActorError("stopped before a server joined the run")
@@ -171,12 +170,12 @@ async def _sampling(
     out: Path,
     servers: Sequence[str],
     stack: AsyncExitStack,
-    roster: Roster | None,
+    roster: RunRegistry | None,
     stop: asyncio.Event,
     *,
     masks: bool,
     limits: RequestLimits,
-) -> tuple[Continuing, PreTrainedTokenizerBase, Refresh]:
+) -> tuple[ContinuingClient, PreTrainedTokenizerBase, Refresh]:
     """The client that samples: of servers, or of a model here that follows the run's folder.
 
     servers: with JOIN among them, those on the roster too; the first is waited for.
@@ -217,7 +216,7 @@ async def _sampling(
 
 
 def _agents(
-    agent: str, client: Continuing, tokenizer: PreTrainedTokenizerBase, out: Path
+    agent: str, client: ContinuingClient, tokenizer: PreTrainedTokenizerBase, out: Path
 ) -> tuple[MakePolicy, Callable[[], Awaitable[None]]]:
     """Policies of the agent program, and a function that ends its gateway.
 

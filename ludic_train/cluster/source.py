@@ -11,11 +11,11 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.cluster.inspection import Inspector
 from ludic_train.cluster.loop_thread import LoopThread
 from ludic_train.cluster.queues.base import GroupQueue, QueueStatus, TrainerReport
-from ludic_train.cluster.queues.patience import keep_alive, persistently
+from ludic_train.cluster.queues.retry import keep_alive, retry
 from ludic_train.cluster.reader import Position, QueueReader
+from ludic_train.cluster.validation import GroupValidator
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, merge
 from ludic_train.rows import credited_rows
@@ -86,7 +86,7 @@ class PipelineBatchSource:
             self.history,
             ahead=BATCHES_AHEAD * groups_per_batch,
             hold=hold,
-            inspector=Inspector(max_attempts=max_attempts, vocab_size=vocab_size),
+            validator=GroupValidator(max_attempts=max_attempts, vocab_size=vocab_size),
         )
         self._thread: LoopThread | None = None
         self._coming: Future[Gathered] | None = None
@@ -104,7 +104,7 @@ class PipelineBatchSource:
         itself; QueueError as `begin`.
         """
         self._thread, queue = self._thread or LoopThread("queue"), self._reader.queue
-        self._thread.start(persistently(queue.claim)).result()
+        self._thread.start(retry(queue.claim)).result()
         # Loading takes minutes, in which a claim without signs of life would pass for a dead one.
         self._claimed = self._thread.start(keep_alive(queue))
 

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.address import Address, read_address, write_address
-from ludic_train.cluster.background import BackgroundPublisher
+from ludic_train.cluster.background_publisher import BackgroundPublisher
 from ludic_train.cluster.publish.folder import FolderPublisher
 from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_train.cluster.queues.open_queue import open_queue, opened_roster
-from ludic_train.cluster.servers.flags import SERVED_DTYPES
+from ludic_train.cluster.queues.open_queue import open_queue, open_registry
+from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
 from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource, none_joined
 from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.models.checkpoint_names import merged_params
@@ -134,7 +134,7 @@ async def joined_servers(url: str, key: str) -> Sequence[str]:
     Raises QueueUnavailable, and ConfigError for a queue that is a file.
     """
     # A connection per look: a publication comes once in a batch, in any event loop.
-    async with opened_roster(url, key) as roster:
+    async with open_registry(url, key) as roster:
         return await roster.servers()
 
 

@@ -14,8 +14,8 @@ import tyro
 from ludic_gym.commands.arguments import env_name
 from ludic_gym.commands.main import importing
 from ludic_gym.limits import RequestLimits
-from ludic_train.cluster.actor_options import ActorOptions, ActorSummary
-from ludic_train.commands.processes import code_of_role
+from ludic_train.cluster.actor import ActorOptions, ActorSummary
+from ludic_train.cluster.roles import code_of_role
 from ludic_train.queue_urls import refuse_password
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 
@@ -25,18 +25,6 @@ def value_of(options: Sequence[str], flag: str) -> str | None:
         if name.replace("_", "-") == flag:
             found = value if equals else following
     return found
-
-
-def without_options(words: Sequence[str], names: Collection[str]) -> list[str]:
-    """The command line without these options and their values."""
-    kept: list[str] = []
-    is_dropped = False
-    for word in words:
-        if word.startswith("--"):
-            is_dropped = word.partition("=")[0].replace("_", "-") in names
-        if not is_dropped:
-            kept.append(word)
-    return kept
 
 
 def resume_command(

@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,15 +20,20 @@ from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.packages import optional
-from ludic_train.cluster.servers.flags import SERVED_DTYPES
-from ludic_train.cluster.servers.installed import find_vllm
-from ludic_train.cluster.servers.process import last_lines
-from ludic_train.cluster.servers.startup import free_port, stop_handler
-from ludic_train.commands.cards import cards_env, layout_of, vllm_flags
-from ludic_train.commands.processes import POLL_S, Place, ProcessGroup, start_redis
-from ludic_train.commands.restarts import HOST, PORT
-from ludic_train.commands.train import INTERRUPTED, parsed
+from ludic_train.cluster.roles import HOST, POLL_S, PORT, Place, ProcessGroup, start_redis
+from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES, find_vllm
+from ludic_train.cluster.trainer_servers import cards_env, layout_of, vllm_flags
+from ludic_train.commands.train import parsed
+from ludic_train.commands.train_options import TaskOptions
 from ludic_train.disk import writing
+from ludic_train.processes import (
+    FAILED,
+    INTERRUPTED,
+    free_port,
+    last_lines,
+    stop_handler,
+    without_options,
+)
 from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import CONFIG, PUBLISHED, QUEUE, is_resumable
 from ludic_train.runs.layout import Layout
@@ -99,8 +104,8 @@ class Options:
     limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
 
 
-# Exit code where another process than the trainer ended first.
-FAILED = 1
+# Options that describe tasks: a resumed run has them in its folder, and refuses them.
+TASK_OPTIONS = ("--config", *(f"--{each.name.replace('_', '-')}" for each in fields(TaskOptions)))
 # The module and not the script: the script may belong to another Python on PATH.
 LUDIC = (sys.executable, "-m", "ludic_gym")
 
@@ -147,7 +152,7 @@ def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
         return
     optional("ray", "ludic-gym[ray]")
     # Of an extra, and large.
-    from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+    from ludic_train.cluster.ray_cluster import RayRoles, connect, disconnect
 
     gpus = options.ranks * options.rank_gpus + options.servers * options.server_gpus
     connect(options.on, _roles(options) * options.role_cpus, gpus)
@@ -306,7 +311,8 @@ def _start_trainer(
     """Start the trainer, with a rank on each of its cards."""
     ranks = [] if cards is None else ["--gpus", str(len(cards.ranks))]
     command = _train(options, out, url, ports, [*further, *ranks])
-    place.start("trainer", "trainer", command, None if cards is None else cards_env(cards.ranks))
+    env = None if cards is None else cards_env(cards.ranks)
+    place.start("trainer", "trainer", command, env, resumed=resumed(command))
 
 
 def _train(
@@ -318,6 +324,12 @@ def _train(
         servers = [f"http://127.0.0.1:{port}" for port in ports]
         arguments += ["--engine", *(servers or [JOIN])]
     return [*arguments, *further]
+
+
+def resumed(words: Sequence[str]) -> list[str]:
+    """The command line of a trainer that continues its run, from the one that started it."""
+    kept = without_options(words, TASK_OPTIONS)
+    return kept if "--resume" in kept else [*kept, "--resume"]
 
 
 def _start_players(

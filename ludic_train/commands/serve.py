@@ -16,19 +16,21 @@ import tyro
 from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
-from ludic_train.cluster.servers.flags import ServeOptions
-from ludic_train.cluster.servers.installed import Installed, find_vllm
-from ludic_train.cluster.servers.kept import RESTARTS
+from ludic_train.cluster.roles import code_of_role
 from ludic_train.cluster.servers.membership import joined
 from ludic_train.cluster.servers.process import (
     POLL_S,
     START_S,
     ServerProcess,
     ended_with_log,
+    last_error,
     started_server,
 )
-from ludic_train.cluster.servers.pulse import Pulse, last_error
-from ludic_train.cluster.servers.startup import (
+from ludic_train.cluster.servers.supervisor import RESTARTS, Pulse
+from ludic_train.cluster.servers.vllm_command import Installed, ServeOptions, find_vllm
+from ludic_train.errors import ServerError
+from ludic_train.processes import (
+    FAILED,
     Stopped,
     bound_socket,
     free_port,
@@ -36,8 +38,6 @@ from ludic_train.cluster.servers.startup import (
     stop_by_signal,
     url_of,
 )
-from ludic_train.commands.processes import FAILED, code_of_role
-from ludic_train.errors import ServerError
 from ludic_train.runs.machine import LOST_S
 from ludic_train.server_tokens import KEY_VARIABLE
 

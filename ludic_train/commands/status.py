@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ludic_gym.commands.arguments import print_json, screen
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.server_status import Status, statuses
+from ludic_train.cluster.status.servers import Status, statuses
 
 # Exit code, so that a script can wait until all servers respond.
 UNREACHABLE = 1

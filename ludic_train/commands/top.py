@@ -20,7 +20,7 @@ from rich.text import Text
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.queues.base import GroupQueue
-from ludic_train.cluster.queues.open_queue import open_queue, opened_roster
+from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.status.sample import Sample, ServerLoads, next_sample
 from ludic_train.cluster.status.screen import screen
 from ludic_train.errors import QueueUnavailable
@@ -103,7 +103,7 @@ async def _show(address: Address, options: Options) -> None:
     async with AsyncExitStack() as stack:
         roster = None
         if JOIN in address.servers:
-            opened = opened_roster(address.url, address.key, address.password)
+            opened = open_registry(address.url, address.key, address.password)
             roster = await stack.enter_async_context(opened)
             loads.follow([*fixed, *await roster.servers()])
         queue = open_queue(address.url, address.key, password=address.password)

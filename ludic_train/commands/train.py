@@ -26,10 +26,10 @@ from ludic_train.commands.command_lines import (
     resume_command,
     value_of,
 )
-from ludic_train.commands.own_servers import run_with_servers
-from ludic_train.commands.ranks import check_gpus, own_rank, run_ranks, started_by_other
 from ludic_train.commands.train_options import CommandOptions, TaskOptions, algo_class, train_class
+from ludic_train.distributed.local_ranks import check_gpus, own_rank, run_ranks, started_by_other
 from ludic_train.errors import Interrupted, RankError, Superseded
+from ludic_train.processes import FAILED, INTERRUPTED, SUPERSEDED
 from ludic_train.recipes.catalog import RECIPES
 from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
@@ -39,13 +39,6 @@ from ludic_train.runs.folder import resumable
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.tasks import by_level, eval_id
 from ludic_train.sources.levels import LevelSchedule
-
-# 128 + SIGINT, the code by which shells report Ctrl-C.
-INTERRUPTED = 130
-# EX_TEMPFAIL: another trainer has this run. A supervisor should not start it again at once.
-SUPERSEDED = 75
-# Exit code of a rank that ends because another one failed.
-FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +67,8 @@ def main(argv: list[str]) -> int:
         return 0
     # Ranks get --servers too, as part of their command line: theirs are running.
     if found.command.servers and not (started_by_other() and found.machine.servers):
+        from ludic_train.cluster.trainer_servers import run_with_servers
+
         return run_with_servers(
             argv,
             found.settings,

@@ -28,8 +28,8 @@ from ludic_train.sources.publisher import PolicyPublisher
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ludic_train.cluster.servers.installed import Installed
-    from ludic_train.cluster.servers.kept import KeptServer
+    from ludic_train.cluster.servers.supervisor import SupervisedServer
+    from ludic_train.cluster.servers.vllm_command import Installed
 
 
 async def _nothing() -> None:
@@ -119,7 +119,7 @@ def installed_vllm(config: RunConfig, machine: Machine) -> Installed | None:
 
 def served_learner(
     learner: Learner, config: RunConfig, machine: Machine, vllm: Installed | None, device: str
-) -> AbstractAsyncContextManager[tuple[Learner, Machine, KeptServer | None]]:
+) -> AbstractAsyncContextManager[tuple[Learner, Machine, SupervisedServer | None]]:
     """Context of the learner and the machine of a run, with the servers that sample for it.
 
     vllm: result of `installed_vllm`. device: where this process trains.

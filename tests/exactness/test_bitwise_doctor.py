@@ -11,13 +11,13 @@ import torch
 from ludic_train.cluster.doctor.examine import examined
 from ludic_train.cluster.servers.local.process import running
 from ludic_train.cluster.servers.local.served_model import Served
-from ludic_train.cluster.servers.startup import bound_socket, url_of
 from ludic_train.engine import engine as engine_module
 from ludic_train.engine.sampling import choose
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.processes import bound_socket, url_of
 
 
 @pytest.fixture(scope="module")

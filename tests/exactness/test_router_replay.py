@@ -28,7 +28,6 @@ from ludic_train.cluster.publish.transports import FileWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.servers.local.process import running
 from ludic_train.cluster.servers.local.served_model import Served
-from ludic_train.cluster.servers.startup import bound_socket, url_of
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
@@ -36,6 +35,7 @@ from ludic_train.expert_text import experts_from_base64, experts_to_base64
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.routing import recorded_experts, replayed_experts, routers
+from ludic_train.processes import bound_socket, url_of
 from ludic_train.rows import trajectory_from
 from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update

@@ -47,9 +47,9 @@ def serve(words):
     if "--enable-lora" in words:
         serve_adapters(model, port)
         return
-    from ludic_train.cluster.servers.flags import ServeOptions
     from ludic_train.cluster.servers.local.process import serve_local
-    from ludic_train.cluster.servers.startup import bound_socket, stop_by_signal
+    from ludic_train.cluster.servers.vllm_command import ServeOptions
+    from ludic_train.processes import bound_socket, stop_by_signal
 
     with stop_by_signal(), bound_socket("127.0.0.1", port) as bound:
         serve_local(model, ServeOptions(port=port), 1, bound)

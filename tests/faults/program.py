@@ -22,17 +22,16 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.presets import reinforce
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.cluster.actor import run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.publish.folder import FolderPublisher
-from ludic_train.cluster.queues import redis_stream
+from ludic_train.cluster.queues import redis_queue
 from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.source import PipelineBatchSource
-from ludic_train.commands.train import SUPERSEDED
 from ludic_train.errors import Superseded
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.processes import SUPERSEDED
 from ludic_train.sources.publisher import newest
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -145,7 +144,7 @@ async def actor(folder, url, key, name, first=0, groups=None, delay_s=0.0):
 def main(order):
     faulthandler.enable()
     role = {"trainer": trainer, "actor": actor}[order.pop("role")]
-    redis_stream.TIMEOUT_S = order.pop("timeout_s", redis_stream.TIMEOUT_S)
+    redis_queue.TIMEOUT_S = order.pop("timeout_s", redis_queue.TIMEOUT_S)
     try:
         asyncio.run(role(**order))
     except Superseded:

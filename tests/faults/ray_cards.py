@@ -9,7 +9,7 @@ from pathlib import Path
 import ray
 
 from ludic_gym.errors import ConfigError
-from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+from ludic_train.cluster.ray_cluster import RayRoles, connect, disconnect
 
 PRINT = (
     "import json, os; names = 'CUDA_VISIBLE_DEVICES', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE'; "

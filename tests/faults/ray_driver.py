@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from ludic_train.commands.processes import start_redis
-from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+from ludic_train.cluster.ray_cluster import RayRoles, connect, disconnect
+from ludic_train.cluster.roles import start_redis
 from ludic_train.queue_urls import PASSWORD_VARIABLE
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from ludic_train.commands.ray_roles import RayRoles, connect, disconnect
+from ludic_train.cluster.ray_cluster import RayRoles, connect, disconnect
 
 
 def main(address, folder):

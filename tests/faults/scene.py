@@ -15,10 +15,9 @@ from trajectories import call, rollout
 from two_ranks.launch import ENVIRONMENT
 
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
-from ludic_train.cluster.queues.patience import persistently
-from ludic_train.cluster.queues.redis_stream import RedisQueue
-from ludic_train.cluster.servers.process import spawn
-from ludic_train.commands.train import SUPERSEDED
+from ludic_train.cluster.queues.redis_queue import RedisQueue
+from ludic_train.cluster.queues.retry import retry
+from ludic_train.processes import SUPERSEDED, spawn
 from ludic_train.rows import trajectory_from
 
 LONGEST_WAIT_S = 120.0
@@ -85,7 +84,7 @@ def group(number):
 async def push(queue, *wanted):
     for number in wanted:
         data = group_to_bytes(group(number))
-        await persistently(lambda n=number, d=data: queue.push(f"g{n}", d))
+        await retry(lambda n=number, d=data: queue.push(f"g{n}", d))
 
 
 class Scene:

@@ -4,7 +4,7 @@ import pytest
 import small_disk
 from redis_server import PROGRAM, RedisServer
 
-from ludic_train.cluster.queues import patience, redis_stream, sqlite
+from ludic_train.cluster.queues import redis_queue, retry, sqlite_queue
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +26,5 @@ def disk(tmp_path):
 @pytest.fixture
 def brief_readers(monkeypatch):
     """Readers of queues count as dead 0.4 s after their last sign, not 5 s."""
-    for module in (patience, redis_stream, sqlite):
+    for module in (retry, redis_queue, sqlite_queue):
         monkeypatch.setattr(module, "READER_ALIVE_S", 0.4)

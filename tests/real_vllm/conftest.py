@@ -11,9 +11,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from ludic_train.cluster.servers.flags import ServeOptions
-from ludic_train.cluster.servers.installed import find_vllm
 from ludic_train.cluster.servers.process import started_server
+from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import save_model
 from ludic_train.models.tokenizer import make_tokenizer

@@ -15,9 +15,8 @@ import torch
 
 from ludic_gym.types import Decision, Rollout, Step, Task
 from ludic_train.agents.trace import completions_of, trace_from_json
-from ludic_train.cluster.servers.flags import ServeOptions
-from ludic_train.cluster.servers.installed import find_vllm
 from ludic_train.cluster.servers.process import started_server
+from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer

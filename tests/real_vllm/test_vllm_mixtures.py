@@ -11,9 +11,8 @@ from ludic_gym.types import Message, Sampling
 from ludic_train.cluster.publish.reload import ReloadPublisher
 from ludic_train.cluster.publish.transports import FileWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_train.cluster.servers.flags import ServeOptions
-from ludic_train.cluster.servers.installed import find_vllm
 from ludic_train.cluster.servers.process import started_server
+from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.tokenizer import make_tokenizer

@@ -21,7 +21,7 @@ from two_ranks.learning import random_group, settings, tiny_model
 from ludic_train.algorithms.presets import grpo
 from ludic_train.cluster.codec import group_to_bytes
 from ludic_train.cluster.queues.base import TrainerReport
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.trainer.trainer import Trainer

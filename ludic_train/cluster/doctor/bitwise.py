@@ -20,7 +20,7 @@ from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
 from ludic_train.cluster.doctor.checks import TOKENS, Finding, Patient, check_round_trip, judged
 from ludic_train.cluster.doctor.scores import expected_masks
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.servers.server_status import LIMIT_S
+from ludic_train.cluster.status.servers import LIMIT_S
 from ludic_train.errors import PublishError
 from ludic_train.models.exact import param_checksums
 from ludic_train.rows import trajectory_from

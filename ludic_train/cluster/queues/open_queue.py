@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.queues.base import MAX_QUEUED, GroupQueue, WhenFull
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.errors import QueueError
 from ludic_train.queue_urls import FILE, PASSWORD_VARIABLE, REDIS, has_password, without_password
 
 if TYPE_CHECKING:
-    from ludic_train.cluster.queues.roster import Roster
+    from ludic_train.cluster.queues.run_registry import RunRegistry
 
 
 def open_queue(
@@ -39,7 +39,7 @@ def open_queue(
     """
     if url.startswith(REDIS):
         # redis-py takes a fifth of a second to import, which `ludic top --help` should not.
-        from ludic_train.cluster.queues.redis_stream import RedisQueue
+        from ludic_train.cluster.queues.redis_queue import RedisQueue
 
         url = _with_password(url, password or os.environ.get(PASSWORD_VARIABLE))
         return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
@@ -51,7 +51,9 @@ def open_queue(
 
 
 @asynccontextmanager
-async def opened_roster(url: str, key: str, password: str | None = None) -> AsyncIterator[Roster]:
+async def open_registry(
+    url: str, key: str, password: str | None = None
+) -> AsyncIterator[RunRegistry]:
     """The roster of a run, closed after the block. password: as of `open_queue`.
 
     Raises ConfigError for a queue that is a file, which has none.
@@ -60,9 +62,9 @@ async def opened_roster(url: str, key: str, password: str | None = None) -> Asyn
         raise ConfigError(
             f"{without_password(url)!r} is no Redis: servers can join a run whose queue is one"
         )
-    from ludic_train.cluster.queues.roster import Roster
+    from ludic_train.cluster.queues.run_registry import RunRegistry
 
-    roster = Roster(_with_password(url, password or os.environ.get(PASSWORD_VARIABLE)), key)
+    roster = RunRegistry(_with_password(url, password or os.environ.get(PASSWORD_VARIABLE)), key)
     try:
         yield roster
     finally:

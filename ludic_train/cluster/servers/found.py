@@ -12,9 +12,9 @@ from typing import cast
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_train.cluster.servers.flags import SERVED_DTYPES
-from ludic_train.cluster.servers.kept import RESTARTS
 from ludic_train.cluster.servers.own import OwnClient, OwnPublisher
+from ludic_train.cluster.servers.supervisor import RESTARTS
+from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
 from ludic_train.cluster.servers.watch import ANSWER_S, PATIENCE_S, POLL_S, server_version
 from ludic_train.errors import ServerError
 from ludic_train.runs.config import RunConfig
@@ -26,7 +26,7 @@ RECENT_S = 600.0
 
 
 class FoundServers:
-    """Servers at fixed addresses, as `KeptServer` is one: they are looked at, and not started.
+    """Servers at fixed addresses, used as a `SupervisedServer`: watched, and not started.
 
     starts: 1, and 1 more for each time that servers were found to be silent, or without the params
     that were published to them.

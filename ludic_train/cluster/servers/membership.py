@@ -14,12 +14,12 @@ from ludic_gym.errors import ConfigError
 from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.loop_thread import LoopThread
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.queues.open_queue import opened_roster
+from ludic_train.cluster.queues.open_queue import open_registry
 from ludic_train.errors import PublishError, QueueError, QueueUnavailable
 from ludic_train.queue_urls import REDIS, refuse_password, without_password
 
 if TYPE_CHECKING:
-    from ludic_train.cluster.queues.roster import Roster
+    from ludic_train.cluster.queues.run_registry import RunRegistry
 
 # Between two renewals of a lease, and the limit of the response that is requested before each.
 RENEW_S, ANSWER_S = 3.0, 5.0
@@ -54,7 +54,7 @@ async def keep_joined(run: Path, url: str, queue: str | None = None) -> None:
             await asyncio.sleep(RENEW_S)
             continue
         where = queue or address.url
-        async with opened_roster(where, address.key, address.password) as roster:
+        async with open_registry(where, address.key, address.password) as roster:
             try:
                 await _renew_while_same(run, address, roster, url)
             finally:
@@ -63,7 +63,7 @@ async def keep_joined(run: Path, url: str, queue: str | None = None) -> None:
                     await roster.leave(url)
 
 
-async def _renew_while_same(run: Path, address: Address, roster: Roster, url: str) -> None:
+async def _renew_while_same(run: Path, address: Address, roster: RunRegistry, url: str) -> None:
     """Renew the lease until the run in the folder is another one."""
     log, is_up, is_away = logging.getLogger(__name__), False, False
     while (now := read_address(run)) is not None and now.key == address.key:

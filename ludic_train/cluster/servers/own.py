@@ -24,17 +24,21 @@ from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.cluster.address import read_address
 from ludic_train.cluster.publish.lora import PREFIX, LoRAPublisher
 from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_train.cluster.servers.flags import SERVED_DTYPES, ServeOptions
-from ludic_train.cluster.servers.installed import Installed, find_vllm
-from ludic_train.cluster.servers.kept import KeptServer, kept_server
 from ludic_train.cluster.servers.process import launched, plugin_folder
-from ludic_train.cluster.servers.startup import free_port, printed_progress
+from ludic_train.cluster.servers.supervisor import SupervisedServer, supervised_server
+from ludic_train.cluster.servers.vllm_command import (
+    SERVED_DTYPES,
+    Installed,
+    ServeOptions,
+    find_vllm,
+)
 from ludic_train.distributed.device import kept_params
 from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
+from ludic_train.processes import free_port, printed_progress
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED
 from ludic_train.runs.learner import Learner
@@ -184,7 +188,7 @@ async def with_own_server(
     machine: Machine,
     vllm: Installed,
     device: str = "cpu",
-) -> AsyncIterator[tuple[Learner, Machine, KeptServer]]:
+) -> AsyncIterator[tuple[Learner, Machine, SupervisedServer]]:
     """The learner and the machine of a run, with a server of its own.
 
     vllm: result of `usable_vllm`.
@@ -209,7 +213,7 @@ async def with_own_server(
             yield learner, _with_address(machine, server), server
 
 
-def _with_address(machine: Machine, server: KeptServer) -> Machine:
+def _with_address(machine: Machine, server: SupervisedServer) -> Machine:
     """The machine, with the address of a server that runs."""
     return replace(machine, engine=(server.url,), vllm_python=None)
 
@@ -230,7 +234,7 @@ def _port_before(out: Path) -> int | None:
 @asynccontextmanager
 async def _served_learner(
     learner: Learner, config: RunConfig, machine: Machine, vllm: Installed, device: str
-) -> AsyncIterator[tuple[Learner, KeptServer]]:
+) -> AsyncIterator[tuple[Learner, SupervisedServer]]:
     """The learner with a client and a publisher of a server of its own, and that server.
 
     learner: with the params of its start. A LoRA model publishes its adapters alone; any other, and
@@ -281,10 +285,10 @@ async def own_server(
     device: str = "cpu",
     *,
     lost_s: float | None = None,
-) -> AsyncIterator[KeptServer]:
+) -> AsyncIterator[SupervisedServer]:
     """A vLLM of this run that responds; its log is OUT/vllm.log. Raises ServerError.
 
-    device: where this process trains. lost_s: as of `KeptServer`.
+    device: where this process trains. lost_s: as of `SupervisedServer`.
     """
     flags, env = placed(torch.cuda.device_count(), _training(device), os.environ)
     print(f"starting vLLM {vllm.version} of {vllm.python}; log: {out / LOG}", flush=True)
@@ -292,7 +296,7 @@ async def own_server(
         start = partial(
             launched, model, options, vllm, flags, plugin=plugin, log=out / LOG, env=env
         )
-        async with kept_server(start, lost_s=lost_s, progress=printed_progress()) as server:
+        async with supervised_server(start, lost_s=lost_s, progress=printed_progress()) as server:
             print(f"vLLM is ready at {server.url}", flush=True)
             yield server
 
@@ -330,7 +334,7 @@ def placed(
 
 
 def _publishers(
-    server: KeptServer, client: VLLMTokenClient, model: torch.nn.Module, folder: Path
+    server: SupervisedServer, client: VLLMTokenClient, model: torch.nn.Module, folder: Path
 ) -> Callable[[], PolicyPublisher]:
     """A function that makes publishers, each for a server that has nothing of the run yet."""
     adapter = _adapter(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,18 +17,24 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import ludic_vllm
-from ludic_train.cluster.servers.flags import ServeOptions, command_line, environment
-from ludic_train.cluster.servers.installed import Installed
-from ludic_train.cluster.servers.pulse import last_error
-from ludic_train.cluster.servers.startup import Progress, free_port, guarded, url_of
+from ludic_train.cluster.servers.vllm_command import (
+    Installed,
+    ServeOptions,
+    command_line,
+    environment,
+)
 from ludic_train.errors import ServerError
+from ludic_train.processes import Progress, free_port, guarded, last_lines, spawn, url_of
 
 # Large models take minutes to load and compile.
 START_S = 600.0
 POLL_S, STOP_S, TIDY_S = 0.25, 30.0, 5.0
-LAST_LINES = 20
 ENTRY_POINTS = "[vllm.general_plugins]\nludic = ludic_vllm:register\n"
 METADATA = "Metadata-Version: 2.1\nName: ludic-vllm-plugin\nVersion: 0\n"
+
+
+# Of an access log, such as '"GET /health HTTP/1.1" 500 Internal Server Error'.
+REQUEST = re.compile(r'HTTP/[\d.]+" \d{3}\b')
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,30 +68,6 @@ class ServerProcess:
                 time.sleep(POLL_S)
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own; its output is appended to the log.
-
-    arguments: program and arguments; no shell reads them. env: its whole environment.
-    Raises OSError for a program that cannot be started.
-    """
-    with log.open("ab") as output:
-        # Without a session of its own, Ctrl-C would reach it before we can stop it in order.
-        return subprocess.Popen(
-            arguments,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
-def last_lines(log: Path) -> str:
-    """The last LAST_LINES lines of a log; bytes that are not UTF-8 are replaced."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(lines[-LAST_LINES:])
 
 
 @contextmanager
@@ -190,3 +173,15 @@ def responds(url: str) -> bool:
             return bool(response.status == 200)
     except (URLError, OSError):
         return False
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an error, else its last line; "" for an empty log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    told = [line for line in lines if line.strip()]
+    # What follows the error are lines of the shutdown, and of requests that fail for it.
+    own = [line for line in told if not REQUEST.search(line)]
+    named = [line for line in own if "Error" in line or "Killed" in line]
+    # What vLLM's API server says for each request, after the error of the engine itself.
+    causes = [line for line in named if "EngineDeadError" not in line]
+    return (causes or named or told or [""])[-1].strip()

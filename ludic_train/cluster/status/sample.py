@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ludic_gym.concurrency import cancelled
 from ludic_train.cluster.queues.base import QueueStatus
-from ludic_train.cluster.servers.server_status import Status, statuses
+from ludic_train.cluster.status.servers import Status, statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

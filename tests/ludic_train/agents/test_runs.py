@@ -16,7 +16,7 @@ from ludic_gym.commands.bench import main as bench
 from ludic_gym.errors import ConfigError
 from ludic_train.agents.agents import action_tools, named_agent
 from ludic_train.agents.measured import open_agent
-from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.actor import ActorOptions
 from ludic_train.cluster.run_actor import play_remotely, until_published
 from ludic_train.commands.gateway import main as gateway
 from ludic_train.commands.train import main as train

@@ -13,11 +13,10 @@ from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
-from ludic_train.cluster.actor import run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.codec import group_from_bytes
 from ludic_train.cluster.queues.base import Progress, Trained, TrainerReport
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.errors import ActorError, QueueUnavailable
 from ludic_train.metrics import Stat, Total
 

@@ -11,12 +11,12 @@ from ludic_gym.errors import ClientError
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.sampling import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Sampling, Task
-from ludic_train.cluster.begun import (
+from ludic_train.cluster.partial_rollouts import (
     PLAYED,
-    Begun,
+    PartialGroup,
     ResumableClient,
-    begun_from_bytes,
-    begun_to_bytes,
+    partial_group_from_bytes,
+    partial_group_to_bytes,
 )
 from ludic_train.errors import BadGroup
 
@@ -109,7 +109,7 @@ async def test_what_cannot_be_cut_is_sent_whole_and_comes_back_as_it_is(change):
 
 async def interrupted(counter):
     """A group of one request, which failed in its third slice."""
-    begun = Begun(TASK, "key")
+    begun = PartialGroup(TASK, "key")
     PLAYED.set(begun)
     with pytest.raises(ClientError):
         await client_of(counter).complete(ASK, LONG)
@@ -129,7 +129,7 @@ async def test_an_interrupted_completion_costs_its_last_slice_alone():
 
 
 async def test_another_program_continues_from_the_same_tokens():
-    begun = begun_from_bytes(begun_to_bytes(await interrupted(Counter(fails_at=3))))
+    begun = partial_group_from_bytes(partial_group_to_bytes(await interrupted(Counter(fails_at=3))))
     assert (begun.key, begun.task, begun.tokens) == ("key", TASK, 8)
     PLAYED.set(begun)
     client = client_of(Counter())
@@ -153,7 +153,7 @@ async def test_a_request_that_was_not_made_before_is_sampled():
 
 
 async def test_groups_that_are_played_at_once_do_not_share_completions():
-    counter, groups = Counter(), [Begun(TASK), Begun(TASK)]
+    counter, groups = Counter(), [PartialGroup(TASK), PartialGroup(TASK)]
     client = client_of(counter)
 
     async def play(begun):
@@ -200,13 +200,13 @@ def broken(**change):
     ],
 )
 async def test_a_group_that_does_not_fit_together_is_refused(change):
-    record = json.loads(begun_to_bytes(await interrupted(Counter(fails_at=3))))
+    record = json.loads(partial_group_to_bytes(await interrupted(Counter(fails_at=3))))
     change(record)
     with pytest.raises(BadGroup):
-        begun_from_bytes(json.dumps(record).encode())
+        partial_group_from_bytes(json.dumps(record).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"5", b"{}", b"[" * 100_000])
 def test_bytes_that_are_no_group_are_refused(data):
     with pytest.raises(BadGroup):
-        begun_from_bytes(data)
+        partial_group_from_bytes(data)

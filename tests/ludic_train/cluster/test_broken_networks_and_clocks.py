@@ -12,8 +12,8 @@ from faulty_network import BACK, THERE, Network
 from redis.asyncio import Redis
 from redis_server import RedisServer, needs_redis, runs_with
 
-from ludic_train.cluster.queues import redis_stream
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues import redis_queue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 
 pytestmark = needs_redis
 TIMEOUT_S = 0.8
@@ -23,7 +23,7 @@ FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 @pytest.fixture
 async def network(scene, monkeypatch):
     """The network between the scene's trainer and its server, if it uses the network's URL."""
-    monkeypatch.setattr(redis_stream, "TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(redis_queue, "TIMEOUT_S", TIMEOUT_S)
     network = Network(scene.server.port)
     await network.start()
     yield network

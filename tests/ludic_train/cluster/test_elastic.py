@@ -14,9 +14,9 @@ from ludic_gym.errors import ConfigError
 from ludic_train.cluster import server_versions
 from ludic_train.cluster.address import Address, read_address, write_address
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.queues import roster as roster_module
-from ludic_train.cluster.queues.open_queue import opened_roster
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues import run_registry
+from ludic_train.cluster.queues.open_queue import open_registry
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 from ludic_train.errors import PublishError
 from ludic_train.models.load import save_model
 
@@ -76,7 +76,7 @@ async def run_of_joiners(folder, redis_url):
 
 async def joined(run):
     address = read_address(run.out)
-    async with opened_roster(address.url, address.key) as roster:
+    async with open_registry(address.url, address.key) as roster:
         return await roster.servers()
 
 
@@ -168,7 +168,7 @@ async def test_a_server_that_is_stopped_leaves_at_once_and_waits_for_its_run(
     try:
         # The trainer may come later than the server.
         write_address(tmp_path, Address(url=redis_server.url, key=key, servers=("join",)))
-        async with opened_roster(redis_server.url, key) as roster:
+        async with open_registry(redis_server.url, key) as roster:
 
             async def there():
                 return await roster.servers() == [server.url]
@@ -185,8 +185,8 @@ async def test_a_server_that_is_stopped_leaves_at_once_and_waits_for_its_run(
 
 
 async def test_a_roster_takes_addresses_alone(redis_server, monkeypatch):
-    monkeypatch.setattr(roster_module, "MOST_SERVERS", 2)
-    async with opened_roster(redis_server.url, "elastic-roster") as roster:
+    monkeypatch.setattr(run_registry, "MOST_SERVERS", 2)
+    async with open_registry(redis_server.url, "elastic-roster") as roster:
         assert [await roster.join("http://a:1"), await roster.join("http://b:1")] == [True, True]
         assert not await roster.join("http://a:1")
         with pytest.raises(ConfigError, match="http://c:1 is one too many"):

@@ -13,7 +13,7 @@ from faulty_network import BACK, THERE, Network
 from redis.asyncio import Redis
 from redis_server import RedisServer, needs_redis
 
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 
 pytestmark = needs_redis
 

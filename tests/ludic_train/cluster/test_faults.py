@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from redis_server import needs_redis
 
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 from ludic_train.metrics import Stat
 
 pytestmark = needs_redis

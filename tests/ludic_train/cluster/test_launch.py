@@ -16,9 +16,10 @@ from redis_server import needs_redis
 from ludic_gym.commands.main import USAGE_ERROR, main
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import install_command
+from ludic_train.cluster import roles
 from ludic_train.cluster.address import read_address
-from ludic_train.commands import processes
-from ludic_train.commands.restarts import POLICIES, resources_of, resumed
+from ludic_train.cluster.roles import POLICIES, resources_of
+from ludic_train.commands.launch import resumed
 from ludic_train.errors import ActorError, ModelNotFound
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
@@ -37,15 +38,15 @@ def failing(error):
 
 
 def test_a_role_fails_with_1_for_what_another_start_may_cure(capsys):
-    assert processes.code_of_role(lambda: 0) == 0
-    assert processes.code_of_role(failing(ActorError("the run was started anew"))) == 1
+    assert roles.code_of_role(lambda: 0) == 0
+    assert roles.code_of_role(failing(ActorError("the run was started anew"))) == 1
     assert capsys.readouterr().err == "ludic: the run was started anew\n"
 
 
 @pytest.mark.parametrize("error", [ConfigError("--queue x"), ModelNotFound("no model y")])
 def test_a_role_with_a_configuration_error_is_not_started_again(error):
     with pytest.raises(type(error), match=str(error)):
-        processes.code_of_role(failing(error))
+        roles.code_of_role(failing(error))
     # As the command `ludic` returns for what is raised.
     assert all(USAGE_ERROR in POLICIES[kind].final for kind in ("actor", "server", "trainer"))
     assert all(1 not in policy.final for policy in POLICIES.values())
@@ -123,7 +124,7 @@ def test_one_command_starts_all_processes_and_ends_them_when_training_has_ended(
 @pytest.fixture
 def forks(monkeypatch):
     """The processes that `ludic launch` starts here, but Redis: forked, which saves seconds."""
-    made, start = [], processes.spawn
+    made, start = [], roles.spawn
 
     def spawn(arguments, log, env):
         if "-m" not in arguments:
@@ -132,7 +133,7 @@ def forks(monkeypatch):
         made.append(forked.spawn(arguments[arguments.index("-m") :], log, env))
         return made[-1]
 
-    monkeypatch.setattr(processes, "spawn", spawn)
+    monkeypatch.setattr(roles, "spawn", spawn)
     yield made
     for process in made:
         process.kill()

@@ -17,14 +17,13 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Sampling, Task
-from ludic_train.cluster.actor import run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions
-from ludic_train.cluster.begun import ResumableClient
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.codec import group_from_bytes
+from ludic_train.cluster.partial_rollouts import ResumableClient
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.queues.base import TrainerReport
-from ludic_train.cluster.queues.open_queue import opened_roster
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues.open_queue import open_registry
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 from ludic_train.cluster.server_versions import ServedVersions
 from ludic_train.cluster.servers.process import responds
 from ludic_train.models.chat_template import chat_renderer
@@ -109,7 +108,7 @@ async def actor(servers, redis_url, key, seed=0):
     )
     served, queue = ServedVersions(servers.urls, [inner]), RedisQueue(redis_url, key)
     stop = asyncio.Event()
-    async with opened_roster(redis_url, key) as roster:
+    async with open_registry(redis_url, key) as roster:
         running = asyncio.create_task(
             run_pipeline_actor(
                 sums(seed),

@@ -8,7 +8,7 @@ from two_ranks.launch import ends_of_ranks, run_on_ranks, torchrun
 from two_ranks.learning import relative_error
 from two_ranks.pipeline import GROUPS, UPDATES, push, trained_params
 
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 
 
 @pytest.mark.long

@@ -12,14 +12,17 @@ from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.types import Completion, Sampling, Task
-from ludic_train.cluster.actor import run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions
-from ludic_train.cluster.begun import Begun, Sampled, begun_to_bytes
-from ludic_train.cluster.queues import roster as roster_module
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
+from ludic_train.cluster.partial_rollouts import (
+    PartialCompletion,
+    PartialGroup,
+    Relay,
+    partial_group_to_bytes,
+)
+from ludic_train.cluster.queues import run_registry
 from ludic_train.cluster.queues.base import TrainerReport
-from ludic_train.cluster.queues.open_queue import opened_roster
-from ludic_train.cluster.queues.redis_stream import RedisQueue
-from ludic_train.cluster.relay import Relay
+from ludic_train.cluster.queues.open_queue import open_registry
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 
 pytestmark = needs_redis
 TASK = Task(env_id="one", seed=3, sampling=Sampling(seed=4))
@@ -30,12 +33,12 @@ def begun(task=TASK, key="k"):
     part = Completion(
         text="a", finish_reason="length", completion_ids=(7,), logprobs=(-1.0,), policy_version=2
     )
-    return Begun(task, key, sampled=[Sampled((1,), Sampling(), [part])])
+    return PartialGroup(task, key, sampled=[PartialCompletion((1,), Sampling(), [part])])
 
 
 @pytest.fixture
 async def roster(redis_server):
-    async with opened_roster(redis_server.url, f"relay-{next(keys)}") as opened:
+    async with open_registry(redis_server.url, f"relay-{next(keys)}") as opened:
         yield opened
 
 
@@ -55,7 +58,7 @@ async def test_a_group_of_an_environment_that_is_not_ones_own_is_not_played(rost
     one = Relay(roster)
     one.new(TASK)
     for task in (replace(TASK, env_id="os:Evil"), replace(TASK, kwargs={"path": "/"})):
-        await roster.hand_over(begun_to_bytes(begun(task)))
+        await roster.hand_over(partial_group_to_bytes(begun(task)))
         assert await one.taken() is None
         # It stays for those whose environment it is.
         assert await roster.take() is not None
@@ -71,15 +74,15 @@ async def test_what_is_no_group_is_left_out_with_a_line(roster, caplog):
 
 
 async def test_only_so_many_groups_wait_and_the_oldest_are_forgotten(roster, monkeypatch):
-    monkeypatch.setattr(roster_module, "MOST_BEGUN", 2)
-    monkeypatch.setattr(roster_module, "LARGEST_BEGUN", 10)
+    monkeypatch.setattr(run_registry, "MOST_BEGUN", 2)
+    monkeypatch.setattr(run_registry, "LARGEST_BEGUN", 10)
     for data in (b"1", b"2", b"3", b"far too large"):
         await roster.hand_over(data)
     assert [await roster.take() for _ in range(3)] == [b"2", b"3", None]
 
 
 async def test_nothing_is_handed_over_without_tokens_or_without_a_roster(roster):
-    assert not await Relay(roster).hand_over(Begun(TASK))
+    assert not await Relay(roster).hand_over(PartialGroup(TASK))
     assert not await Relay(None).hand_over(begun())
     assert await Relay(None).taken() is None
 
@@ -102,10 +105,10 @@ async def test_a_group_that_has_become_too_old_is_begun_anew(redis_server):
         client.policy_version = 5
         return 5
 
-    async with opened_roster(redis_server.url, key) as roster:
+    async with open_registry(redis_server.url, key) as roster:
         old = begun(arithmetic, key="old")
         old.sampled[0].slices[0] = replace(old.sampled[0].slices[0], policy_version=0)
-        await roster.hand_over(begun_to_bytes(old))
+        await roster.hand_over(partial_group_to_bytes(old))
         async with asyncio.timeout(60):
             summary = await run_pipeline_actor(
                 iter([replace(arithmetic, seed=9)]),

@@ -15,8 +15,8 @@ from redis_server import RedisServer, needs_redis
 
 from ludic_train.cluster.codec import group_to_bytes
 from ludic_train.cluster.queues.base import ActorReport
-from ludic_train.cluster.queues.patience import persistently
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
+from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.source import PipelineBatchSource
 
 pytestmark = needs_redis
@@ -56,7 +56,7 @@ class World:
         for _ in range(count):
             key = f"g{len(self.pushed)}"
             data = group_to_bytes(group(key))
-            await persistently(lambda k=key, d=data: self.queue.push(k, d))
+            await retry(lambda k=key, d=data: self.queue.push(k, d))
             self.pushed.append(key)
 
     async def train(self):

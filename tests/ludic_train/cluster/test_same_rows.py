@@ -23,8 +23,7 @@ from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms import presets, variants
 from ludic_train.algorithms.presets import grpo, reinforce, self_play
-from ludic_train.cluster.actor import run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.sources.base import Pace

@@ -8,7 +8,7 @@ from faults.scene import BATCH, UPDATES, Scene, assert_undisturbed, push
 from queue_calls import take_over
 from redis_server import needs_redis
 
-from ludic_train.cluster.queues import patience, redis_stream, sqlite
+from ludic_train.cluster.queues import redis_queue, retry, sqlite_queue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import Superseded
 from ludic_train.sources.base import Pace
@@ -38,7 +38,7 @@ async def test_a_winner_that_was_silent_keeps_what_it_won(opened_readers):
     elder, younger, restarted = opened_readers
     await take_over(elder)
     await younger.claim()
-    await asyncio.sleep(2 * patience.READER_ALIVE_S)
+    await asyncio.sleep(2 * retry.READER_ALIVE_S)
     await take_over(younger)
     trying = asyncio.ensure_future(restarted.claim())
     while not trying.done():
@@ -51,18 +51,18 @@ async def test_a_winner_that_was_silent_keeps_what_it_won(opened_readers):
 async def test_a_trainer_that_loads_for_long_keeps_the_queue_that_it_claimed(
     opened_readers, monkeypatch
 ):
-    monkeypatch.setattr(patience, "BEAT_S", 0.1)
+    monkeypatch.setattr(retry, "BEAT_S", 0.1)
     elder, younger, restarted = opened_readers
     await take_over(elder)
     source = PipelineBatchSource(younger, groups_per_batch=1, group_size=1)
     source.claim()
-    await asyncio.sleep(2 * patience.READER_ALIVE_S)
+    await asyncio.sleep(2 * retry.READER_ALIVE_S)
     with pytest.raises(Superseded, match="this one stays down"):
         await restarted.claim()
     await source.begin(Pace(version=0, updates_per_batch=1, oldest_lag=0, max_lag=None))
     await source.aclose()
     # Its signs of life end with it.
-    await asyncio.sleep(2 * patience.READER_ALIVE_S)
+    await asyncio.sleep(2 * retry.READER_ALIVE_S)
     await restarted.claim()
 
 
@@ -71,9 +71,9 @@ async def opened_readers(request, tmp_path, brief_readers):
     """Three readers of one queue, each in the place of a process."""
     if request.param == "redis":
         url, key = request.getfixturevalue("redis_server").url, f"two-{tmp_path.name}"
-        queues = [redis_stream.RedisQueue(url, key) for _ in range(3)]
+        queues = [redis_queue.RedisQueue(url, key) for _ in range(3)]
     else:
-        queues = [sqlite.SQLiteQueue(tmp_path / "queue") for _ in range(3)]
+        queues = [sqlite_queue.SQLiteQueue(tmp_path / "queue") for _ in range(3)]
     yield queues
     for queue in queues:
         await queue.aclose()

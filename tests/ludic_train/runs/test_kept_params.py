@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 
-from ludic_train.cluster.background import BackgroundPublisher
+from ludic_train.cluster.background_publisher import BackgroundPublisher
 from ludic_train.cluster.servers.own import OwnPublisher
 from ludic_train.cluster.trainer_ends import RemotePublisher
 from ludic_train.distributed.device import kept_params, process_group

@@ -19,8 +19,7 @@ from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.wrappers import Parsed
 from ludic_train.algorithms.presets import grpo, reinforce
-from ludic_train.cluster.actor import run_pipeline_actor
-from ludic_train.cluster.actor_options import ActorOptions
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import CheckpointError, EmptyBatch

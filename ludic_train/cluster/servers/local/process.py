@@ -13,16 +13,16 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.flags import ServeOptions
 from ludic_train.cluster.servers.local import control, generation, info
 from ludic_train.cluster.servers.local.guard import guarded
 from ludic_train.cluster.servers.local.responses import SERVED, with_errors
 from ludic_train.cluster.servers.local.served_model import Served
-from ludic_train.cluster.servers.startup import url_of
+from ludic_train.cluster.servers.vllm_command import ServeOptions
 from ludic_train.distributed.device import DTYPES, resolved_precision
 from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
+from ludic_train.processes import url_of
 from ludic_train.server_tokens import issued_token
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from ludic_train.cluster.queues.redis_stream import RedisQueue
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 
 numbers = count()
 

@@ -7,7 +7,7 @@ import pytest
 from queue_calls import ACTOR, FRESH, keys, push, read, take_over, trained
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.queues import redis_stream, sqlite
+from ludic_train.cluster.queues import redis_queue, sqlite_queue
 from ludic_train.cluster.queues.base import Progress, TrainerReport, capacity
 from ludic_train.errors import QueueError
 
@@ -131,7 +131,7 @@ async def test_actors_are_told_the_levels_of_the_trainer_until_it_has_others(ope
 async def test_an_admission_names_so_many_retired_tasks_and_the_next_one_the_others(
     opened, monkeypatch
 ):
-    for module in (redis_stream, sqlite):
+    for module in (redis_queue, sqlite_queue):
         monkeypatch.setattr(module, "RETIRED_AT_ONCE", 2)
     queue = opened()
     await take_over(queue)

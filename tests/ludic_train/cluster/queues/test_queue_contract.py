@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from queue_calls import ACTOR, FRESH, ids, keys, push, read, take_over, trained
 
-from ludic_train.cluster.queues import redis_stream, sqlite, sqlite_file
+from ludic_train.cluster.queues import redis_queue, sqlite_queue
 from ludic_train.cluster.queues.base import Progress
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.errors import QueueError, Superseded
 
 
@@ -153,7 +153,7 @@ async def test_what_is_held_when_the_queue_is_taken_over_counts_as_before(opened
 
 
 async def test_only_the_latest_keys_are_remembered(opened, monkeypatch):
-    for module in (redis_stream, sqlite_file):
+    for module in (redis_queue, sqlite_queue):
         monkeypatch.setattr(module, "REMEMBERED_KEYS", 3)
     queue = opened()
     await push(queue, *"abcde")
@@ -175,7 +175,7 @@ async def test_what_was_discarded_has_no_attempts_any_more(opened):
 
 
 async def test_only_the_latest_dead_letters_are_kept(opened, monkeypatch):
-    for module in (redis_stream, sqlite):
+    for module in (redis_queue, sqlite_queue):
         monkeypatch.setattr(module, "DEAD_LETTERS", 2)
     queue = opened()
     await push(queue, *map(str, range(250)))

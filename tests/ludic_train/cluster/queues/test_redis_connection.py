@@ -12,13 +12,13 @@ from queue_calls import ACTOR, FRESH, read, take_over
 from redis_server import PROGRAM, RedisServer, free_port, needs_redis, speaks_tls
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.queues import redis_stream
+from ludic_train.cluster.queues import redis_queue
 from ludic_train.cluster.queues.base import Progress, Trained
 from ludic_train.cluster.queues.open_queue import open_queue
-from ludic_train.cluster.queues.patience import persistently
-from ludic_train.cluster.queues.redis_stream import RedisQueue
+from ludic_train.cluster.queues.redis_queue import RedisQueue
+from ludic_train.cluster.queues.retry import retry
+from ludic_train.cluster.roles import ProcessGroup, start_redis
 from ludic_train.commands import actor, launch, top, train
-from ludic_train.commands.processes import ProcessGroup, start_redis
 from ludic_train.errors import QueueError, QueueUnavailable
 from ludic_train.queue_urls import PASSWORD_VARIABLE
 
@@ -176,7 +176,7 @@ async def test_the_connection_may_be_encrypted(made, encrypted):
 
 
 async def test_a_server_that_says_no_goodbye_lets_a_trainer_end(encrypted, monkeypatch):
-    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(redis_queue, "TIMEOUT_S", 1.5)
     server, url = encrypted
     queue = RedisQueue(url, "k")
     await queue.push("a", b"a")
@@ -209,7 +209,7 @@ async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
 ):
     # 12 groups of 150 kB at 600 kB/s: all at once would take 3 s, and the limit of a request is
     # 1.2 s.
-    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.2)
+    monkeypatch.setattr(redis_queue, "TIMEOUT_S", 1.2)
     network = Network(redis_server.port, rate=600_000)
     await network.start()
     near = made()
@@ -220,7 +220,7 @@ async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
     found = []
     async with asyncio.timeout(60):
         while len(found) < 12:
-            found += await persistently(lambda: far.read(64))
+            found += await retry(lambda: far.read(64))
     assert [entry.key for entry in found] == [f"g{number}" for number in range(12)]
     # The push of an actor that takes 1.5 seconds.
     await far.push("long", bytes(900_000))

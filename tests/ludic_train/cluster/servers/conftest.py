@@ -10,11 +10,11 @@ import torch
 
 from ludic_train.cluster.servers.local.process import running
 from ludic_train.cluster.servers.local.served_model import Served
-from ludic_train.cluster.servers.startup import bound_socket, url_of
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
+from ludic_train.processes import bound_socket, url_of
 
 
 @dataclass

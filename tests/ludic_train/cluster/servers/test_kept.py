@@ -7,13 +7,12 @@ import signal
 import pytest
 from fake_vllm.install import install
 
-from ludic_train.cluster.servers import kept
-from ludic_train.cluster.servers.flags import ServeOptions
-from ludic_train.cluster.servers.installed import Installed
-from ludic_train.cluster.servers.kept import kept_server
+from ludic_train.cluster.servers import supervisor
 from ludic_train.cluster.servers.process import launched
-from ludic_train.cluster.servers.startup import free_port
+from ludic_train.cluster.servers.supervisor import supervised_server
+from ludic_train.cluster.servers.vllm_command import Installed, ServeOptions
 from ludic_train.errors import ServerError
+from ludic_train.processes import free_port
 
 
 @pytest.fixture
@@ -31,8 +30,8 @@ def start(tmp_path, monkeypatch):
         return made
 
     start.servers, start.flags = [], flags
-    monkeypatch.setattr(kept, "LOST_S", 1.0)
-    monkeypatch.setattr("ludic_train.cluster.servers.pulse.LOOK_S", 1.0)
+    monkeypatch.setattr(supervisor, "LOST_S", 1.0)
+    monkeypatch.setattr("ludic_train.cluster.servers.supervisor.LOOK_S", 1.0)
     yield start
     for server in start.servers:
         server.process.kill()
@@ -46,7 +45,7 @@ async def until(condition):
 
 @pytest.mark.parametrize("signum", [signal.SIGSTOP, signal.SIGKILL])
 async def test_a_server_that_stops_responding_has_a_successor_at_its_address(start, signum, capsys):
-    async with kept_server(start) as server:
+    async with supervised_server(start) as server:
         url = server.url
         start.servers[0].process.send_signal(signum)
         await until(lambda: server.starts == 2)
@@ -60,7 +59,7 @@ async def test_a_server_that_stops_responding_has_a_successor_at_its_address(sta
 
 
 async def broken_after_its_start(start):
-    async with kept_server(start) as server:
+    async with supervised_server(start) as server:
         start.flags.append("--break")
         start.servers[0].process.kill()
         await until(lambda: server.error)

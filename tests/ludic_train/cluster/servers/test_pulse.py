@@ -6,9 +6,9 @@ import time
 import pytest
 from fake_vllm.fleet import running
 
-from ludic_train.cluster.servers import pulse
-from ludic_train.cluster.servers.process import ended_with_log
-from ludic_train.cluster.servers.pulse import Pulse, last_error
+from ludic_train.cluster.servers import supervisor
+from ludic_train.cluster.servers.process import ended_with_log, last_error
+from ludic_train.cluster.servers.supervisor import Pulse
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_closed_port_is_noticed():
 
 
 def test_a_server_that_accepts_and_does_not_respond_is_noticed(monkeypatch):
-    monkeypatch.setattr(pulse, "LOOK_S", 0.1)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert lost_after(f"http://127.0.0.1:{server.getsockname()[1]}", 0.3) >= 0.3
 
@@ -90,4 +90,4 @@ async def test_a_server_that_responds_in_time_is_not_lost(monkeypatch):
 
 def test_a_server_is_lost_within_30_seconds_of_its_last_response():
     # The last look that succeeds comes up to LOOK_EVERY_S after the server is stopped, never later.
-    assert pulse.LOOK_EVERY_S + pulse.LOST_S + pulse.LOOK_S <= 30
+    assert supervisor.LOOK_EVERY_S + supervisor.LOST_S + supervisor.LOOK_S <= 30

@@ -13,10 +13,10 @@ from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.publish.tcp import TcpWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.servers.process import responds
-from ludic_train.cluster.servers.startup import free_port
 from ludic_train.models.exact import param_checksums
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
+from ludic_train.processes import free_port
 from ludic_train.server_tokens import KEY_VARIABLE
 
 pytestmark = pytest.mark.long

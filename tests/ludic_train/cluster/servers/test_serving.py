@@ -18,10 +18,15 @@ from fake_vllm.install import install
 
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.flags import ServeOptions, command_line, environment
-from ludic_train.cluster.servers.installed import Installed, find_vllm
 from ludic_train.cluster.servers.process import started_server
-from ludic_train.cluster.servers.pulse import Pulse
+from ludic_train.cluster.servers.supervisor import Pulse
+from ludic_train.cluster.servers.vllm_command import (
+    Installed,
+    ServeOptions,
+    command_line,
+    environment,
+    find_vllm,
+)
 from ludic_train.commands import serve
 from ludic_train.errors import ModelNotFound, ServerError
 
@@ -326,7 +331,7 @@ def test_a_server_that_ends_by_itself_is_started_again_three_times(fake):
 
 def test_a_lost_server_is_started_again_at_its_address(fake, monkeypatch):
     monkeypatch.setattr(serve, "Pulse", partial(Pulse, lost_s=0.5))
-    monkeypatch.setattr("ludic_train.cluster.servers.pulse.LOOK_S", 0.5)
+    monkeypatch.setattr("ludic_train.cluster.servers.supervisor.LOOK_S", 0.5)
     urls = []
 
     def until_end(server, model):

@@ -7,7 +7,7 @@ import pytest
 from fake_vllm.fleet import running
 
 from ludic_gym.commands.main import main
-from ludic_train.cluster.servers.server_status import Status, statuses
+from ludic_train.cluster.status.servers import Status, statuses
 
 NOBODY = "http://127.0.0.1:1"
 

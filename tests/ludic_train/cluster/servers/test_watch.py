@@ -16,7 +16,7 @@ from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
 from ludic_train.cluster.publish.tcp import TcpWire
 from ludic_train.cluster.publish.transports import FileWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.servers import watch
 from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource
 from ludic_train.errors import ParamsLost, PublishError

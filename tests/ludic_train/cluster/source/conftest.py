@@ -2,7 +2,7 @@
 
 import pytest
 
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.source import PipelineBatchSource
 
 

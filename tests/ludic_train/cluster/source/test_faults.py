@@ -11,7 +11,7 @@ from queued_groups import ALGO, NEW, begin, group, names, push
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster import reader
 from ludic_train.cluster.codec import group_to_bytes
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import QueueError, QueueReset
 from ludic_train.metrics import Total

@@ -20,11 +20,11 @@ from ludic_train.cluster.queues.base import (
     Trained,
     TrainerReport,
 )
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
-from ludic_train.cluster.servers.server_status import Status
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.status.prometheus import metrics_text, serve_metrics
 from ludic_train.cluster.status.sample import Sample, ServerLoads, next_load, next_sample
 from ludic_train.cluster.status.screen import screen
+from ludic_train.cluster.status.servers import Status
 from ludic_train.commands.top import look
 from ludic_train.errors import QueueUnavailable
 

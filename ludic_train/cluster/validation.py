@@ -29,7 +29,7 @@ BAD_IN_A_ROW, KNOWN_ACTORS = 8, 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyGroup:
     """A group that was read and inspected.
 
     oldest: update whose params sampled its oldest token; None where tokens do not say theirs.
@@ -40,7 +40,7 @@ class Ready:
     oldest: int | None
 
 
-class Inspector:
+class GroupValidator:
     """Decodes entries, and refuses those that must not be trained on.
 
     max_attempts, vocab_size: as in `PipelineBatchSource`.
@@ -52,7 +52,7 @@ class Inspector:
         # Apart, since groups that arrive well between those of other params would clear one count.
         self._unreadable, self._mismatched = _InARow(), _InARow()
 
-    def inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
+    def validated(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
         """The entry with its group. Raises BadGroup for one that must not be trained on.
 
         An actor that sends many of these in a row is cut off: all its groups are bad from then on.
@@ -64,7 +64,7 @@ class Inspector:
                     f"{bad} groups in a row of its actor {actor!r} were {fault}; it is cut off"
                 )
         try:
-            ready = self._inspected(entry, trainer)
+            ready = self._validated(entry, trainer)
         except BadGroup:
             self._unreadable.note(actor, bad=True)
             raise
@@ -76,7 +76,7 @@ class Inspector:
         for key in keys:
             self._mismatched.note(_actor_of(key), bad=key in mismatched)
 
-    def _inspected(self, entry: Entry, trainer: TrainerReport) -> Ready:
+    def _validated(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
         if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
         group = group_from_bytes(entry.data, vocab_size=self._vocab_size)
@@ -93,7 +93,7 @@ class Inspector:
             kind = type(metric).__name__
             if self._kinds.setdefault(name, kind) != kind:
                 raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
-        return Ready(entry, group, oldest)
+        return ReadyGroup(entry, group, oldest)
 
 
 class _InARow:

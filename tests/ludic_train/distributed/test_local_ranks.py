@@ -10,8 +10,8 @@ import time
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_train.commands import ranks
-from ludic_train.commands.ranks import check_gpus, run_ranks
+from ludic_train.distributed import local_ranks
+from ludic_train.distributed.local_ranks import check_gpus, run_ranks
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def program(monkeypatch):
     """`program(code)`: what each rank runs in place of `ludic`."""
 
     def runs(code):
-        monkeypatch.setattr(ranks, "LUDIC", (sys.executable, "-c", f"import os, sys\n{code}"))
+        monkeypatch.setattr(local_ranks, "LUDIC", (sys.executable, "-c", f"import os, sys\n{code}"))
         for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "OMP_NUM_THREADS"):
             monkeypatch.delenv(name, raising=False)
 
@@ -38,7 +38,7 @@ def test_each_rank_gets_its_number_and_the_arguments(program, tmp_path):
 
 
 def test_a_rank_that_fails_ends_the_others(program, monkeypatch):
-    monkeypatch.setattr(ranks, "LAST_WORDS_S", 0.5)
+    monkeypatch.setattr(local_ranks, "LAST_WORDS_S", 0.5)
     program("import time\nsys.exit(7) if os.environ['RANK'] == '1' else time.sleep(100)")
     started = time.monotonic()
     # Rank 0 was ended by SIGTERM.
@@ -84,9 +84,9 @@ def test_ranks_are_stopped_in_order_where_the_launcher_is_killed(tmp_path):
         "time.sleep(100)"
     )
     program = (
-        "import sys\nfrom ludic_train.commands import ranks\n"
-        f"ranks.LUDIC = (sys.executable, '-c', {rank!r})\n"
-        "ranks.run_ranks([], 2)"
+        "import sys\nfrom ludic_train.distributed import local_ranks\n"
+        f"local_ranks.LUDIC = (sys.executable, '-c', {rank!r})\n"
+        "local_ranks.run_ranks([], 2)"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program])
     deadline = time.monotonic() + 60

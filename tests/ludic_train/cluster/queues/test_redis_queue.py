@@ -9,7 +9,7 @@ from queue_calls import ACTOR, FRESH, read, take_over
 from redis.asyncio import Redis
 from redis_server import RedisServer, needs_redis
 
-from ludic_train.cluster.queues import redis_stream
+from ludic_train.cluster.queues import redis_queue
 from ludic_train.cluster.queues.base import ActorReport, Progress, Trained
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 
@@ -165,7 +165,7 @@ async def test_entries_that_somebody_trims_away_are_no_entries(made, redis_serve
 
 
 async def test_entries_whose_delivery_was_lost_are_read_after_all(made, own_server, monkeypatch):
-    monkeypatch.setattr(redis_stream, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(redis_queue, "TIMEOUT_S", 1.5)
     queue = made(own_server.url)
     await take_over(queue)
     for key in "abc":
@@ -181,7 +181,7 @@ async def test_entries_whose_delivery_was_lost_are_read_after_all(made, own_serv
 
 
 async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, monkeypatch):
-    monkeypatch.setattr(redis_stream, "ALIVE_MS", 30)
+    monkeypatch.setattr(redis_queue, "ALIVE_MS", 30)
     queue = made()
     await take_over(queue)
     assert (await queue.admit(ActorReport(name="dies", running=0, version=0), 8)).granted == 8
@@ -239,7 +239,7 @@ async def test_pushes_that_are_cancelled_at_any_moment_leave_the_queue_usable(ma
 
 
 async def test_dead_letters_take_a_bounded_place(made, redis_server, monkeypatch):
-    monkeypatch.setattr(redis_stream, "DEAD_LETTERS", 2)
+    monkeypatch.setattr(redis_queue, "DEAD_LETTERS", 2)
     queue, server = made(), Redis.from_url(redis_server.url)
     await take_over(queue)
     for number in range(300):

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from urllib.error import URLError
+from urllib.request import urlopen
 
 from ludic_gym.concurrency import cancelled
 from ludic_train.cluster.servers.process import (
@@ -13,17 +15,59 @@ from ludic_train.cluster.servers.process import (
     START_S,
     ServerProcess,
     ended_with_log,
+    last_error,
 )
-from ludic_train.cluster.servers.pulse import Pulse, last_error, responds
-from ludic_train.cluster.servers.startup import Progress
 from ludic_train.errors import ServerError
+from ludic_train.processes import Progress
 from ludic_train.runs.machine import LOST_S
+
+# Seconds between two looks, and for one look: with LOST_S together at most 30. The engine
+# responds between two decoding steps, but not during a swap.
+LOOK_EVERY_S, LOOK_S = 2.0, 5.0
+# Of the engine: vLLM's API server responds to /health while its engine process is stopped.
+ROUTE = "/weight_info"
+
+
+def responds(url: str) -> bool:
+    """True if the engine of a server responds within LOOK_S seconds."""
+    try:
+        with urlopen(f"{url}{ROUTE}", timeout=LOOK_S) as response:
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False
+
+
+class Pulse:
+    """Looks at a server that has responded once.
+
+    lost_s: seconds without a response after which it is lost.
+    """
+
+    def __init__(self, url: str, *, lost_s: float = LOST_S) -> None:
+        self._url, self._lost_s = url, lost_s
+        self._seen = self._looked = time.monotonic()
+
+    def is_lost(self) -> bool:
+        """True if the server has not responded for `lost_s` seconds.
+
+        Looks at it at most every LOOK_EVERY_S seconds, and blocks up to LOOK_S.
+        """
+        now = time.monotonic()
+        # A limit below LOOK_EVERY_S needs looks as often as that.
+        if now - self._looked < min(LOOK_EVERY_S, self._lost_s):
+            return False
+        if responds(self._url):
+            # After the look, which may itself have taken LOOK_S seconds.
+            self._seen = time.monotonic()
+        self._looked = time.monotonic()
+        return self._looked - self._seen > self._lost_s
+
 
 # Restarts without an update in between; a server that ends more often is broken.
 RESTARTS = 3
 
 
-class KeptServer:
+class SupervisedServer:
     """A server of this process, and its successors at the same address.
 
     start: starts a server; called in the thread of the event loop, whose end terminates it.
@@ -163,20 +207,20 @@ class KeptServer:
 
 
 @asynccontextmanager
-async def kept_server(
+async def supervised_server(
     start: Callable[[], ServerProcess],
     *,
     name: str = "vLLM",
     start_s: float = START_S,
     lost_s: float | None = None,
     progress: Progress = lambda waited_s: None,
-) -> AsyncIterator[KeptServer]:
+) -> AsyncIterator[SupervisedServer]:
     """A server that responds, started again where it ends, and stopped at the end of the block.
 
-    Arguments as of `KeptServer`.
+    Arguments as of `SupervisedServer`.
     Raises ServerError, also in place of an error of the block that follows from it.
     """
-    server = KeptServer(start, name=name, start_s=start_s, lost_s=lost_s, progress=progress)
+    server = SupervisedServer(start, name=name, start_s=start_s, lost_s=lost_s, progress=progress)
     watching = asyncio.create_task(server.watch())
     try:
         await server.ready()

@@ -7,17 +7,17 @@ from threading import Timer
 
 import pytest
 
-from ludic_train.cluster.queues import sqlite, sqlite_file
+from ludic_train.cluster.queues import sqlite_queue
 from ludic_train.cluster.queues.base import ActorReport, Progress, TrainerReport
 from ludic_train.cluster.queues.open_queue import open_queue
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable
 
 FRESH = TrainerReport(version=0, groups_per_batch=2, group_size=4, max_lag=3)
 ENDLESS = """
 import asyncio, sys
 from itertools import count
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 
 async def push():
     queue = SQLiteQueue(sys.argv[1])
@@ -58,7 +58,7 @@ async def test_a_report_that_waits_while_its_reader_takes_over_is_made_again(tmp
     with queue._lock:
         waiting = asyncio.create_task(queue.settle(Progress(trainer=FRESH, held=1, total=2)))
         await asyncio.sleep(0)
-        with sqlite_file.committed(queue._tables.db):
+        with sqlite_queue.committed(queue._tables.db):
             assert SQLiteQueue._take_over.__wrapped__(queue, FRESH, 0, 1, (), ())
     with pytest.raises(QueueReset, match="taken over"):
         await waiting
@@ -95,7 +95,7 @@ async def test_groups_of_a_read_that_could_not_be_committed_are_read_again(tmp_p
         raise QueueUnavailable("the queue's file: database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite, "committed", full)
+        patched.setattr(sqlite_queue, "committed", full)
         with pytest.raises(QueueUnavailable):
             await queue.read(1)
     assert [entry.key for entry in await queue.read(1)] == ["a"]
@@ -178,7 +178,7 @@ async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
 
 
 async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_file, "BUSY_S", 0.1)
+    monkeypatch.setattr(sqlite_queue, "BUSY_S", 0.1)
     mine, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
     other._tables.db.execute("BEGIN IMMEDIATE")
     with pytest.raises(QueueUnavailable, match="locked"):

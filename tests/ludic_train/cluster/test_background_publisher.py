@@ -9,7 +9,7 @@ from fake_vllm.fleet import running
 from two_ranks.learning import random_rows, settings, tiny_model
 
 from ludic_train.algorithms.presets import sft
-from ludic_train.cluster.background import BackgroundPublisher
+from ludic_train.cluster.background_publisher import BackgroundPublisher
 from ludic_train.cluster.publish.transports import FileWire
 from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.errors import PublishError

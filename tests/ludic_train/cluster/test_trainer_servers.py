@@ -16,12 +16,14 @@ from transformers import Qwen2Config
 
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
+from ludic_train.cluster import trainer_servers
+from ludic_train.cluster.roles import ProcessGroup
 from ludic_train.cluster.servers.process import responds
-from ludic_train.cluster.servers.startup import free_port
-from ludic_train.commands import cards, launch, own_servers, ranks
-from ludic_train.commands.cards import CACHE_TOKENS, cards_env, need_of, visible_cards
-from ludic_train.commands.processes import ProcessGroup
+from ludic_train.cluster.trainer_servers import CACHE_TOKENS, cards_env, need_of, visible_cards
+from ludic_train.commands import launch
+from ludic_train.distributed import local_ranks
 from ludic_train.models.load import save_model
+from ludic_train.processes import free_port
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.layout import Card, Layout, ServerCards
 from ludic_train.runs.machine import Machine
@@ -61,7 +63,7 @@ def noted(monkeypatch, tmp_path):
     folder = tmp_path / "noted"
     folder.mkdir()
     command = (sys.executable, "-c", STAND_IN.format(folder=str(folder)))
-    for module in (ranks, own_servers, launch):
+    for module in (local_ranks, trainer_servers, launch):
         monkeypatch.setattr(module, "LUDIC", command)
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
@@ -76,7 +78,7 @@ def test_each_process_sees_its_own_cards(noted, tmp_path, capsys):
     machine = Machine(engine=("vllm",), vllm_python="/vllm/python")
     argv = ["x", "--engine", "vllm", "--servers", "2", "--vllm-python=/vllm/python", "--seed", "1"]
     chosen = settings(tmp_path, top_p=0.9, dtype="bf16")
-    assert own_servers.run_on(FOUR, argv, chosen, machine) == 0
+    assert trainer_servers.run_on(FOUR, argv, chosen, machine) == 0
     found = [json.loads(path.read_text()) for path in sorted(noted.iterdir())]
     servers = [each for each in found if each[1][0] == "serve"]
     trained = [each for each in found if each[1][0] == "train"]
@@ -101,10 +103,10 @@ def cards_respond(port):
 def test_a_server_that_ends_during_its_start_is_shown(noted, tmp_path):
     broken = Layout(servers=(ServerCards(cards=("broken",), share=0.9),), ranks=("0",))
     with pytest.raises(
-        own_servers.ServerError,
+        trainer_servers.ServerError,
         match=r"server-0 ended with code 1 .*\n.*no such card",
     ):
-        own_servers.run_on(broken, ["x"], settings(tmp_path), Machine())
+        trainer_servers.run_on(broken, ["x"], settings(tmp_path), Machine())
     assert not list(noted.glob("train*"))
 
 
@@ -127,7 +129,7 @@ def test_servers_that_cannot_be_started_are_refused(words, said, tmp_path, capsy
 
 def test_cards_are_those_that_the_user_has_made_visible(monkeypatch):
     # As torch would print on a machine of three cards.
-    monkeypatch.setattr(cards, "MEMORIES", "print([80, 80, 40])")
+    monkeypatch.setattr(trainer_servers, "MEMORIES", "print([80, 80, 40])")
     assert visible_cards(2, {}) == [Card(name="0", bytes=80), Card(name="1", bytes=80)]
     shown = {"CUDA_VISIBLE_DEVICES": "5, GPU-a,MIG-b"}
     assert [card.name for card in visible_cards(3, shown)] == ["5", "GPU-a", "MIG-b"]

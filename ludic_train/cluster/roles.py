@@ -16,17 +16,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ludic_gym.commands.main import one_line
+from ludic_gym.commands.main import USAGE_ERROR, one_line
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_train.cluster.servers.process import last_lines, spawn
-from ludic_train.cluster.servers.startup import free_port, guarded
 from ludic_train.errors import ModelNotFound, ServerError, UnsupportedModel
+from ludic_train.processes import (
+    FAILED,
+    INTERRUPTED,
+    SUPERSEDED,
+    free_port,
+    guarded,
+    last_lines,
+    spawn,
+)
 from ludic_train.queue_urls import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
 
 Kind = Literal["actor", "trainer", "server", "redis"]
-# Exit code of a role that failed for another reason than its configuration.
-FAILED = 1
+# Replaced on the node that runs the command: its address, and a port that is free there.
+HOST, PORT = "{host}", "{port}"
 # Actors finish their groups and the trainer saves, while what they need still runs.
 STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "server", "redis")
 # In seconds. STOP_S covers the time in which a trainer saves its checkpoint.
@@ -45,6 +52,39 @@ def code_of_role(work: Callable[[], int]) -> int:
     except LudicError as error:
         print(f"ludic: {one_line(error)}", file=sys.stderr)
         return FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The number of restarts of a role, and exit codes after which there is none."""
+
+    restarts: int
+    final: frozenset[int]
+
+
+# Other codes of a trainer are those of a crash. Actors and servers end with another error than that
+# of bad input where a trainer began its run anew, and a Redis while the one before has the port.
+POLICIES: Mapping[Kind, Policy] = {
+    "actor": Policy(100, frozenset({0, USAGE_ERROR})),
+    "server": Policy(100, frozenset({0, USAGE_ERROR})),
+    "trainer": Policy(20, frozenset({0, USAGE_ERROR, SUPERSEDED, INTERRUPTED})),
+    "redis": Policy(100, frozenset()),
+}
+
+
+def resources_of(
+    kind: Kind, *, cpus: float, rank_gpus: float, server_gpus: float
+) -> Mapping[str, float]:
+    """CPUs and GPUs that a role has to itself, by the names that Ray has for them.
+
+    cpus: of a rank, a server or an actor. rank_gpus, server_gpus: of a rank of the trainer, and of
+        a server; an actor computes on none.
+    """
+    if kind == "redis":
+        # On the node of the launcher, which may be full.
+        return {"CPU": 0.0, "GPU": 0.0}
+    gpus = {"trainer": rank_gpus, "server": server_gpus}.get(kind, 0.0)
+    return {"CPU": cpus, "GPU": gpus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +117,19 @@ class Place(Protocol):
         ...
 
     def start(
-        self, kind: Kind, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
+        self,
+        kind: Kind,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        resumed: Sequence[str] = (),
     ) -> None:
-        """Start a role; its output is appended to NAME.log. env: variables of its own."""
+        """Start a role; its output is appended to NAME.log.
+
+        env: variables of its own. resumed: the command where it is started again after a failure
+            and a checkpoint; `command` without one.
+        """
         ...
 
     def ended(self) -> Ended | None:
@@ -128,7 +178,13 @@ class ProcessGroup(Place):
         return [role.name for role in self.roles]
 
     def start(
-        self, kind: Kind, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
+        self,
+        kind: Kind,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        resumed: Sequence[str] = (),
     ) -> None:
         """Start a process that ends with this one; its output is appended to NAME.log."""
         log = self.logs / f"{name}.log"

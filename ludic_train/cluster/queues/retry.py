@@ -20,7 +20,7 @@ BEAT_S = 1.0
 _reasons: Counter[str] = Counter()
 
 
-async def persistently(
+async def retry(
     call: Callable[[], Awaitable[T]], *, patience_s: float = 600.0, what: str = "the queue"
 ) -> T:
     """Result of `call`, which is repeated with growing delays while it raises QueueUnavailable.
@@ -56,7 +56,7 @@ async def persistently(
 SHORTEST_S, LONGEST_S = 0.002, 0.2
 
 
-async def until_room(room: Callable[[], Awaitable[int]]) -> int:
+async def wait_for_room(room: Callable[[], Awaitable[int]]) -> int:
     """Groups that there is room for, at least 1; waits for it, without a limit.
 
     Room is no reservation: others may push first.
@@ -74,7 +74,7 @@ async def keep_alive(queue: GroupQueue) -> None:
     with suppress(QueueError, Superseded):
         while True:
             await asyncio.sleep(BEAT_S)
-            await persistently(queue.beat)
+            await retry(queue.beat)
 
 
 async def seized(call: Callable[[], Awaitable[T | None]]) -> T:

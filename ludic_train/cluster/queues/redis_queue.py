@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import dropwhile
@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from redis.asyncio.client import Pipeline
 
-from ludic_train.cluster.queues import redis_admission, redis_scripts
+from ludic_train.cluster.queues import redis_scripts
 from ludic_train.cluster.queues.base import (
     DEAD_HEAD,
     DEAD_LETTERS,
@@ -44,17 +44,51 @@ from ludic_train.cluster.queues.base import (
     check_room,
     id_order,
 )
-from ludic_train.cluster.queues.patience import seized, until_room
 from ludic_train.cluster.queues.redis_connection import answered, check_server, connected
-from ludic_train.cluster.queues.redis_values import (
-    TRAINER,
-    dead_letter,
-    entry,
-    following,
-    texts,
-    trainer_report,
-)
-from ludic_train.errors import QueueUnavailable
+from ludic_train.cluster.queues.retry import seized, wait_for_room
+from ludic_train.errors import QueueError, QueueUnavailable
+
+TRAINER = tuple(TrainerReport.__dataclass_fields__)
+
+
+def entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
+    """An entry of the stream; an empty key and no data where a stranger left out the fields."""
+    key = fields.get(b"k", b"").decode(errors="replace")
+    return Entry(id=entry_id.decode(), key=key, data=fields.get(b"d", b""))
+
+
+def dead_letter(fields: Mapping[bytes, bytes]) -> DeadLetter:
+    """A dead letter from its entry."""
+    named = {name: fields[name.encode()].decode(errors="replace") for name in ("id", "key")}
+    reason = fields[b"reason"].decode(errors="replace")
+    return DeadLetter(**named, reason=reason, size=int(fields[b"size"]), head=fields[b"head"])
+
+
+def trainer_report(values: Sequence[str | bytes]) -> TrainerReport:
+    """The report from the values of its fields, the levels last."""
+    *numbers, levels = values
+    found: dict[str, Any] = dict(
+        zip(TRAINER, (int(number) if number else None for number in numbers), strict=False)
+    )
+    text = levels.decode() if isinstance(levels, bytes) else levels
+    return TrainerReport(**{**found, "levels": text})
+
+
+def texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
+    """A hash as text."""
+    return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in found.items()}
+
+
+def following(entry_id: str) -> str:
+    """The smallest id that is greater. Raises QueueError for an id of another kind of queue."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    if not (milliseconds.isdigit() and sequence.isdigit()):
+        raise QueueError(
+            f"the checkpoint continues after the entry {entry_id!r}, which is none of a Redis; "
+            "resume with the kind of queue that the run learned from"
+        )
+    return f"{milliseconds}-{int(sequence) + 1}"
+
 
 # An actor that reports no more is dead after ALIVE_MS, and its places go to others.
 READ_WAIT_MS, ALIVE_MS, WAKE_WAIT_S = 1_000, 15_000, 5
@@ -68,7 +102,7 @@ READ_BYTES, LONGEST_READ_S = 4 * 2**20, 320.0
 PARTS = ["groups", "dead", "state", "reader", "counts", "lags"]
 PARTS += ["owners", "order", "attempts", "actors", "running", "leases", "waiting"]
 PARTS += ["retired", "retired_set"]
-# Keys of the scripts in `redis_admission`.
+# Keys of the scripts in `redis_scripts`.
 ACTORS = ["groups", "state", "actors", "running", "leases", "waiting"]
 _PACKED = msgspec.msgpack.Encoder()
 
@@ -114,7 +148,7 @@ class RedisQueue:
         arguments = [report.name, json.dumps(asdict(report)), report.running, report.version]
         arguments += [wanted, ALIVE_MS, report.retired, RETIRED_AT_ONCE]
         # One script for report and grant, so that two actors never get the same place.
-        found = await self._of_actors(redis_admission.ADMIT, *arguments, further=["retired"])
+        found = await self._of_actors(redis_scripts.ADMIT, *arguments, further=["retired"])
         if len(found) == 1:
             return Admission(granted=0, trainer=None)
         trainer = trainer_report(found[1:7])
@@ -129,7 +163,7 @@ class RedisQueue:
             return
         # Places that were free at the last look; other actors may have taken some since.
         if self._may_push <= 0:
-            self._may_push = _share(await until_room(self._room))
+            self._may_push = _share(await wait_for_room(self._room))
         limit_s = self._timeout_s + len(data) / SLOWEST
         if self._may_push > 1:
             async with answered(limit_s):
@@ -155,7 +189,7 @@ class RedisQueue:
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""
-        await self._of_actors(redis_admission.LEAVE, name)
+        await self._of_actors(redis_scripts.LEAVE, name)
 
     async def woken(self, name: str) -> bool:
         """As GroupQueue."""
@@ -200,7 +234,7 @@ class RedisQueue:
 
         self._epoch, self._calls, lost, forgot, there = await seized(once)
         self._last_read, self._boundary, self._settled = kept or "0-0", boundary, 0
-        await self._of_actors(redis_admission.WAKE)
+        await self._of_actors(redis_scripts.WAKE)
         # After the script: this reader is the only one that changes these from now on.
         # A server whose memory is full refuses transactions, even those that only read.
         async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
@@ -259,7 +293,7 @@ class RedisQueue:
         arguments.append(_PACKED.encode((trained, progress.retired, progress.release)))
         names = ["groups", "state", "lags", "owners", "order", "attempts", "retired", "retired_set"]
         await self._fenced(redis_scripts.SETTLE, names, *arguments)
-        await self._of_actors(redis_admission.WAKE)
+        await self._of_actors(redis_scripts.WAKE)
 
     async def discard(self, entry: Entry, why: Discarded, reason: str = "") -> None:
         """As GroupQueue."""
@@ -268,7 +302,7 @@ class RedisQueue:
         arguments += [entry.data[:DEAD_HEAD] if why == "dead" else b"", DEAD_LETTERS]
         names = ["groups", "state", "counts", "owners", "order", "attempts", "dead"]
         await self._fenced(redis_scripts.DISCARD, names, *arguments)
-        await self._of_actors(redis_admission.WAKE)
+        await self._of_actors(redis_scripts.WAKE)
 
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
@@ -368,7 +402,7 @@ class RedisQueue:
         *arguments: Any,  # noqa: ANN401
         further: Sequence[str] = (),
     ) -> Any:  # noqa: ANN401
-        """Result of a script of `redis_admission`. further: keys after those of all of them."""
+        """Result of a script of `redis_scripts`. further: keys after those of all of them."""
         known = [self._wake_prefix, self._max_queued]
         return await self._run(script, [*ACTORS, *further], [*known, *arguments])
 

@@ -1,18 +1,24 @@
-"""Addresses that servers listen on, and signals that stop processes."""
+"""Child processes: command lines, addresses, logs, exit codes, and signals that stop them."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from ludic_train.errors import ServerError
 
 Progress = Callable[[float], None]
+LAST_LINES = 20
+# Exit codes. A role failed for another reason than its configuration; 128 + SIGINT, by which shells
+# report Ctrl-C; EX_TEMPFAIL: another trainer has the run, and this one is not to be started again.
+FAILED, INTERRUPTED, SUPERSEDED = 1, 130, 75
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # 1 is PR_SET_PDEATHSIG, which outlives execv. Our own process may have ended before the call, and
 # then no signal follows, so the parent's id is compared.
@@ -131,3 +137,39 @@ def stop_by_signal() -> Iterator[None]:
         except Stopped:
             print("stopped before it was ready", file=sys.stderr)
             raise KeyboardInterrupt from None
+
+
+def spawn(arguments: Sequence[str], log: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; its output is appended to the log.
+
+    arguments: program and arguments; no shell reads them. env: its whole environment.
+    Raises OSError for a program that cannot be started.
+    """
+    with log.open("ab") as output:
+        # Without a session of its own, Ctrl-C would reach it before we can stop it in order.
+        return subprocess.Popen(
+            arguments,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def last_lines(log: Path) -> str:
+    """The last LAST_LINES lines of a log; bytes that are not UTF-8 are replaced."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-LAST_LINES:])
+
+
+def without_options(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """The command line without these options and their values."""
+    kept: list[str] = []
+    is_dropped = False
+    for word in words:
+        if word.startswith("--"):
+            is_dropped = word.partition("=")[0].replace("_", "-") in names
+        if not is_dropped:
+            kept.append(word)
+    return kept

@@ -1,8 +1,8 @@
-"""Roster of a run in Redis: servers that joined it, and groups that stopping actors left begun.
+"""Registry of a run in Redis: its inference servers, and unfinished groups of stopped actors.
 
-A server stays on the roster as long as it renews its lease, by the clock of the Redis. Keys beside
+A server stays in it as long as it renews its lease, by the clock of the Redis. Keys beside
 those of the queue KEY: `{KEY}:servers`, a sorted set of addresses by the ms at which their leases
-end, and `{KEY}:begun`, a list of groups in parts, see `ludic_train.cluster.begun`.
+end, and `{KEY}:begun`, a list of groups in parts, see `ludic_train.cluster.partial_rollouts`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ludic_train.cluster.queues.redis_connection import answered, connected
 TIMEOUT_S, SLOWEST = 10.0, 250e3
 # A server renews its lease several times in this; one that does not is dead.
 LEASE_MS = 15_000
-# Servers that a run may have, and characters of an address: a roster is read whole.
+# Servers that a run may have, and characters of an address: the registry is read whole.
 MOST_SERVERS, LONGEST_URL = 4_096, 500
 # Groups that wait to be continued, and bytes of each: more than that is played again.
 MOST_BEGUN, LARGEST_BEGUN = 128, 8 * 2**20
@@ -43,8 +43,8 @@ return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf')
 """
 
 
-class Roster:
-    """The roster beside the queue `key` of the Redis at `url`; one object serves one event loop.
+class RunRegistry:
+    """The registry beside the queue `key` of the Redis at `url`; one object serves one event loop.
 
     Raises QueueError for a bad URL. Each call may raise QueueUnavailable, and may be made again.
     """
@@ -56,7 +56,7 @@ class Roster:
     async def join(self, url: str) -> bool:
         """Renew the lease of the server at this address; True if it had none.
 
-        Raises ConfigError for an address that no client could use, and for a full roster.
+        Raises ConfigError for an address that no client could use, and for a full registry.
         """
         if not url.startswith(("http://", "https://")) or len(url) > LONGEST_URL:
             raise ConfigError(f"a server joins by its http(s) address, got {url[:LONGEST_URL]!r}")

@@ -13,21 +13,26 @@ on the policy: one that does not repeat itself makes another request, which is s
 from __future__ import annotations
 
 import json
+import logging
 import math
 import random
+import secrets
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 
-from ludic_gym.errors import ClientError, LudicError, PromptTooLong
+from ludic_gym.errors import ClientError, DataError, LudicError, PromptTooLong
 from ludic_gym.prompts import ExactPrompts, ReadCalls
 from ludic_gym.records import from_json, to_json
 from ludic_gym.sampling import unpacked_masks
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, Task, ToolSchema
-from ludic_train.errors import BadGroup
+from ludic_train.errors import BadGroup, QueueUnavailable
+
+if TYPE_CHECKING:
+    from ludic_train.cluster.queues.run_registry import RunRegistry
 
 # Tokens of a slice: what an interruption costs at most, per completion. A request more for each.
 SLICE_TOKENS = 256
@@ -35,7 +40,7 @@ SCHEMA = 1
 
 
 @dataclass(slots=True, eq=False)
-class Sampled:
+class PartialCompletion:
     """A completion as far as it was sampled, in slices that follow each other."""
 
     prompt_ids: tuple[int, ...]
@@ -91,7 +96,7 @@ def _versions(part: Completion) -> Sequence[int]:
 
 
 @dataclass(slots=True, eq=False)
-class Begun:
+class PartialGroup:
     """A group that was begun, or will be.
 
     task: with a sampling seed, so that its members are the same wherever it is played.
@@ -101,15 +106,15 @@ class Begun:
 
     task: Task
     key: str = ""
-    sampled: list[Sampled] = field(default_factory=list)
-    earlier: list[Sampled] = field(default_factory=list)
+    sampled: list[PartialCompletion] = field(default_factory=list)
+    earlier: list[PartialCompletion] = field(default_factory=list)
 
     def again(self) -> None:
         """Play it from its first turn: all that was sampled is from an earlier time now."""
         self.earlier = [each for each in (*self.sampled, *self.earlier) if each.slices]
         self.sampled = []
 
-    def requested(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Sampled:
+    def requested(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> PartialCompletion:
         """The completion of a request, as far as it was sampled in an earlier time."""
         for number, each in enumerate(self.earlier):
             if (each.prompt_ids, each.sampling) == (prompt_ids, sampling):
@@ -117,7 +122,7 @@ class Begun:
                 found = self.earlier.pop(number)
                 break
         else:
-            found = Sampled(prompt_ids, sampling)
+            found = PartialCompletion(prompt_ids, sampling)
         self.sampled.append(found)
         return found
 
@@ -134,10 +139,10 @@ class Begun:
 
 
 # The group that a coroutine plays for: a client cannot tell it from a request.
-PLAYED: ContextVar[Begun | None] = ContextVar("played", default=None)
+PLAYED: ContextVar[PartialGroup | None] = ContextVar("played", default=None)
 
 
-class Continuing(Protocol):
+class ContinuingClient(Protocol):
     """A client that continues token ids."""
 
     @property
@@ -163,7 +168,7 @@ class ResumableClient:
 
     def __init__(
         self,
-        client: Continuing,
+        client: ContinuingClient,
         decode: Callable[[Sequence[int]], str],
         *,
         slice_tokens: int = SLICE_TOKENS,
@@ -184,7 +189,7 @@ class ResumableClient:
         if tools and self._read_calls is None:
             raise ClientError("no read_calls for tools; use ToolUse(protocol=TextTools())")
         prompt_ids = tuple(self._client.prompts.token_ids(messages, tools))
-        begun = PLAYED.get() or Begun(Task(env_id=""))
+        begun = PLAYED.get() or PartialGroup(Task(env_id=""))
         known = begun.requested(prompt_ids, sampling)
         self.replayed += len(known.ids)
         while not known.is_whole:
@@ -201,7 +206,7 @@ class ResumableClient:
         whole = known.joined(self._decode)
         return self._read_calls(whole, tools) if tools and self._read_calls else whole
 
-    def _next(self, known: Sampled) -> Sampling:
+    def _next(self, known: PartialCompletion) -> Sampling:
         """The parameters of the next slice."""
         sampling, done = known.sampling, len(known.ids)
         rest = sampling.max_tokens - done
@@ -214,7 +219,7 @@ class ResumableClient:
         return replace(sampling, max_tokens=tokens, seed=seed)
 
 
-def begun_to_bytes(begun: Begun) -> bytes:
+def partial_group_to_bytes(begun: PartialGroup) -> bytes:
     """A group for the roster. Raises DataError for a task that has no form in JSON."""
     sampled = [
         {
@@ -229,7 +234,7 @@ def begun_to_bytes(begun: Begun) -> bytes:
     return json.dumps(record).encode()
 
 
-def begun_from_bytes(data: bytes) -> Begun:
+def partial_group_from_bytes(data: bytes) -> PartialGroup:
     """The group of another actor, with all that was sampled in `earlier`.
 
     Raises BadGroup for malformed bytes: other programs can write into the same Redis.
@@ -240,7 +245,7 @@ def begun_from_bytes(data: bytes) -> Begun:
             raise BadGroup(f"a begun group of schema {record['schema']!r}, and this is {SCHEMA}")
         task, key = from_json(Task, record["task"]), record["key"]
         _require(isinstance(key, str) and isinstance(task.seed, int), "no key or no seed")
-        return Begun(task, key, earlier=[_sampled(each) for each in record["sampled"]])
+        return PartialGroup(task, key, earlier=[_sampled(each) for each in record["sampled"]])
     except BadGroup:
         raise
     # What untrusted JSON can do wrong is no list of errors that ends; nothing is run by it.
@@ -256,10 +261,10 @@ def begun_from_bytes(data: bytes) -> Begun:
         raise BadGroup(f"no begun group: {error!r:.300}") from error
 
 
-def _sampled(record: Any) -> Sampled:  # noqa: ANN401
+def _sampled(record: Any) -> PartialCompletion:  # noqa: ANN401
     """The completion of a record. Raises BadGroup for tokens that do not fit together."""
     sampling = from_json(Sampling, record["sampling"])
-    found = Sampled(tuple(record["prompt_ids"]), sampling)
+    found = PartialCompletion(tuple(record["prompt_ids"]), sampling)
     _require(_are(int, found.prompt_ids) and isinstance(sampling.max_tokens, int), "bad prompt_ids")
     for part in record["slices"]:
         each = from_json(Completion, part)
@@ -286,3 +291,68 @@ def _are(kind: type, values: Sequence[object]) -> bool:
 def _require(is_right: bool, fault: str) -> None:
     if not is_right:
         raise BadGroup(f"no begun group: {fault}")
+
+
+# Kinds of environments of an actor's own tasks that it remembers.
+MOST_KINDS = 1_024
+
+
+class Relay:
+    """An actor's end of a roster. roster: None for a queue without one: nothing is handed over.
+
+    The Redis is not trusted: a group of another actor is continued only if this one has had tasks
+    of its own with the same environment and arguments.
+    """
+
+    def __init__(self, roster: RunRegistry | None) -> None:
+        self._roster = roster
+        self._kinds: set[str] = set()
+
+    def new(self, task: Task | None) -> PartialGroup | None:
+        """A group of this actor's own task, to begin; None without one."""
+        if task is None:
+            return None
+        if len(self._kinds) < MOST_KINDS:
+            self._kinds.add(_kind(task))
+        if task.sampling.seed is None:
+            # The members of the group are the same then, wherever it is continued.
+            task = replace(task, sampling=replace(task.sampling, seed=secrets.randbits(63)))
+        return PartialGroup(task)
+
+    async def taken(self) -> PartialGroup | None:
+        """A group that another actor has begun, which no third one gets; None without any."""
+        # Without a task of its own, it knows no environment.
+        if self._roster is None or not self._kinds:
+            return None
+        log = logging.getLogger(__name__)
+        try:
+            if (data := await self._roster.take()) is None:
+                return None
+            begun = partial_group_from_bytes(data)
+            if _kind(begun.task) not in self._kinds:
+                # For another actor, or for this one when it has had such a task.
+                await self._roster.hand_over(data)
+                return None
+        # The queue, in the same Redis, waits and says so.
+        except QueueUnavailable:
+            return None
+        except BadGroup as error:
+            log.warning("a group that was handed over is left out: %s", error)
+            return None
+        log.info("continuing %s, %d tokens of which are sampled", begun.key, begun.tokens)
+        return begun
+
+    async def hand_over(self, begun: PartialGroup) -> bool:
+        """Leave a group to the other actors; False if it holds no tokens, or cannot be sent."""
+        if self._roster is None or not begun.tokens:
+            return False
+        try:
+            return await self._roster.hand_over(partial_group_to_bytes(begun))
+        except (QueueUnavailable, DataError) as error:
+            logging.getLogger(__name__).warning("%s is not handed over: %s", begun.key, error)
+            return False
+
+
+def _kind(task: Task) -> str:
+    """The environment of a task, with its arguments."""
+    return json.dumps([task.env_id, dict(task.kwargs)], default=str, sort_keys=True)

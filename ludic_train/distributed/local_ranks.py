@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.startup import free_port, guarded, stop_handler
+from ludic_train.processes import free_port, guarded, stop_handler
 
 # In seconds. After one rank failed, the others get some time to say why before they are ended.
 POLL_S, LAST_WORDS_S, STOP_S = 0.1, 10.0, 10.0

@@ -8,17 +8,17 @@ import pytest
 from codec_messages import message
 from queued_groups import ALGO, begin, group, names, push
 
-from ludic_train.cluster import inspection
+from ludic_train.cluster import validation
 from ludic_train.cluster.codec import group_to_bytes
-from ludic_train.cluster.inspection import (
+from ludic_train.cluster.queues.base import Entry, TrainerReport
+from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
+from ludic_train.cluster.source import PipelineBatchSource
+from ludic_train.cluster.validation import (
     BAD_IN_A_ROW,
-    Inspector,
+    GroupValidator,
     check_metrics,
     check_rows,
 )
-from ludic_train.cluster.queues.base import Entry, TrainerReport
-from ludic_train.cluster.queues.sqlite import SQLiteQueue
-from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import Peak, Stat, Total
 
@@ -52,7 +52,7 @@ def test_values_out_of_bounds_are_refused(changes, reason):
 
 
 def test_too_many_rows_are_refused(monkeypatch):
-    monkeypatch.setattr(inspection, "MAX_ROWS", 1)
+    monkeypatch.setattr(validation, "MAX_ROWS", 1)
     with pytest.raises(BadGroup, match="2 rows, more than 1"):
         check_rows(rows(), version=7)
 
@@ -80,26 +80,26 @@ def entry(key, data=None):
     return Entry(id="1-0", key=key, data=data)
 
 
-def inspected(inspector, one):
-    return inspector.inspected(one, TRAINER)
+def inspected(validator, one):
+    return validator.validated(one, TRAINER)
 
 
 def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():
-    inspector = Inspector(max_attempts=5, vocab_size=None)
+    validator = GroupValidator(max_attempts=5, vocab_size=None)
 
     def refused(key, data=b"no group"):
         with pytest.raises(BadGroup) as found:
-            inspected(inspector, entry(key, data))
+            inspected(validator, entry(key, data))
         return str(found.value)
 
     for number in range(BAD_IN_A_ROW - 1):
         refused(f"a:{number}")
     # A good one in between shows that not all is wrong.
-    inspected(inspector, entry("a:7"))
+    inspected(validator, entry("a:7"))
     for number in range(BAD_IN_A_ROW):
         assert "truncated" in refused(f"a:{number}")
     assert refused("a:20", None) == "8 groups in a row of its actor 'a' were bad; it is cut off"
-    inspected(inspector, entry("b:1"))
+    inspected(validator, entry("b:1"))
 
 
 async def test_an_actor_whose_groups_are_of_other_params_is_cut_off_and_others_are_not(tmp_path):
@@ -122,13 +122,13 @@ async def test_an_actor_whose_groups_are_of_other_params_is_cut_off_and_others_a
 
 
 def test_a_group_of_the_right_params_between_shows_that_not_all_is_wrong():
-    inspector = Inspector(max_attempts=5, vocab_size=None)
+    validator = GroupValidator(max_attempts=5, vocab_size=None)
     for number in range(BAD_IN_A_ROW - 1):
-        inspector.note([f"a:{number}"], {f"a:{number}"})
-    inspector.note(["a:7"], ())
+        validator.note([f"a:{number}"], {f"a:{number}"})
+    validator.note(["a:7"], ())
     for number in range(BAD_IN_A_ROW - 1):
-        inspector.note([f"a:{number}"], {f"a:{number}"})
-    inspected(inspector, entry("a:8"))
+        validator.note([f"a:{number}"], {f"a:{number}"})
+    inspected(validator, entry("a:8"))
 
 
 async def test_a_bad_group_among_those_that_are_read_together_goes_to_the_dead_letters_alone(
