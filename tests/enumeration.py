@@ -19,8 +19,8 @@ import torch
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.rows import rows_from
-from ludic_train.trainer.forward import loss_batch
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import loss_batch
 from ludic_train.types import REFERENCE, TokenLogprobs
 
 STOP, GO, LEFT, RIGHT = 10, 11, 12, 13

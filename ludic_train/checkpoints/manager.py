@@ -38,7 +38,7 @@ from ludic_train.checkpoints.layout import (
 from ludic_train.disk import disk_failure, writing
 from ludic_train.distributed.fsdp import like, whole
 from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
-from ludic_train.trainer.adamw8 import AdamW8bit, has_8_bits, scale_shape
+from ludic_train.trainer.optimizer import AdamW8bit, has_8_bits, scale_shape
 
 SCHEMA = 2
 OWNER = ".owner"

@@ -35,7 +35,7 @@ from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import load_params
 from ludic_train.models.modules import is_adapted
 from ludic_train.sources.base import BatchSource, DurableSource
-from ludic_train.trainer.adamw8 import AdamW8bit, zero_moments
+from ludic_train.trainer.optimizer import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
 
 # Writes the model to a folder; the mapping holds whole params where the model's own are sharded.

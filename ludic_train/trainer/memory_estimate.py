@@ -30,8 +30,8 @@ from ludic_train.models.cache import resolved
 from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.load import LoRA, with_new_lora
-from ludic_train.trainer.adamw8 import moment_bytes
 from ludic_train.trainer.config import Load
+from ludic_train.trainer.optimizer import moment_bytes
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torch import nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled, by_sequence
+from ludic_train.algorithms.losses import bounded, k3
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.ranks import (
     all_gather,
@@ -31,7 +33,6 @@ from ludic_train.metrics import Metrics, Stat, Total, merge
 from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
-from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import (
     MicroBatch,
     check_finite,
@@ -41,6 +42,7 @@ from ludic_train.trainer.microbatches import (
     plan_update,
 )
 from ludic_train.trainer.packing import attention_tokens
+from ludic_train.trainer.step import forward, replayed
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWBatch, SAWItem, TopTokens
 
 Streams = Mapping[str, NDArray[Any]]
@@ -391,3 +393,52 @@ def _lag(item: SAWItem, version: int) -> int:
     if item.versions is None or not item.action_mask.any():
         return 0
     return version - int(item.versions[item.action_mask].min())
+
+
+# Names of groups in a warning.
+SHOWN = 4
+
+
+def sound_rows(
+    items: Sequence[SAWItem],
+    model: nn.Module,
+    version: int,
+    *,
+    cfg: TrainerConfig,
+    execution: Execution,
+) -> list[SAWItem]:
+    """The rows without those of groups beyond `cfg.guards.max_kl_at_lag_0`.
+
+    items: of rank 0, as the result; all ranks take part in the pass over them.
+    [] where more than half of the groups are beyond it: then the sampler is at fault, or the model.
+    """
+    judged = scored(list(items), model, frozenset({PROXIMAL}), cfg, execution=execution)
+    found, most = divergences(judged, version), cfg.guards.max_kl_at_lag_0
+    far = {group for group, kl in found.items() if most is None or not kl <= most}
+    if 2 * len(far) > len(found):
+        return []
+    if far:
+        logging.getLogger(__name__).warning(
+            "log-probs of the groups %s are not those of version %d, which they name: their rows "
+            "are left out of the update; look at the actors and servers that they came from",
+            sorted(far)[:SHOWN],
+            version,
+        )
+    return [item for item in items if item.group not in far]
+
+
+def divergences(items: Sequence[SAWItem], version: int) -> Mapping[str, float]:
+    """KL(sampler || current) in nats per token of each group, on its tokens of the version.
+
+    items: with log-probs under the current params as PROXIMAL. Groups without such tokens are left
+    out.
+    """
+    sums, counts = defaultdict[str, float](float), Counter[str]()
+    for item in items:
+        if item.behavior_logprobs is None or item.versions is None:
+            continue
+        fresh = item.action_mask & (item.versions == version)
+        ratio = torch.from_numpy((item.attachments[PROXIMAL] - item.behavior_logprobs)[fresh])
+        sums[item.group] += float(k3(bounded(ratio.double())).sum())
+        counts[item.group] += int(fresh.sum())
+    return {group: sums[group] / count for group, count in counts.items() if count}

@@ -6,19 +6,19 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from ludic_train.algorithms.losses import OnDevice, fetched_each, token_stat
-from ludic_train.algorithms.off_policy import check_sampler, mismatch, without_empty_lags
+from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.credit import Stateful
+from ludic_train.algorithms.off_policy import check_sampler
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.distributed.fsdp import sharded_modules, sync_gradients, whole_params
+from ludic_train.distributed.fsdp import sharded_modules, whole_params
 from ludic_train.distributed.ranks import (
-    add_up_gradients,
     all_gather,
     copy_from_rank_0,
     feed_rank_0,
@@ -28,7 +28,7 @@ from ludic_train.distributed.ranks import (
     scatter,
     world_size,
 )
-from ludic_train.errors import NonFiniteUpdate, SamplerMismatch
+from ludic_train.errors import CheckpointError, NonFiniteUpdate, SamplerMismatch
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
 from ludic_train.models.attention import Attention, AttentionRecorder, set_attention, share_rows
 from ludic_train.models.checkpoint_names import check_conversion
@@ -36,28 +36,25 @@ from ludic_train.models.head import VALUE_HEAD
 from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
-from ludic_train.trainer.construction import (
-    load_statistics,
-    optimizer_of,
-    refuse_impossible_lag,
-    refuse_low_precision,
-    stateful_parts,
+from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes
+from ludic_train.trainer.optimizer import check_precision, make_optimizer
+from ludic_train.trainer.prepare import (
+    Plan,
+    first_usable,
+    minibatches,
+    planned_rows,
+    prepared,
+    sound_rows,
 )
-from ludic_train.trainer.forward import (
-    forward,
-    loss_batch,
-    memory_explained,
-    not_finite,
-    peak_memory,
-    replayed,
-    without_dropout,
-)
-from ludic_train.trainer.microbatches import MicroBatch, plan_from_bytes, plan_to_bytes
-from ludic_train.trainer.prepare import Plan, first_usable, minibatches, planned_rows, prepared
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
-from ludic_train.trainer.shards import clip_shards
-from ludic_train.trainer.suspects import sound_rows
-from ludic_train.types import PROXIMAL, SAWBatch, SAWItem
+from ludic_train.trainer.step import (
+    accumulate_gradient,
+    apply_gradient,
+    disable_dropout,
+    non_finite_param,
+    peak_memory,
+)
+from ludic_train.types import SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
 
@@ -92,7 +89,7 @@ class Trainer:
         reference: nn.Module | None = None,
     ) -> None:
         self.cfg = cfg or TrainerConfig()
-        refuse_impossible_lag(self.cfg, algo, publisher)
+        _check_lag(self.cfg, algo, publisher)
         self._sharded = bool(sharded_modules(model))
         # Shards are where they have to be, which with offloading is not the device.
         self.model = model if self._sharded else model.to(self.cfg.device)
@@ -110,7 +107,7 @@ class Trainer:
         self._began = self._checked = False
         self._mismatched: set[str] = set()
         self._skipped = 0
-        refuse_low_precision(model)
+        check_precision(model)
         if (name := self.cfg.execution.attention) is not None:
             for each in filter(None, (model, reference)):
                 set_attention(each, name)
@@ -121,7 +118,7 @@ class Trainer:
         if world_size() > 1 and not self._sharded:
             # Only gradients are exchanged from here on, so copies must begin equal.
             copy_from_rank_0(self._trained)
-        self.optimizer = optimizer_of(self._trained, self.cfg)
+        self.optimizer = make_optimizer(self._trained, self.cfg)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
         """Make `num_updates` more updates, rounded up to whole batches.
@@ -181,7 +178,7 @@ class Trainer:
 
     def _check_params(self) -> None:
         """Raise NonFiniteUpdate on all ranks for trained params that are not finite."""
-        if name := not_finite(self.model):
+        if name := non_finite_param(self.model):
             raise NonFiniteUpdate(
                 f"the params {name} of version {self.version} are not finite, and were not "
                 "published; resume from an earlier checkpoint with a lower lr"
@@ -221,7 +218,13 @@ class Trainer:
         self.version = int(state["version"])
         if rank() == 0:
             self.batch_source.load_state_dict(state["source"])
-        load_statistics(self.algo, state)
+        for name, part in stateful_parts(self.algo).items():
+            if name not in state:
+                raise CheckpointError(
+                    f"{self.algo.name} keeps statistics of its {name}, and the checkpoint has "
+                    "none: resume with the algorithm of the run before"
+                )
+            part.load_state_dict(state[name])
 
     async def _next_batch(self) -> SAWBatch:
         """The source's next batch; rank 0 alone calls it."""
@@ -257,7 +260,7 @@ class Trainer:
     def _updates(self, items: Sequence[SAWItem]) -> Iterator[tuple[Metrics, int]]:
         """Metrics of each update of a batch as it is made, and how many are left."""
         if not self._checked:
-            without_dropout(self.model)
+            disable_dropout(self.model)
             check_logprobs(self.model, self.cfg.device)
             check_conversion(self.model)
             self._checked = True
@@ -297,29 +300,52 @@ class Trainer:
 
         micro_batches = scatter(planned, plan_to_bytes, plan_from_bytes)
         # Each time, since scoring and sampling may change the mode too.
-        without_dropout(self.model)
+        disable_dropout(self.model)
         self.optimizer.zero_grad(set_to_none=True)
-        last = len(micro_batches) - 1
         # Of one update, whose micro-batches are as those of the others.
-        noted = nullcontext() if self.attention else AttentionRecorder(self.attention, self.model)
-        largest = max((m.input_ids.size for m in micro_batches), default=0)
-        with noted, memory_explained(self.cfg.device, largest):
-            parts = [self._accumulate(m, is_last=i == last) for i, m in enumerate(micro_batches)]
-        if rank() % self.cfg.execution.context_parallel:
-            # The neighbour with which it shares rows counts them.
-            parts = []
-        # Here and not in each micro-batch, where the device would wait for the next one's launch.
-        found = without_empty_lags(merge(fetched_each(parts)))
-        metrics = _over_ranks(merge([*known, found, peak_memory(self.cfg.device)]))
+        record = nullcontext() if self.attention else AttentionRecorder(self.attention, self.model)
+        with record:
+            found = accumulate_gradient(
+                self.model,
+                micro_batches,
+                algo=self.algo,
+                version=self.version,
+                cfg=self.cfg,
+                sharded=self._sharded,
+            )
+        metrics = _merged_over_ranks(merge([*known, found, peak_memory(self.cfg.device)]))
         # Before the step: params that learned from a stranger's samples would be worth nothing.
         check_sampler(metrics, self.cfg.guards.max_kl_at_lag_0, self.version)
-        metrics |= self._step()
+        # Computed from the version, so that a resumed run needs no state of a scheduler.
+        lr = self.cfg.learning_rate(self.version)
+        norm = apply_gradient(
+            self.optimizer, lr, max_norm=self.cfg.max_grad_norm, sharded=self._sharded
+        )
+        self._count_step(norm)
         seconds = time.perf_counter() - started
-        tokens = metrics["tokens/trained"].value
         return metrics | {
+            "grad_norm": Total(norm),
+            "lr": Total(lr),
+            "updates/skipped": Total(float(not math.isfinite(norm))),
             "seconds/update": Total(seconds),
-            "tokens/trained_per_second": Stat(tokens, seconds),
+            "tokens/trained_per_second": Stat(metrics["tokens/trained"].value, seconds),
         }
+
+    def _count_step(self, norm: float) -> None:
+        """Count an update, or one that was skipped. Raises NonFiniteUpdate after too many."""
+        # Only updates in a row count: a good one proves that the params are sound.
+        if math.isfinite(norm):
+            self.version += 1
+            self._skipped = 0
+            return
+        self._skipped += 1
+        # One such batch may be a fluke of bfloat16; several in a row will not stop by themselves.
+        if self._skipped > self.cfg.guards.max_skipped:
+            raise NonFiniteUpdate(
+                f"the gradient norm of update {self.version + 1} is {norm}, for the "
+                f"{self._skipped}. time in a row; the params are unchanged. Lower "
+                f"lr={self.cfg.lr} or look for rewards that are not finite"
+            )
 
     @cached_property
     def _execution(self) -> Execution:
@@ -333,62 +359,39 @@ class Trainer:
         share = share and all(may_share_prompts(model, device) for model in models)
         return replace(asked, packing=packing, share_prompts=share)
 
-    def _accumulate(self, micro_batch: MicroBatch, *, is_last: bool) -> OnDevice:
-        """Add the gradient of a micro-batch; its metrics, left on the device."""
-        if self._sharded:
-            sync_gradients(self.model, is_last or not self.cfg.execution.sync_last_only)
-        with replayed(self.model, micro_batch):
-            return self._backward(micro_batch)
 
-    def _backward(self, micro_batch: MicroBatch) -> OnDevice:
-        """Forward and backward pass of a micro-batch; its metrics, left on the device."""
-        wants_entropy = self.cfg.execution.entropy
-        out = forward(self.model, micro_batch, self.cfg.device, entropy=wants_entropy)
-        batch = loss_batch(micro_batch, self.version, self.cfg.device)
-        if PROXIMAL in self.algo.attach and PROXIMAL not in batch.attachments:
-            # A batch of one update: its params are the proximal ones, and a pass is saved.
-            batch = batch.with_attachment(PROXIMAL, out.logprobs.detach())
-        loss, pairs = self.algo.loss(out, batch)
-        # A sum whose scale holds the denominator of the whole update, so that gradients add up.
-        loss.backward()  # type: ignore[no-untyped-call]
-        if wants_entropy:
-            pairs = {**pairs, "entropy": token_stat(out.entropy)}
-        found: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
-        # Detached, so that nothing of the graph lives until the end of the update.
-        return {**found, "loss": (Total, (loss.detach(),)), **mismatch(out, batch)}
-
-    def _step(self) -> Metrics:
-        """Clip the gradient and update the params, unless it is not finite; metrics of that."""
-        # Computed from the version, so that a resumed run needs no state of a scheduler.
-        lr = self.cfg.learning_rate(self.version)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        if world_size() > 1 and not self._sharded:
-            add_up_gradients(self._trained)
-        # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
-        clip = clip_shards if self._sharded else nn.utils.clip_grad_norm_
-        norm = clip(self._trained, self.cfg.max_grad_norm).item()
-        made = math.isfinite(norm)
-        if made:
-            self.optimizer.step()
-        else:
-            self.optimizer.zero_grad(set_to_none=True)
-        self.version += made
-        # Only updates in a row count: a good one proves that the params are sound.
-        self._skipped = 0 if made else self._skipped + 1
-        # One such batch may be a fluke of bfloat16; several in a row will not stop by themselves.
-        if self._skipped > self.cfg.guards.max_skipped:
-            raise NonFiniteUpdate(
-                f"the gradient norm of update {self.version + 1} is {norm}, for the "
-                f"{self._skipped}. time in a row; the params are unchanged. Lower "
-                f"lr={self.cfg.lr} or look for rewards that are not finite"
-            )
-        skipped = Total(float(not made))
-        return {"grad_norm": Total(norm), "lr": Total(lr), "updates/skipped": skipped}
-
-
-def _over_ranks(metrics: Metrics) -> Metrics:
+def _merged_over_ranks(metrics: Metrics) -> Metrics:
     """The metrics of all ranks as one."""
     if world_size() == 1:
         return metrics
     return merge(map(metrics_from_bytes, all_gather(metrics_to_bytes(metrics))))
+
+
+def _check_lag(cfg: TrainerConfig, algo: RLAlgorithm, publisher: PolicyPublisher | None) -> None:
+    """Raise ConfigError for settings under which rows are older than allowed."""
+    if isinstance(publisher, InProcessPublisher) and cfg.publish_every != 1:
+        raise ConfigError(
+            f"publish_every={cfg.publish_every}, but every update changes the params that an "
+            "in-process engine reads; set it to 1"
+        )
+    if algo.max_lag is not None and cfg.oldest_lag > algo.max_lag:
+        raise ConfigError(
+            f"epochs={cfg.epochs}, minibatches={cfg.minibatches} and "
+            f"publish_every={cfg.publish_every} make rows up to {cfg.oldest_lag} updates old, but "
+            f"the algorithm's max_lag={algo.max_lag}; raise it"
+        )
+
+
+def stateful_parts(algo: RLAlgorithm) -> dict[str, Stateful]:
+    """The parts of the algorithm's credit that keep statistics, as {"credit.advantage": part}."""
+    return _stateful_fields("credit", algo.credit) | _stateful_fields("refine", algo.refine)
+
+
+def _stateful_fields(name: str, part: object) -> dict[str, Stateful]:
+    if isinstance(part, Stateful):
+        return {name: part}
+    found: dict[str, Stateful] = {}
+    # Credit that is given further credit, such as TokenWhitened, has it in a field.
+    for inner in fields(part) if is_dataclass(part) else ():
+        found |= _stateful_fields(f"{name}.{inner.name}", getattr(part, inner.name))
+    return found

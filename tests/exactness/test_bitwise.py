@@ -20,8 +20,8 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
 from ludic_train.runs.machine import Machine
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import forward
 
 LLAMA = {
     "vocab_size": 300,

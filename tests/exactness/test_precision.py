@@ -16,8 +16,8 @@ from ludic_train.errors import CheckpointError
 from ludic_train.models.load import save_model
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.config import AdamW, TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import forward, loss_batch
 from ludic_train.trainer.trainer import Trainer
 
 

@@ -37,8 +37,8 @@ from ludic_train.models.load import save_model
 from ludic_train.models.routing import recorded_experts, replayed_experts, routers
 from ludic_train.processes import bound_socket, url_of
 from ludic_train.rows import trajectory_from
-from ludic_train.trainer.forward import forward, replayed
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
+from ludic_train.trainer.step import forward, replayed
 
 LAYERS, TOP_K = 2, 2
 

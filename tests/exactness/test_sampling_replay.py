@@ -14,9 +14,9 @@ from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
 from ludic_train.trainer.config import Execution, TrainerConfig
-from ludic_train.trainer.forward import forward, loss_batch
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.trainer.prepare import scored
+from ludic_train.trainer.step import forward, loss_batch
 from ludic_train.types import REFERENCE, SAWItem
 
 CUTS = {

@@ -37,9 +37,9 @@ from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, whole_params
 from ludic_train.errors import CheckpointError, LossError, RankError
 from ludic_train.trainer.config import Execution, Guards
-from ludic_train.trainer.forward import forward, loss_batch, replayed
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import scored
+from ludic_train.trainer.step import forward, loss_batch, replayed
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import PROXIMAL
 

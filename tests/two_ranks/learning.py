@@ -15,8 +15,8 @@ from ludic_train.distributed.fsdp import whole
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import forward
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWBatch, SAWItem, TopTokens, Trajectory
 

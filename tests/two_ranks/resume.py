@@ -22,7 +22,7 @@ from ludic_train.checkpoints.training_state import resume_training, save_shards,
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.models.load import save_model
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.trainer import adamw8
+from ludic_train.trainer import optimizer
 from ludic_train.trainer.config import AdamW
 from ludic_train.trainer.trainer import Trainer
 
@@ -61,7 +61,7 @@ async def train(kind, out, updates):
     model = MODELS[name]()
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
     # Every param of the tiny model that is no vector has moments of 8 bits.
-    adamw8.LEAST_SIZE = 2
+    optimizer.LEAST_SIZE = 2
     cfg = replace(settings(60), adamw=AdamW(bits=8 if "eight" in name else 32))
     trainer = Trainer(model, grpo(), source, cfg=cfg)
     manager = CheckpointManager(out / "checkpoints")

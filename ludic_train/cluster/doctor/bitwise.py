@@ -24,8 +24,8 @@ from ludic_train.cluster.status.servers import LIMIT_S
 from ludic_train.errors import PublishError
 from ludic_train.models.exact import param_checksums
 from ludic_train.rows import trajectory_from
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import forward
 
 # Differences below this are rounding, in nats; temperatures are found to this share.
 CLOSE, STEP = 1e-3, 0.03

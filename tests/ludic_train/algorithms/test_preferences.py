@@ -23,9 +23,9 @@ from ludic_train.algorithms.preferences import (
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.config import Execution
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import planned_rows, usable_rows
+from ludic_train.trainer.step import forward
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import KL_BASELINE, PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
 

@@ -16,9 +16,9 @@ from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
 from ludic_train.algorithms.off_policy import Corrected, TokenTruncation
 from ludic_train.algorithms.presets import grpo
 from ludic_train.trainer.config import Execution
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import prepared, reference_model
+from ludic_train.trainer.step import forward
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import PROXIMAL, REFERENCE
 

@@ -51,8 +51,8 @@ from ludic_train.algorithms.variants import (
     turn_ppo,
 )
 from ludic_train.rows import rows_from
-from ludic_train.trainer.forward import loss_batch
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import loss_batch
 from ludic_train.types import REFERENCE, VALUES, TokenLogprobs
 
 N = 4

@@ -17,7 +17,6 @@ from ludic_train.distributed.fsdp import (
     whole_params,
 )
 from ludic_train.models.modules import blocks
-from ludic_train.trainer.shards import clip_shards
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -97,21 +96,3 @@ def test_steps_of_shards_are_those_of_whole_params_to_the_bit():
     with process_group("cpu"):
         found = learned(shard_model)
     assert all(map(torch.equal, found, expected))
-
-
-@pytest.mark.parametrize("limit", [0.5, 1e9])
-def test_gradients_are_clipped_as_torch_does_to_the_bit(limit):
-    def with_gradients(model):
-        torch.manual_seed(1)
-        gradients = [torch.randn(param.shape) for param in model.parameters()]
-        for param, gradient in zip(model.parameters(), gradients, strict=True):
-            param.grad = fsdp.like(param, gradient)
-        return list(model.parameters())
-
-    expected = with_gradients(tiny_model())
-    norm = torch.nn.utils.clip_grad_norm_(expected, limit)
-    with process_group("cpu"):
-        found = with_gradients(shard_model(tiny_model()))
-        assert torch.equal(clip_shards(found, limit), norm)
-        gradients = [fsdp.whole(param.grad) for param in found]
-    assert all(map(torch.equal, gradients, [param.grad for param in expected]))

@@ -10,8 +10,8 @@ from two_ranks.invariance import params_after_5_updates, params_beside_liars
 from two_ranks.launch import run_on_ranks
 from two_ranks.learning import random_rows, relative_error, tiny_model
 
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.step import forward
 
 
 @pytest.fixture(scope="module")

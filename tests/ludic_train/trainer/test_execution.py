@@ -12,7 +12,6 @@ from ludic_train.algorithms.presets import grpo, sft, with_entropy
 from ludic_train.errors import LossError, OutOfMemory
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.trainer import trainer as trainer_module
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
 from ludic_train.trainer.prepare import planned_rows
 from ludic_train.trainer.trainer import Trainer
@@ -141,12 +140,12 @@ def test_updates_attend_as_they_are_told():
         assert torch.allclose(one, two, atol=1e-5)
 
 
-def test_too_little_memory_is_an_error_that_says_what_takes_less(monkeypatch):
-    def full(*_, **__):
+def test_too_little_memory_is_an_error_that_says_what_takes_less():
+    def full(out, batch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 106.00 MiB. GPU 0 has")
 
     trainer = Trainer(tiny_model(), sft(), None)
     trainer.update([row()])
-    monkeypatch.setattr(trainer_module, "forward", full)
+    trainer.algo = replace(sft(), loss=full)
     with pytest.raises(OutOfMemory, match=r"of 4 tokens \(CUDA out of memory\): take --recompute"):
         trainer.update([row()])

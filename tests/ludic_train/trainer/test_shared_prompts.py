@@ -16,9 +16,9 @@ from two_ranks.learning import (
 )
 from two_ranks.learning import settings as trainer_settings
 
-from ludic_train.trainer.forward import forward
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.trainer.packing import Family, families, mask_of_positions
+from ludic_train.trainer.step import forward
 from ludic_train.types import SAWItem
 
 

@@ -1,10 +1,11 @@
-"""Forward pass over a micro-batch, the input of a loss, and the memory that passes take."""
+"""One update of a model: forward and backward passes over micro-batches, then the step."""
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -12,16 +13,95 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ludic_train.distributed.fsdp import local_part
-from ludic_train.distributed.ranks import all_gather
+from ludic_train.algorithms.losses import OnDevice, fetched_each, token_stat
+from ludic_train.algorithms.off_policy import mismatch, without_empty_lags
+from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.distributed.fsdp import local_part, sync_gradients, whole
+from ludic_train.distributed.ranks import add_up_gradients, all_gather, rank, world_size
 from ludic_train.errors import OutOfMemory, UntrainableRollout
-from ludic_train.metrics import Metrics, Peak
+from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
 from ludic_train.models.head import SamplingMasks, action_logprobs
 from ludic_train.models.modules import unwrapped
 from ludic_train.models.routing import replayed_experts
+from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.microbatches import MicroBatch
 from ludic_train.trainer.packing import mask_of_positions
-from ludic_train.types import LossBatch, TokenLogprobs
+from ludic_train.types import PROXIMAL, LossBatch, TokenLogprobs
+
+
+def accumulate_gradient(
+    model: nn.Module,
+    micro_batches: Sequence[MicroBatch],
+    *,
+    algo: RLAlgorithm,
+    version: int,
+    cfg: TrainerConfig,
+    sharded: bool,
+) -> Metrics:
+    """Add the gradients of an update's micro-batches to the params; metrics of this rank.
+
+    version: of the params. sharded: the model was spread by `shard_model`.
+    Raises OutOfMemory with the settings that need less.
+    """
+    found: list[OnDevice] = []
+    largest = max((m.input_ids.size for m in micro_batches), default=0)
+    with memory_explained(cfg.device, largest):
+        for number, micro_batch in enumerate(micro_batches, start=1):
+            if sharded:
+                is_last = number == len(micro_batches)
+                sync_gradients(model, is_last or not cfg.execution.sync_last_only)
+            with replayed(model, micro_batch):
+                found.append(_backward(model, micro_batch, algo=algo, version=version, cfg=cfg))
+    if rank() % cfg.execution.context_parallel:
+        # The neighbour with which it shares rows counts them.
+        found = []
+    # Here and not in each micro-batch, where the device would wait for the next one's launch.
+    return without_empty_lags(merge(fetched_each(found)))
+
+
+def _backward(
+    model: nn.Module,
+    micro_batch: MicroBatch,
+    *,
+    algo: RLAlgorithm,
+    version: int,
+    cfg: TrainerConfig,
+) -> OnDevice:
+    """Forward and backward pass of a micro-batch; its metrics, left on the device."""
+    out = forward(model, micro_batch, cfg.device, entropy=cfg.execution.entropy)
+    batch = loss_batch(micro_batch, version, cfg.device)
+    if PROXIMAL in algo.attach and PROXIMAL not in batch.attachments:
+        # A batch of one update: its params are the proximal ones, and a pass is saved.
+        batch = batch.with_attachment(PROXIMAL, out.logprobs.detach())
+    loss, pairs = algo.loss(out, batch)
+    # A sum whose scale holds the denominator of the whole update, so that gradients add up.
+    loss.backward()  # type: ignore[no-untyped-call]
+    if cfg.execution.entropy:
+        pairs = {**pairs, "entropy": token_stat(out.entropy)}
+    found: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
+    # Detached, so that nothing of the graph lives until the end of the update.
+    return {**found, "loss": (Total, (loss.detach(),)), **mismatch(out, batch)}
+
+
+def apply_gradient(
+    optimizer: torch.optim.Optimizer, lr: float, *, max_norm: float, sharded: bool
+) -> float:
+    """Clip the gradient and update the params; its L2 norm over all ranks, before clipping.
+
+    A gradient that is not finite is dropped, and leaves the params alone.
+    """
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    if world_size() > 1 and not sharded:
+        add_up_gradients(params)
+    # Once over all micro-batches and ranks: clipping parts would depend on how they were cut.
+    norm = whole(nn.utils.clip_grad_norm_(params, max_norm)).item()
+    if math.isfinite(norm):
+        optimizer.step()
+    else:
+        optimizer.zero_grad(set_to_none=True)
+    return norm
 
 
 def forward(
@@ -118,7 +198,7 @@ def tensor(array: np.ndarray[Any, Any], device: str) -> Tensor:
     return shared if device == "cpu" else shared.pin_memory().to(device, non_blocking=True)
 
 
-def without_dropout(model: nn.Module) -> None:
+def disable_dropout(model: nn.Module) -> None:
     """Put a model into the mode of updates: eval mode, in which activation checkpoints still work.
 
     With dropout, log-probs would be of another policy than the one that sampled.
@@ -151,7 +231,7 @@ def memory_explained(device: str, tokens: int) -> Iterator[None]:
         ) from error
 
 
-def not_finite(model: nn.Module) -> str:
+def non_finite_param(model: nn.Module) -> str:
     """Name of trained params that are not finite on some rank, "" without any."""
     parts = ((n, local_part(p)) for n, p in model.named_parameters() if p.requires_grad)
     bad = next((name for name, part in parts if not torch.isfinite(part).all()), "")

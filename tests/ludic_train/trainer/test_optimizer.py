@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.trainer.adamw8 import (
+from ludic_train.trainer.config import AdamW
+from ludic_train.trainer.optimizer import (
     AdamW8bit,
     _levels,
     moment_bytes,
@@ -15,7 +16,6 @@ from ludic_train.trainer.adamw8 import (
     restored,
     scale_shape,
 )
-from ludic_train.trainer.config import AdamW
 
 SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
@@ -105,7 +105,7 @@ def test_both_moments_take_a_quarter_of_the_memory():
 
 def test_steps_do_not_depend_on_how_many_rows_are_computed_at_a_time(monkeypatch):
     whole, _ = trajectory(lambda p: AdamW8bit(p, **SETTINGS), steps=3)
-    monkeypatch.setattr("ludic_train.trainer.adamw8.CHUNK", 700)
+    monkeypatch.setattr("ludic_train.trainer.optimizer.CHUNK", 700)
     cut, _ = trajectory(lambda p: AdamW8bit(p, **SETTINGS), steps=3)
     assert torch.equal(cut, whole)
 

@@ -1,13 +1,15 @@
-"""AdamW with moments of 8 bits, in blocks of one scale (Dettmers et al. 2022, arXiv:2110.02861).
+"""The optimizer of a trainer: AdamW, whose moments have 32 bits, or 8 in blocks of one scale.
 
-Not an optimizer of bitsandbytes or torchao: the first knows no sharded params, and the second keeps
-its moments in tensor types that no checkpoint of other ranks can read. Blocks lie inside rows here,
-as shards do, so that any number of ranks can read them.
+8 bits are after Dettmers et al. 2022 (arXiv:2110.02861), but no optimizer of bitsandbytes or
+torchao: the first knows no sharded params, and the second keeps its moments in tensor types that no
+checkpoint of other ranks can read. Blocks lie inside rows here, as shards do, so that any number of
+ranks can read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from math import ceil, prod
 from typing import Any
@@ -17,6 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ludic_gym.errors import ConfigError
+from ludic_train.trainer.config import TrainerConfig
+
 # Numbers of a block, which share a scale.
 BLOCK = 256
 # Params of fewer numbers keep moments of 32 bits: they cost nothing, and norms are sensitive.
@@ -24,6 +29,26 @@ LEAST_SIZE = 4096
 # Numbers that are computed with at a time, in float32.
 CHUNK = 2**24
 SCALE = "_scale"
+
+
+def make_optimizer(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.Optimizer:
+    """AdamW with moments of the configured bits."""
+    settings = asdict(cfg.adamw)
+    if settings.pop("bits") == 8:
+        return AdamW8bit(params, lr=cfg.lr, **settings)
+    return torch.optim.AdamW(params, lr=cfg.lr, fused=True, **settings)
+
+
+def check_precision(model: nn.Module) -> None:
+    """Raise ConfigError for trained params that are too coarse for an optimizer's steps."""
+    for name, param in model.named_parameters():
+        # A step of AdamW is about lr, and 8 bits of mantissa round 1 + 1e-3 back to 1.
+        if param.requires_grad and param.dtype in (torch.bfloat16, torch.float16):
+            raise ConfigError(
+                f"the trained param {name} is {param.dtype}, in which AdamW's small steps are "
+                "rounded away: load the model in float32, and compute in bfloat16 with "
+                "shard_model(model, param_dtype=torch.bfloat16) or `ludic train --dtype bf16`"
+            )
 
 
 class AdamW8bit(torch.optim.Optimizer):
