@@ -13,8 +13,6 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import gymnasium as gym
 
-from ludic_gym.structs import as_struct
-
 FinishReason = Literal["stop", "length", "tool_calls"]
 Env = gym.Env[str, str]
 """A Gymnasium environment with text observations and text actions."""
@@ -49,10 +47,8 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
 
 
-# All data is frozen: one object may be in a queue, a record and a batch at the same time. They are
-# structs with slots, because a run makes millions of them, and have no positional arguments, so
-# that a field can be added anywhere.
-@as_struct
+# All data is frozen: one object may be in a queue, a record and a batch at the same time. No
+# argument is positional, so that a field can be added anywhere.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """A tool call of a model. `arguments` is the model's JSON text, unchecked."""
@@ -62,7 +58,6 @@ class ToolCall:
     arguments: str
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """Sampling parameters of one completion.
@@ -87,7 +82,6 @@ class Sampling:
     max_length: int | None = None
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """A request to a chat server as it was sent, and the server's account of it.
@@ -108,7 +102,6 @@ class ModelCall:
     seconds: float = field(default=0.0, compare=False)
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One model call, token-in and token-out.
@@ -144,7 +137,6 @@ class Completion:
     call: ModelCall | None = None
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """A policy's choice in one turn.
@@ -171,7 +163,6 @@ class Decision:
         return bool(self.completions) and self.completions[-1].finish_reason == "length"
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One turn: observation, decision, and reward (of env and parser together).
@@ -190,7 +181,6 @@ class Step:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """An episode to play, and its sampling parameters.
@@ -213,7 +203,6 @@ class Task:
     attempts: int | None = None
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     """One agent's record of one episode.
@@ -239,7 +228,6 @@ class Rollout:
         return sum(step.reward for step in self.steps)
 
 
-@as_struct
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """One run of a task: a rollout per agent, or the error that ended it.

@@ -18,7 +18,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import structs
 from msgspec.msgpack import Encoder
 from numpy.typing import NDArray
 
@@ -151,7 +150,7 @@ def _credited(
     earned = _earned(trajectory) if rewards else [None] * len(trajectory.rows)
     for row, own in zip(trajectory.rows, earned, strict=True):
         assert row.steps is not None
-        yield structs.replace(
+        yield replace(
             row,
             # Step -1, off the mask, takes some weight, which the mask removes again.
             weight=by_step.take(row.steps) * row.action_mask,

@@ -1,19 +1,15 @@
 """Frozen data that flows from rollouts to the loss; no logic.
 
-Rows and trajectories are structs of msgspec, because a frozen dataclass of as many fields takes ten
-times as long to make. `dataclasses.replace` and `fields` work with them.
-
 A `Trajectory` is a rollout in tokens, before credit: its rows and the rewards of its steps. A
 `SAWItem` is one of its rows with credit. A `LossBatch` is what a loss reads of a micro-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import Field, dataclass, field, make_dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,22 +46,6 @@ KL_BASELINE = "kl_baseline"
 SELECTED = "selected"
 """Attachment: 1 at tokens that a selector chose, 0 at others; see `TopCovariance`."""
 
-S = TypeVar("S", bound="type[msgspec.Struct]")
-
-
-def _like_dataclass(struct: S) -> S:
-    """The struct, with the fields that `dataclasses.replace` and `fields` look for."""
-    twin = make_dataclass(struct.__name__, struct.__struct_fields__)
-    struct.__dataclass_fields__ = twin.__dataclass_fields__  # type: ignore[attr-defined]
-    return struct
-
-
-def _text(struct: msgspec.Struct, hidden: Collection[str]) -> str:
-    """The struct's repr, without fields that are long."""
-    shown = [name for name in struct.__struct_fields__ if name not in hidden]
-    values = ", ".join(f"{name}={getattr(struct, name)!r}" for name in shown)
-    return f"{type(struct).__name__}({values})"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopTokens:
@@ -81,8 +61,8 @@ class TopTokens:
 
 
 # Arrays have no useful equality, so rows are compared as objects (eq=False).
-@_like_dataclass
-class SAWItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SAWItem:
     """One row of T tokens with any number of action spans; arrays are [T].
 
     input_ids: int32, prompts and completions as the sampler saw them.
@@ -127,13 +107,11 @@ class SAWItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     [0.0, 0.0, 2.0, 2.0]
     """
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
     input_ids: NDArray[np.int32]
     action_mask: NDArray[np.bool_]
     weight: NDArray[np.float32]
     behavior_logprobs: NDArray[np.float32] | None = None
-    sampling_mask: bytes | None = None
+    sampling_mask: bytes | None = field(default=None, repr=False)
     versions: NDArray[np.int32] | None = None
     steps: NDArray[np.int32] | None = None
     temperature: float = 1.0
@@ -141,17 +119,13 @@ class SAWItem(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     truncated: bool = False
     group: str = ""
     agent: str = "agent"
-    experts: NDArray[np.int16] | None = None
+    experts: NDArray[np.int16] | None = field(default=None, repr=False)
     teacher: TopTokens | None = None
-    attachments: Mapping[str, NDArray[np.float32]] = msgspec.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        """All but what was sampled beside the tokens."""
-        return _text(self, ("sampling_mask", "experts"))
+    attachments: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
-@_like_dataclass
-class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trajectory:
     """A rollout in tokens: the input of filters and credit assigners.
 
     rows: in the order of play, with weight 0; `SAWItem.steps` says which step a token belongs to.
@@ -179,9 +153,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     (1.0, True)
     """
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    rows: tuple[SAWItem, ...]
+    rows: tuple[SAWItem, ...] = field(repr=False)
     rewards: NDArray[np.float64]
     parsed: NDArray[np.bool_]
     completions: NDArray[np.int32]
@@ -191,11 +163,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     task: str = ""
     env_key: str = ""
     truncated: bool = False
-    info: Mapping[str, bool | int | float | str] = msgspec.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        """All but the rows."""
-        return _text(self, ("rows",))
+    info: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
     @property
     def total_reward(self) -> float:

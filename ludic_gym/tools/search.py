@@ -1,15 +1,67 @@
-"""Search over a set of documents, by BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019)."""
+"""Search over texts, by BM25 (Robertson and Zaragoza 2009, 10.1561/1500000019) of bm25s."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.tools.bm25 import Index
 from ludic_gym.tools.tool import Tool, as_tool
 
 MOST_RESULTS = 10
 SNIPPET = 200
+
+
+class Index:
+    """An index of texts, in Lucene's variant of the formula, with k1 = 1.5 and b = 0.75.
+
+    Case, common English words and words of one letter are ignored.
+
+    >>> Index(["a red fox", "a blue fox in a box", "an owl", "a cat"]).best("blue foxes, fox", 2)
+    [1, 0]
+
+    Raises ConfigError without texts.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        if not texts:
+            raise ConfigError("there are no texts to search")
+        words = _words(texts)
+        self._index: Any = None
+        # The package cannot index texts without any word.
+        if any(words):
+            import bm25s
+
+            self._index = bm25s.BM25()
+            self._index.index(words, show_progress=False)
+
+    def best(self, query: str, limit: int) -> list[int]:
+        """Numbers of the texts that match the query best, at most `limit`, the best first.
+
+        Texts with no word of the query are left out; equal scores keep the order of the texts.
+        """
+        (words,) = _words([query])
+        if self._index is None or not words:
+            return []
+        scores = self._index.get_scores(words)
+        # Scores above 0 are those of texts with a word of the query.
+        found = np.flatnonzero(scores)
+        if len(found) > limit:
+            # The sort is of the best alone, with all that are equal to the last of them.
+            least = np.partition(scores[found], -limit)[-limit]
+            found = found[scores[found] >= least]
+        order = np.argsort(-scores[found], kind="stable")[:limit]
+        return [int(number) for number in found[order]]
+
+
+def _words(texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text that are searched for."""
+    # Imported at the first search: it takes half a second, and few programs search.
+    import bm25s
+
+    return list(bm25s.tokenize(list(texts), return_ids=False, show_progress=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +97,8 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
         query: words to look for
         limit: how many documents, 10 at most
         """
-        found = best(kept, query, max(1, min(limit, MOST_RESULTS)))
-        lines = [f"{one.title}: {one.text[:SNIPPET]}" for one in found]
+        best = _index(kept).best(query, max(1, min(limit, MOST_RESULTS)))
+        lines = [f"{kept[n].title}: {kept[n].text[:SNIPPET]}" for n in best]
         return "\n".join(lines) or f"no document matches {query!r}"
 
     def read(title: str) -> str:
@@ -59,15 +111,6 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
         return texts[title]
 
     return as_tool(search), as_tool(read)
-
-
-def best(documents: tuple[Document, ...], query: str, limit: int) -> list[Document]:
-    """The documents that match the query best, the best first, at most `limit` of them.
-
-    Case and common English words are ignored. A document without any term of the query is left
-    out; equal scores keep the documents' order.
-    """
-    return [documents[number] for number in _index(documents).best(query, limit)]
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,6 @@ import numpy as np
 
 from ludic_gym.envs.core.levels import with_levels
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
-from ludic_gym.seeding import checked_seed, generator
 from ludic_gym.spaces import TEXT
 
 if TYPE_CHECKING:
@@ -86,8 +85,6 @@ class TextEnv(gym.Env[str, str], ABC):
     asynchronous: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
     action_tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    _generator: np.random.Generator | None = None
-    _unused_seed: int | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 (as of any class)
         super().__init_subclass__(**kwargs)
@@ -100,31 +97,6 @@ class TextEnv(gym.Env[str, str], ABC):
         # Kept because the default picture is the last observation.
         self._observation: str | None = None
         self._running = False
-
-    # Gymnasium reads and writes this name. The generator of a seed is made at its first use: some
-    # episodes need none.
-    @property
-    def _np_random(self) -> np.random.Generator | None:
-        if self._unused_seed is not None:
-            self._generator, self._unused_seed = generator(self._unused_seed), None
-        return self._generator
-
-    @_np_random.setter
-    def _np_random(self, value: np.random.Generator | None) -> None:
-        self._generator, self._unused_seed = value, None
-
-    # Gymnasium's property asks the one above twice, which is a tenth of the time of a turn.
-    @property
-    def np_random(self) -> np.random.Generator:
-        """The generator of all random numbers of the environment."""
-        if self._unused_seed is not None:
-            self._generator, self._unused_seed = generator(self._unused_seed), None
-        return super().np_random if self._generator is None else self._generator
-
-    @np_random.setter
-    def np_random(self, value: np.random.Generator) -> None:
-        # Of a generator from outside, Gymnasium calls the seed -1.
-        self._np_random, self._np_random_seed = value, -1
 
     @abstractmethod
     def start(self, options: Mapping[str, Any]) -> Begin | Coroutine[Any, Any, Begin]:
@@ -167,8 +139,7 @@ class TextEnv(gym.Env[str, str], ABC):
         if options:
             # Most resets have no options, and this is on the path of every episode.
             self._check_options(options)
-        if seed is not None:
-            self._unused_seed = self._np_random_seed = checked_seed(seed)
+        super().reset(seed=seed)
         try:
             first = self.start(options or {})
         except TypeError as error:

@@ -11,7 +11,6 @@ from pettingzoo import AECEnv
 
 from ludic_gym.envs.core.base import RENDER_MODES, Info, checked_render_mode, rendered
 from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
-from ludic_gym.seeding import checked_seed, generator
 from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
 # The agents of a game for two.
@@ -109,7 +108,7 @@ class SeatsAECEnv(AECEnv[str, str, str | None], ABC):
         """Start a game, drawn from a new generator if a seed is given."""
         if seed is not None or self._rng is None:
             # Games without a seed continue with the same generator, so that none is repeated.
-            self._rng = seeding.np_random()[0] if seed is None else generator(checked_seed(seed))
+            self._rng = seeding.np_random(seed)[0]
         mover = self.deal(self._rng)
         agents = self.possible_agents
         self.agents = list(agents)

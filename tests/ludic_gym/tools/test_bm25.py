@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.tools.bm25 import Index
+from ludic_gym.tools.search import Index
 
 TEXTS = ["red fox", "blue fox fox", "owl", "cat", "dog", "hen", "cow", "pig"]
 

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 
 from ludic_gym.envs.worlds.archive.facts import SEED, country
-from ludic_gym.tools.bm25 import Index
+from ludic_gym.tools.search import Index
 
 # Kind and relation -> sentences; {s} is the subject, {o} the object.
 SENTENCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
