@@ -119,9 +119,9 @@ from .algorithms.variants import top_k_distillation as top_k_distillation
 from .algorithms.variants import turn_ppo as turn_ppo
 from .algorithms.variants import with_target_entropy as with_target_entropy
 from .checkpoints.async_saver import BackgroundSaver as BackgroundSaver
-from .checkpoints.export import export_params as export_params
-from .checkpoints.load_sharded import load_sharded as load_sharded
 from .checkpoints.manager import CheckpointManager as CheckpointManager
+from .checkpoints.param_files import load_sharded as load_sharded
+from .checkpoints.sharded import export_params as export_params
 from .checkpoints.training_state import resume_training as resume_training
 from .checkpoints.training_state import save_shards as save_shards
 from .checkpoints.training_state import save_training as save_training

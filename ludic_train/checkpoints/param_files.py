@@ -13,13 +13,16 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
+from ludic_train.checkpoints.sharded import row_range
+from ludic_train.distributed.fsdp import local_part, shard_model
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import hub_folder, resolved
 from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import LoRA, quiet, with_new_lora
+from ludic_train.models.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Past the last row of any tensor.
 _ALL = 2**62
@@ -142,3 +145,46 @@ def _is_added(param: str) -> bool:
 def _name_in_file(param: str) -> str:
     """The name without what adapters add to it."""
     return param.removeprefix("base_model.model.").replace(".base_layer.", ".")
+
+
+def load_sharded(
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    param_dtype: torch.dtype | None = None,
+    offload: bool = False,
+    replicas: int = 1,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer of a Hugging Face folder, in float32, as `shard_model` leaves them.
+
+    The model is made on the meta device and sharded there; then each rank reads its rows of each
+    param, so that none ever holds more than its shards and one of them in the file's type. The
+    params are those of `load_model` to the bit.
+    folder: one that all ranks see, without adapters. Other arguments as of `shard_model`.
+    Raises ModelNotFound where there is none, UnsupportedModel for a model whose files have other
+    names or shapes than it has in memory, such as fused experts, and as `shard_model` does.
+    """
+    folder = Path(folder)
+    files = ParamFiles.of(folder)
+    with quiet():
+        config = AutoConfig.from_pretrained(folder)
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        tokenizer = load_tokenizer(folder)
+    files.check(model)
+    shard_model(model, param_dtype=param_dtype, device=device, offload=offload, replicas=replicas)
+    read_own_rows(model, files)
+    for module in model.modules():
+        if module._buffers:
+            # Computed from the config, and in no file.
+            model._init_weights(module)
+    return model.eval(), tokenizer
+
+
+def read_own_rows(model: nn.Module, files: ParamFiles) -> None:
+    """Read this rank's rows of each param that is in the files."""
+    with torch.no_grad():
+        for name, param in model.named_parameters():
+            if name in files:
+                start, stop = row_range(name, param)
+                local_part(param).copy_(files.rows(name, start, stop))

@@ -22,8 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.algorithms.value_head import add_value_head
-from ludic_train.checkpoints.load_sharded import read_shards
-from ludic_train.checkpoints.param_files import ParamFiles, hollow
+from ludic_train.checkpoints.param_files import ParamFiles, hollow, read_own_rows
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank_0
 from ludic_train.distributed.ranks import all_gather, rank, scatter, world_size
 from ludic_train.engine.client import LocalChatClient
@@ -127,7 +126,7 @@ def sharded_learner(
             read=files.on_rank_0.whole if files.on_rank_0 else None,
         )
         if files.own is not None:
-            read_shards(model, files.own)
+            read_own_rows(model, files.own)
 
     reference: nn.Module | None = None
     if REFERENCE in algo.attach and not is_adapted(learner.model):

@@ -20,8 +20,8 @@ from two_ranks.learning import (
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo
-from ludic_train.checkpoints.export import export_params
 from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.sharded import export_params
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.cluster.publish.lora import LoRAPublisher
 from ludic_train.cluster.servers.local.params import ParamsReceiver, Staged

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from two_ranks.invariance import process_group
 from two_ranks.learning import relative_error
 
-from ludic_train.checkpoints.load_sharded import load_sharded
+from ludic_train.checkpoints.param_files import load_sharded
 from ludic_train.distributed.fsdp import shard_model, whole
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.load import load_model

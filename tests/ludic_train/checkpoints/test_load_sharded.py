@@ -8,7 +8,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from two_ranks.launch import run_on_ranks
 from two_ranks.learning import tiny_mixture, tiny_model, tokenizer
 
-from ludic_train.checkpoints.load_sharded import load_sharded
+from ludic_train.checkpoints.param_files import load_sharded
 from ludic_train.distributed.device import process_group
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.load import save_model

@@ -8,10 +8,10 @@ from safetensors.torch import load_file, save_file
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
 from ludic_train.algorithms.presets import sft
-from ludic_train.checkpoints.export import export_params
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.sharded import (
     Shards,
+    export_params,
     read_shards,
     wait_for_shards,
     whole_tensors,
