@@ -6,6 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -57,11 +58,23 @@ def compare(
     >>> result.difference, result.p_value
     (1.0, 0.03125)
     """
-    _require_same_data(first, second)
+    # Names of files may differ, their hashes may not; an episode that was cut off names no data.
+    sets = [{s.data: s.data.rpartition("@")[2] for s in run if s.data} for run in (first, second)]
+    if all(sets) and set(sets[0].values()) != set(sets[1].values()):
+        raise ConfigError(
+            f"the runs played different data: {', '.join(sets[0])}, and {', '.join(sets[1])}"
+        )
     finished = [[s for s in scores if s.error is None] for scores in (first, second)]
     # Records of earlier versions name no rows.
     by_row = all(score.row is not None for scores in finished for score in scores)
-    means = [_task_means(scores, measure, by_row) for scores in finished]
+    means = []
+    for scores in finished:
+        values: dict[int, list[float]] = defaultdict(list)
+        for score in scores:
+            value = score.success if measure == "success" else score.reward
+            values[score.row if by_row and score.row is not None else score.task].append(value)
+        # The task is the independent draw, so its samples become one number first.
+        means.append({task: fmean(of_task) for task, of_task in values.items()})
     shared = sorted(means[0].keys() & means[1].keys())
     if not shared:
         raise ConfigError("the two runs share no task: play both with the same --seed")
@@ -77,26 +90,6 @@ def compare(
     )
 
 
-def _require_same_data(first: Sequence[Score], second: Sequence[Score]) -> None:
-    # Names of files may differ, their hashes may not; an episode that was cut off names no data.
-    before, after = (
-        {s.data: s.data.rpartition("@")[2] for s in run if s.data} for run in (first, second)
-    )
-    if before and after and set(before.values()) != set(after.values()):
-        raise ConfigError(
-            f"the runs played different data: {', '.join(before)}, and {', '.join(after)}"
-        )
-
-
-def _task_means(scores: Sequence[Score], measure: Measure, by_row: bool) -> Mapping[int, float]:
-    values: dict[int, list[float]] = defaultdict(list)
-    for score in scores:
-        task = score.row if by_row and score.row is not None else score.task
-        values[task].append(score.success if measure == "success" else score.reward)
-    # The task is the independent draw, so its samples become one number first.
-    return {task: fmean(of_task) for task, of_task in values.items()}
-
-
 def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
     """Probability of a sum at least as far from 0 under random signs (Fisher 1935).
 
@@ -110,36 +103,28 @@ def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
     (0.03125, 0.03125)
     """
     sizes = np.abs([d for d in differences if d != 0.0])
-    if not len(sizes):
+    count = len(sizes)
+    if not count:
         return 1.0
-    # Sizes that are all equal make the sum depend on the number of positive signs only.
+    # Sizes that are all equal make the sum depend on the number of positive signs only: the
+    # two-sided test of a fair coin.
     if np.ptp(sizes) == 0.0:
-        return _binomial_p_value(sum(d > 0 for d in differences), len(sizes))
+        heads = sum(d > 0 for d in differences)
+        tail = sum(math.comb(count, k) for k in range(max(heads, count - heads), count + 1))
+        return float(min(1.0, 2 * tail / 2**count))
     # Sums of the same numbers in another order differ by rounding, and must count as equal.
     least = abs(sum(differences)) - 1e-9 * sizes.sum()
-    if len(sizes) <= EXACT_UP_TO:
+    if count <= EXACT_UP_TO:
         # Row i holds the bits of i as signs: all 2^n assignments.
-        signs = 1 - 2 * ((np.arange(1 << len(sizes))[:, None] >> np.arange(len(sizes))) & 1)
+        signs = 1 - 2 * ((np.arange(1 << count)[:, None] >> np.arange(count)) & 1)
         return float(np.mean(np.abs(signs @ sizes) >= least))
-    # The observed signs count as one of the draws: a p-value of 0 would be impossible evidence.
-    return (1 + _as_far(sizes, least, np.random.default_rng(seed))) / (1 + FLIPS)
-
-
-def _as_far(sizes: np.ndarray, least: float, rng: np.random.Generator) -> int:
-    """Number of random flips that are at least as far from 0; in pieces, to bound the memory."""
-    piece = max(1, 4_000_000 // len(sizes))
-    count = 0
+    # In pieces, to bound the memory.
+    rng, piece, as_far = np.random.default_rng(seed), max(1, 4_000_000 // count), 0
     for start in range(0, FLIPS, piece):
-        signs = rng.integers(0, 2, size=(min(piece, FLIPS - start), len(sizes)), dtype=np.int8)
-        count += int(np.sum(np.abs((1 - 2 * signs) @ sizes) >= least))
-    return count
-
-
-def _binomial_p_value(heads: int, tosses: int) -> float:
-    """Two-sided p-value of a fair coin."""
-    most = max(heads, tosses - heads)
-    tail = sum(math.comb(tosses, k) for k in range(most, tosses + 1))
-    return float(min(1.0, 2 * tail / 2**tosses))
+        signs = rng.integers(0, 2, size=(min(piece, FLIPS - start), count), dtype=np.int8)
+        as_far += int(np.sum(np.abs((1 - 2 * signs) @ sizes) >= least))
+    # The observed signs count as one of the draws: a p-value of 0 would be impossible evidence.
+    return (1 + as_far) / (1 + FLIPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,36 +205,34 @@ def boards(
 def _board(setup: Setup, runs: Sequence[Run], measure: Measure, baseline: str | None) -> Board:
     played = [run for run in runs if setup in run.scores]
     results = {run.name: Tally(run.scores[setup]).result() for run in played}
-    means = {name: mean_of(result, measure) for name, result in results.items()}
-    # nan is in no order: it counts as less than every mean.
-    means = {name: -math.inf if math.isnan(mean) else mean for name, mean in means.items()}
+    means = {
+        # nan is in no order: it counts as less than every mean.
+        name: -math.inf
+        if not result.episodes
+        else result.success_rate
+        if measure == "success"
+        else result.mean_reward
+        for name, result in results.items()
+    }
     played.sort(key=lambda run: -means[run.name])
     first = next((run for run in played if run.name == baseline), played[0])
-    return Board(
-        setup=setup,
-        measure=measure,
-        baseline=first.name,
-        standings=tuple(
-            Standing(
-                rank=None
-                if not results[run.name].episodes
-                else 1 + sum(mean > means[run.name] for mean in means.values()),
-                name=run.name,
-                policy=run.policy,
-                result=results[run.name],
-                difference=None if run is first else _difference(first, run, setup, measure),
-            )
-            for run in played
-        ),
-    )
-
-
-def _difference(first: Run, second: Run, setup: Setup, measure: Measure) -> Comparison | None:
-    try:
-        return compare(first.scores[setup], second.scores[setup], measure=measure)
-    # Of other seeds.
-    except ConfigError:
-        return None
+    standings = []
+    for run in played:
+        rank = 1 + sum(mean > means[run.name] for mean in means.values())
+        difference = None
+        # Runs of other seeds have no difference.
+        with suppress(ConfigError):
+            if run is not first:
+                difference = compare(first.scores[setup], run.scores[setup], measure=measure)
+        standing = Standing(
+            rank=rank if results[run.name].episodes else None,
+            name=run.name,
+            policy=run.policy,
+            result=results[run.name],
+            difference=difference,
+        )
+        standings.append(standing)
+    return Board(setup=setup, measure=measure, baseline=first.name, standings=tuple(standings))
 
 
 def board_table(board: Board) -> list[tuple[str, ...]]:
@@ -258,69 +241,46 @@ def board_table(board: Board) -> list[tuple[str, ...]]:
     The mean is the success rate or the reward. "-" is an unknown number; the baseline has no
     difference.
     """
-    rate = "rate" if board.measure == "success" else "reward"
+    by_success = board.measure == "success"
+    rate = "rate" if by_success else "reward"
     rows: list[tuple[str, ...]] = [
-        ("run", "rank", "episodes", rate, "95%", "diff", "95%", "p", "failed"),
-        *(_cells(board, standing) for standing in board.standings),
+        ("run", "rank", "episodes", rate, "95%", "diff", "95%", "p", "failed")
     ]
+    for standing in board.standings:
+        result, c = standing.result, standing.difference
+        mean = f"{result.mean_reward:.2f}"
+        interval = f"{result.reward_interval:.2f}" if result.reward_interval else "-"
+        if by_success:
+            mean, interval = f"{result.success_rate:.1%}", result.success_interval.in_percent()
+        missing = "" if standing.name == board.baseline else "-"
+        cells = (
+            standing.name,
+            "-" if standing.rank is None else str(standing.rank),
+            str(result.episodes),
+            mean if result.episodes else "-",
+            interval if result.episodes else "-",
+            missing if c is None else f"{c.difference:+.3f}",
+            missing if c is None or c.interval is None else f"{c.interval:+.3f}",
+            missing if c is None else f"{c.p_value:.2g}",
+            str(len(result.errors)),
+        )
+        rows.append(cells)
     # A column of zeros would only take room from the others.
     return rows if any(s.result.errors for s in board.standings) else [row[:-1] for row in rows]
-
-
-def _cells(board: Board, standing: Standing) -> tuple[str, ...]:
-    result, c = standing.result, standing.difference
-    interval = interval_of(result, board.measure)
-    scale, sign = (100, "%") if board.measure == "success" else (1, "")
-    digits = 1 if sign else 2
-    mean = mean_of(result, board.measure)
-    missing = "" if standing.name == board.baseline else "-"
-    return (
-        standing.name,
-        "-" if standing.rank is None else str(standing.rank),
-        str(result.episodes),
-        "-" if math.isnan(mean) else f"{scale * mean:.{digits}f}{sign}",
-        "-"
-        if interval is None
-        else f"[{scale * interval.low:.{digits}f}, {scale * interval.high:.{digits}f}]",
-        missing if c is None else f"{c.difference:+.3f}",
-        missing
-        if c is None or c.interval is None
-        else f"[{c.interval.low:+.3f}, {c.interval.high:+.3f}]",
-        missing if c is None else f"{c.p_value:.2g}",
-        str(len(result.errors)),
-    )
-
-
-def mean_of(result: BenchResult, measure: Measure) -> float:
-    """The compared mean of a result; nan without a finished episode."""
-    return result.success_rate if measure == "success" else result.mean_reward
-
-
-def interval_of(result: BenchResult, measure: Measure) -> Interval | None:
-    """The 95% interval of `mean_of`; None where there is none."""
-    if not result.episodes:
-        return None
-    return result.success_interval if measure == "success" else result.reward_interval
 
 
 def run_of(folder: Path, name: str) -> Run:
     """The run in a folder of `ludic bench --out`. Raises ConfigError for another folder."""
     request = read_request(folder)
-    scores = {
-        Setup(
-            env_id=env_id,
-            kwargs=json.dumps(env["kwargs"], sort_keys=True),
-            data=env.get("data", ""),
-        ): _scores(transcript_path(folder, env_id))
-        for env_id, env in request["envs"].items()
-    }
+    scores: dict[Setup, Sequence[Score]] = {}
+    for env_id, env in request["envs"].items():
+        kwargs = json.dumps(env["kwargs"], sort_keys=True)
+        path = transcript_path(folder, env_id)
+        # The run may be in progress, or have been killed in the middle of a line.
+        lines = read_lines(path, lambda record: Score(**record["score"]), growing=True)
+        setup = Setup(env_id=env_id, kwargs=kwargs, data=env.get("data", ""))
+        scores[setup] = list(lines) if path.exists() else []
     return Run(name=name, policy=request.get("served") or request["policy"], scores=scores)
-
-
-def _scores(path: Path) -> list[Score]:
-    # The run may be in progress, or have been killed in the middle of a line.
-    lines = read_lines(path, lambda record: Score(**record["score"]), growing=True)
-    return list(lines) if path.exists() else []
 
 
 def boards_json(found: Sequence[Board]) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -93,19 +93,19 @@ def evaluate(
         return f"success {percent(tally.success_rate)}"
 
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
+
+    async def played(show: Callable[[object], None] | None) -> BenchResult:
+        try:
+            return await run_bench(
+                tasks, policy, concurrency=concurrency, on_episode=show, tally=tally
+            )
+        finally:
+            # The loop of `run_blocking` outlives the call, and its connections would too.
+            if isinstance(policy, ServedPolicy):
+                await policy.aclose()
+
     with bar as show:
-        playing = run_bench(tasks, policy, concurrency=concurrency, on_episode=show, tally=tally)
-        return run_blocking(_closing(policy, playing))
-
-
-async def _closing(policy: MakePolicy, playing: Coroutine[Any, Any, BenchResult]) -> BenchResult:
-    """The result; afterwards, no connection to a server stays open."""
-    try:
-        return await playing
-    finally:
-        # The loop of `run_blocking` outlives the call, and its connections would too.
-        if isinstance(policy, ServedPolicy):
-            await policy.aclose()
+        return run_blocking(played(show))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +144,19 @@ def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPla
 
     Failed episodes are left out. An episode fails if its observations differ from the record.
     """
+
+    # A generator, because transcripts may be larger than the memory.
+    def jobs(path: Path) -> Iterator[Job]:
+        for episode in read_episodes(path):
+            for rollout in episode.rollouts:
+                task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
+                yield task, partial(_replay, rollout)
+
     plans = {}
     for env_id, env in read_request(folder)["envs"].items():
         path = transcript_path(folder, env_id)
         plans[env_id] = EnvPlan(
-            # A generator, because transcripts may be larger than the memory.
-            jobs=_recorded_jobs(path, kwargs),
+            jobs=jobs(path),
             count=sum(score.error is None for score in read_scores(path)),
             kwargs={**env["kwargs"], **kwargs},
             origin=provenance(env_id, {**env["kwargs"], **kwargs}),
@@ -157,19 +164,8 @@ def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPla
     return plans
 
 
-def _recorded_jobs(path: Path, kwargs: Mapping[str, Any]) -> Iterator[Job]:
-    for episode in read_episodes(path):
-        for rollout in episode.rollouts:
-            task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
-            yield task, partial(_replayed, rollout)
-
-
-def _replayed(rollout: Rollout, env: Env) -> Policy:
+def _replay(rollout: Rollout, env: Env) -> Policy:
     return ReplayPolicy(rollout)
-
-
-OnEpisode = Callable[[Episode], None]
-OnTime = Callable[[Episode, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,78 +193,60 @@ async def play_env(
 
     tally: receives all scores, those in the file first. note: the text behind the bar.
     """
-    # First the earlier scores: the bar and its success rate include them.
-    done = _earlier_indices(play.folder, env_id, plan, tally)
-    bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
-    with bar as show, _kept(env_id, plan, play) as (record, time):
+    path = None if play.folder is None else transcript_path(play.folder, env_id)
+    done = set()
+    if path is not None:
+        # Failed episodes say nothing about the policy: they are removed, and played again. Those
+        # of a rescoring are in the order of its file.
+        keep_finished(path, plan.jobs if isinstance(plan.jobs, tuple) else ())
+        # Before the bar begins, which includes them and their success rate.
+        for score in read_scores(path):
+            tally.add(score)
+            done.add(score.index)
+    with ExitStack() as stack:
+        record = times = None
+        if play.folder is not None and path is not None:
+            transcripts = open_transcripts(
+                path, policy=play.policy, price=play.price, origin=plan.origin
+            )
+            record = stack.enter_context(transcripts)
+            times = stack.enter_context((play.folder / TIMES).open("a", encoding="ascii"))
+        bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
+        show = stack.enter_context(bar)
 
-        def ended(episode: Episode) -> None:
-            _refuse_another_model(env_id, episode, play.model)
-            record(episode)
+        def on_episode(episode: Episode) -> None:
+            for served in served_models(episode):
+                if play.model not in (None, served):
+                    raise ConfigError(
+                        f"{env_id}, episode {episode.index}: the server's model is {served!r} now, "
+                        f"and was {play.model!r}; the episodes before this one are kept. Name one "
+                        "model with --model"
+                    )
+            if record is not None:
+                record(episode)
             show(episode)
+
+        def on_time(episode: Episode, seconds: float) -> None:
+            # Beside the transcripts, because durations differ where equal runs are equal. By seeds,
+            # because an episode's index changes with the number of samples.
+            task = episode.task
+            seeds = {"seed": task.seed, "sampling_seed": task.sampling.seed}
+            if times is not None:
+                times.write(
+                    json.dumps({"env": env_id, **seeds, "seconds": round(seconds, 4)}) + "\n"
+                )
 
         await run_bench(
             plan.jobs,
             play.make_policy,
             concurrency=play.concurrency,
             timeout_s=play.timeout_s,
-            on_episode=ended,
-            on_time=time,
+            on_episode=on_episode,
+            on_time=on_time,
             skip=done,
             tally=tally,
             price=play.price,
         )
-    if play.folder is not None:
+    if path is not None:
         # Episodes end in any order, and equal runs must leave equal files.
-        put_in_order(transcript_path(play.folder, env_id))
-
-
-def _refuse_another_model(env_id: str, episode: Episode, model: str | None) -> None:
-    for served in served_models(episode):
-        if model is not None and served != model:
-            raise ConfigError(
-                f"{env_id}, episode {episode.index}: the server's model is {served!r} now, and was "
-                f"{model!r}; the episodes before this one are kept. Name one model with --model"
-            )
-
-
-def _earlier_indices(folder: Path | None, env_id: str, plan: EnvPlan, tally: Tally) -> set[int]:
-    """Add the env's finished episodes in the folder to the tally; their indices.
-
-    Unfinished ones are removed from the file, to be played again.
-    """
-    if folder is None:
-        return set()
-    path = transcript_path(folder, env_id)
-    # A failed episode says nothing about the policy, so it is played again.
-    # Those of a rescoring are in the order of its file.
-    tasks = plan.jobs if isinstance(plan.jobs, tuple) else ()
-    keep_finished(path, tasks)
-    indices = set()
-    for score in read_scores(path):
-        tally.add(score)
-        indices.add(score.index)
-    return indices
-
-
-@contextmanager
-def _kept(env_id: str, plan: EnvPlan, play: Play) -> Iterator[tuple[OnEpisode, OnTime]]:
-    """Functions that keep an episode and its duration; without a folder they do nothing."""
-    if play.folder is None:
-        yield (lambda episode: None), (lambda episode, seconds: None)
-        return
-    path = transcript_path(play.folder, env_id)
-    with (
-        open_transcripts(path, policy=play.policy, price=play.price, origin=plan.origin) as record,
-        (play.folder / TIMES).open("a", encoding="ascii") as times,
-    ):
-
-        def time(episode: Episode, seconds: float) -> None:
-            # Beside the transcripts, because durations differ where equal runs are equal. By seeds,
-            # because an episode's index changes with the number of samples.
-            task = episode.task
-            seeds = {"seed": task.seed, "sampling_seed": task.sampling.seed}
-            line = {"env": env_id, **seeds, "seconds": round(seconds, 4)}
-            times.write(json.dumps(line) + "\n")
-
-        yield record, time
+        put_in_order(path)

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ludic_gym.bench.provenance import Provenance
 from ludic_gym.bench.result import BenchResult, Price, Score, score
@@ -45,7 +45,13 @@ def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
         request = json.loads(json.dumps(request))
         before = read_request(folder) if known else None
         if before is not None:
-            _refuse_another(folder, before, request)
+            old, new = _flat(_grown(before, request)), _flat(request)
+            differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+            if differ:
+                pairs = (f"{key}: {old.get(key)!r}, now {new.get(key)!r}" for key in differ)
+                raise ConfigError(
+                    f"{folder} holds another run ({'; '.join(pairs)}); name another folder"
+                )
         if before != request:
             write_json(folder / REQUEST, {"schema": SCHEMA, "version": VERSION, **request})
         yield known
@@ -96,14 +102,6 @@ def finite(value: JSON) -> JSON:
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _refuse_another(folder: Path, before: Mapping[str, JSON], now: Mapping[str, JSON]) -> None:
-    old, new = _flat(_grown(before, now)), _flat(now)
-    differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    if differ:
-        changes = "; ".join(f"{key}: {old.get(key)!r}, now {new.get(key)!r}" for key in differ)
-        raise ConfigError(f"{folder} holds another run ({changes}); name another folder")
 
 
 def _grown(before: Mapping[str, JSON], now: Mapping[str, JSON]) -> Mapping[str, JSON]:
@@ -204,29 +202,32 @@ def keep_finished(path: Path, tasks: Iterable[Task] = ()) -> None:
         change with the number of samples.
     Raises DataError for an episode of none of the tasks.
     """
-    if path.exists():
-        places = {_key(t): (i, t["group"]) for i, t in enumerate(map(to_json, tasks))}
-        with path.open("rb") as file:
-            kept = filter(_is_finished, file)
-            _rewrite(path, (_placed(line, places, path) for line in kept) if places else kept)
+    if not path.exists():
+        return
+    places = {_key(task): (i, task["group"]) for i, task in enumerate(map(to_json, tasks))}
+
+    def kept(lines: Iterable[bytes]) -> Iterator[bytes]:
+        for line in lines:
+            # A line without an end was cut by a crash and may be no JSON: it is not parsed.
+            record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"error": "cut"}
+            if record["error"] is not None:
+                continue
+            place = places.get(_key(record["task"]))
+            if places and place is None:
+                task = record["task"]
+                raise DataError(f"{path} has an episode that this command does not play: {task}")
+            if place is not None and place != (record["index"], record["task"]["group"]):
+                record["index"] = record["score"]["index"] = place[0]
+                record["task"]["group"] = place[1]
+                line = f"{json.dumps(record)}\n".encode()
+            yield line
+
+    with path.open("rb") as file:
+        _rewrite(path, kept(file))
 
 
 def _key(task: Mapping[str, Any]) -> str:
     return json.dumps([task["seed"], task["sampling"]["seed"], task["options"]])
-
-
-def _placed(line: bytes, places: Mapping[str, tuple[int, str]], path: Path) -> bytes:
-    """The line with the index and the group of its task."""
-    record = json.loads(line)
-    place = places.get(_key(record["task"]))
-    if place is None:
-        raise DataError(f"{path} has an episode that this command does not play: {record['task']}")
-    index, group = place
-    if (record["index"], record["task"]["group"]) == place:
-        return line
-    record["index"] = record["score"]["index"] = index
-    record["task"]["group"] = group
-    return f"{json.dumps(record)}\n".encode()
 
 
 def put_in_order(path: Path) -> None:
@@ -242,17 +243,12 @@ def put_in_order(path: Path) -> None:
         for line in file:
             places.append((json.loads(line)["index"], start))
             start += len(line)
-        _rewrite(path, (_line_at(file, start) for _, start in sorted(places)))
 
+        def line_at(start: int) -> bytes:
+            file.seek(start)
+            return file.readline()
 
-def _is_finished(line: bytes) -> bool:
-    # A line without an end was cut by a crash and may be no JSON: it is not parsed.
-    return line.endswith(b"\n") and json.loads(line)["error"] is None
-
-
-def _line_at(file: BinaryIO, start: int) -> bytes:
-    file.seek(start)
-    return file.readline()
+        _rewrite(path, (line_at(start) for _, start in sorted(places)))
 
 
 def _rewrite(path: Path, lines: Iterable[bytes]) -> None:

@@ -93,15 +93,16 @@ async def open_policy(
     1.0
     """
     body = dict(extra_body or {})
+    options = None if limits is None else limits.options
     if chat_args:
         body["chat_template_kwargs"] = dict(chat_args)
     if spec.startswith(("http://", "https://")):
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
-        policy = openai(spec, model, params=params, extra_body=body, options=_options(limits))
+        policy = openai(spec, model, params=params, extra_body=body, options=options)
         async with aclosing(policy) as served:
             yield served
     elif is_provided(spec) and not spec.startswith(f"{LOCAL}/"):
-        async with aclosing(provided(spec, params, body, _options(limits))) as served:
+        async with aclosing(provided(spec, params, body, options)) as served:
             yield served
     elif params or extra_body:
         raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
@@ -114,10 +115,6 @@ async def open_policy(
         yield policy_from_function(spec)
     else:
         yield policy_from_path(spec, chat_args)
-
-
-def _options(limits: RequestLimits | None) -> HttpOptions | None:
-    return None if limits is None else limits.options
 
 
 @asynccontextmanager

@@ -21,7 +21,6 @@ from rich.text import Text
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import REFUSALS, BenchResult, Price
-from ludic_gym.bench.statistics import Interval
 
 if TYPE_CHECKING:
     from ludic_gym.clients.transport import Usage
@@ -54,106 +53,69 @@ def result_table(
     for label, result in results.items():
         # Scores on the bundled sample are marked: it is not the data set itself.
         mark = " (sample)" if "sample@" in result.data else ""
-        by_chance = percent(random.get(label, math.nan))
-        rows.append((label + mark, *_cells(result), by_chance, str(len(result.errors))))
+        cells = (
+            label + mark,
+            f"{result.successes}/{result.episodes}",
+            percent(result.success_rate),
+            result.success_interval.in_percent() if result.episodes else "-",
+            f"{result.mean_reward:.2f}" if result.episodes else "-",
+            f"{result.reward_interval:.2f}" if result.reward_interval else "-",
+            percent(random.get(label, math.nan)),
+            str(len(result.errors)),
+        )
+        rows.append(cells)
     # A column of zeros would only take room from the others.
     return rows if any(result.errors for result in results.values()) else [r[:-1] for r in rows]
 
 
-def _cells(result: BenchResult) -> tuple[str, ...]:
-    """The cells of a result; "-" where nothing was measured."""
-    measured = result.episodes > 0
-    return (
-        f"{result.successes}/{result.episodes}",
-        percent(result.success_rate),
-        _interval(result.success_interval, scale=100, digits=1) if measured else "-",
-        f"{result.mean_reward:.2f}" if measured else "-",
-        _interval(result.reward_interval, scale=1, digits=2) if result.reward_interval else "-",
-    )
+def figure_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """Lines below the table: further metrics, pass@k and pass^k, the served model and its tokens.
+
+    pass@k is of one sample, of all, and of the powers of two between.
+    """
+    lines = []
+    for label, result in results.items():
+        if result.metrics:
+            metrics = (f"{name} {percent(value)}" for name, value in result.metrics.items())
+            lines.append(f"{label}: {', '.join(metrics)}")
+        if most := len(result.pass_at_k):
+            # Every k would make a long line; between powers of two the estimates change little.
+            counts = sorted({most} | {1 << i for i in range(most.bit_length()) if 1 << i <= most})
+            at_k, hat_k = (
+                ", ".join(f"{values[k - 1]:.1%} at {k}" for k in counts)
+                for values in (result.pass_at_k, result.pass_hat_k)
+            )
+            lines.append(f"{label}: pass@k {at_k}; pass^k {hat_k}")
+        if result.model:
+            line = f"{label}: model {result.model}"
+            if result.prompt_tokens is not None and result.completion_tokens is not None:
+                line += f", {result.prompt_tokens:,} + {result.completion_tokens:,} tokens"
+                line += "" if result.cost is None else f", cost {result.cost:.4f}"
+            lines.append(line)
+    return lines
 
 
-def pass_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """pass@k and pass^k for one sample, for all, and for the powers of two between."""
-    return [
-        f"{label}: pass@k {_by_k(result.pass_at_k)}; pass^k {_by_k(result.pass_hat_k)}"
-        for label, result in results.items()
-        if result.pass_at_k
-    ]
-
-
-def _by_k(values: Sequence[float]) -> str:
-    last = len(values)
-    # Every k would make a long line; between powers of two the estimates change little.
-    counts = sorted({last} | {1 << i for i in range(last.bit_length()) if 1 << i <= last})
-    return ", ".join(f"{values[k - 1]:.1%} at {k}" for k in counts)
-
-
-def error_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """Lines about failed episodes, one line per reason, ten reasons per env."""
-    return [line for label, result in results.items() for line in _reasons(label, result.errors)]
-
-
-def stopped_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """A line per env whose run was stopped by equal errors."""
-    return [
-        f"{label}: stopped after the same error {REFUSALS} times in a row"
-        for label, result in results.items()
-        if result.stopped
-    ]
-
-
-def _reasons(label: str, errors: Sequence[tuple[int, str]]) -> list[str]:
-    # By reason, because a server that is down fails all episodes with the same text.
-    indices: dict[str, list[int]] = {}
-    for index, reason in errors:
-        indices.setdefault(reason, []).append(index)
-    lines = [f"{label}, episode {_listed(where)}: {why}" for why, where in indices.items()]
-    rest = len(lines) - MAX_REASONS
-    return lines if rest <= 0 else [*lines[:MAX_REASONS], f"{label}: {rest} more reasons"]
-
-
-def _listed(indices: Sequence[int]) -> str:
-    first = ", ".join(map(str, indices[:MAX_INDICES]))
-    rest = len(indices) - MAX_INDICES
-    return first if rest <= 0 else f"{first} and {rest} more"
-
-
-def metric_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """A line per env that has further figures, such as F1."""
-    return [
-        f"{label}: {', '.join(f'{name} {percent(v)}' for name, v in result.metrics.items())}"
-        for label, result in results.items()
-        if result.metrics
-    ]
-
-
-def model_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """A line per env that a model behind a server has played: the model, its tokens and cost."""
-    return [
-        f"{label}: model {result.model}{_spent(result)}"
-        for label, result in results.items()
-        if result.model
-    ]
-
-
-def _spent(result: BenchResult) -> str:
-    if result.prompt_tokens is None or result.completion_tokens is None:
-        return ""
-    tokens = f", {result.prompt_tokens:,} + {result.completion_tokens:,} tokens"
-    return tokens if result.cost is None else f"{tokens}, cost {result.cost:.4f}"
-
-
-def cut_off_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """Lines about envs with replies that hit the token limit, which were graded unfinished."""
-    return [
-        f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
-        for label, result in results.items()
-        if result.cut_off
-    ]
-
-
-def _interval(interval: Interval, *, scale: int, digits: int) -> str:
-    return f"[{scale * interval.low:.{digits}f}, {scale * interval.high:.{digits}f}]"
+def fault_lines(results: Mapping[str, BenchResult]) -> list[str]:
+    """Lines about failed episodes, one per reason, ten reasons per env, and about cut replies."""
+    lines = []
+    for label, result in results.items():
+        # By reason, because a server that is down fails all episodes with the same text.
+        indices: dict[str, list[int]] = {}
+        for index, reason in result.errors:
+            indices.setdefault(reason, []).append(index)
+        for reason, failed in list(indices.items())[:MAX_REASONS]:
+            more = f" and {len(failed) - MAX_INDICES} more" if len(failed) > MAX_INDICES else ""
+            first = ", ".join(map(str, failed[:MAX_INDICES]))
+            lines.append(f"{label}, episode {first}{more}: {reason}")
+        if len(indices) > MAX_REASONS:
+            lines.append(f"{label}: {len(indices) - MAX_REASONS} more reasons")
+        if result.stopped:
+            lines.append(f"{label}: stopped after the same error {REFUSALS} times in a row")
+        if result.cut_off:
+            lines.append(
+                f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
+            )
+    return lines
 
 
 def percent(share: float) -> str:

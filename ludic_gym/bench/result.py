@@ -21,6 +21,10 @@ from ludic_gym.bench.statistics import (
 from ludic_gym.types import Completion, Episode, Rollout
 
 T = TypeVar("T", int, float)
+# Equal client errors in a row, after which more requests would be refused too.
+REFUSALS = 20
+# Servers put numbers and ids of requests into their messages.
+_NUMBERS = re.compile(r"\b(?=[\w-]*\d)[\w-]+\b")
 # Seeds may have any size, but the integers of a parquet file have 64 bits.
 _SEED_BITS = (1 << 63) - 1
 
@@ -248,12 +252,6 @@ def outcome(rollout: Rollout) -> str:
 
 def _last_info(rollout: Rollout) -> Mapping[str, Any]:
     return rollout.steps[-1].info if rollout.steps else {}
-
-
-# Equal client errors in a row, after which more requests would be refused too.
-REFUSALS = 20
-# Servers put numbers and ids of requests into their messages.
-_NUMBERS = re.compile(r"\b(?=[\w-]*\d)[\w-]+\b")
 
 
 class Tally:

@@ -16,6 +16,9 @@ from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Sampling, Task
 
 Job = Task | tuple[Task, MakePolicy]
+PROCEDURAL_EPISODES = 100
+# Most environments have a lower limit of their own.
+MAX_TURNS = 1000
 
 
 async def run_bench(
@@ -57,12 +60,20 @@ async def run_bench(
     indices: list[int] = []
     starts: dict[int, float] = {}
 
+    def timed(make: MakePolicy, index: int) -> MakePolicy:
+        def make_policy(env: Env) -> Policy:
+            # An episode begins when its policy is built.
+            starts[index] = time.perf_counter()
+            return make(env)
+
+        return make_policy
+
     def wanted() -> Iterator[tuple[Task, MakePolicy]]:
         for index, job in enumerate(tasks):
             if index not in skip:
                 indices.append(index)
                 task, make = job if isinstance(job, tuple) else (job, make_policy)
-                yield task, _starting(make, index, starts)
+                yield task, timed(make, index)
 
     stream = run_episodes(wanted(), make_policy, concurrency=concurrency, timeout_s=timeout_s)
     # If `on_episode` raises, the stream is closed at once, with all episodes in flight.
@@ -80,21 +91,6 @@ async def run_bench(
             if tally.stopped:
                 break
     return tally.result()
-
-
-def _starting(make: MakePolicy, index: int, starts: dict[int, float]) -> MakePolicy:
-    """A `make` that records the time: an episode begins when its policy is built."""
-
-    def make_and_note(env: Env) -> Policy:
-        starts[index] = time.perf_counter()
-        return make(env)
-
-    return make_and_note
-
-
-PROCEDURAL_EPISODES = 100
-# Most environments have a lower limit of their own.
-MAX_TURNS = 1000
 
 
 def bench_tasks(
@@ -150,11 +146,10 @@ def bench_tasks(
         )
         for i in range(count)
     )
-    return tuple(tasks if samples == 1 else _sampled(tasks, samples))
-
-
-def _sampled(tasks: Iterable[Task], samples: int) -> Iterator[Task]:
-    for index, task in enumerate(grouped(tasks, samples)):
-        # As without samples, so that samples can be added to a run that has one of each task.
-        is_first = index % samples == 0
-        yield replace(task, sampling=replace(task.sampling, seed=task.seed)) if is_first else task
+    if samples == 1:
+        return tuple(tasks)
+    return tuple(
+        # The first as without samples, so that samples can be added to a run that has one of each.
+        task if index % samples else replace(task, sampling=replace(task.sampling, seed=task.seed))
+        for index, task in enumerate(grouped(tasks, samples))
+    )

@@ -23,10 +23,22 @@ _DRAWS_AT_ONCE = 4_000_000
 
 
 class Interval(NamedTuple):
-    """Two bounds, both included."""
+    """Two bounds, both included.
+
+    >>> f"{Interval(0.5, 1.0):.2f}"
+    '[0.50, 1.00]'
+    """
 
     low: float
     high: float
+
+    def __format__(self, spec: str) -> str:
+        """Both bounds by the format of a number."""
+        return f"[{self.low:{spec}}, {self.high:{spec}}]"
+
+    def in_percent(self) -> str:
+        """Both bounds as percentages with a digit."""
+        return f"{Interval(100 * self.low, 100 * self.high):.1f}"
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:

@@ -212,7 +212,7 @@ def ratings_table(ratings: Sequence[Rating], games: Sequence[PlayedGame]) -> lis
             (
                 rating.player,
                 f"{rating.elo:+.0f}",
-                f"[{rating.interval.low:+.0f}, {rating.interval.high:+.0f}]",
+                f"{rating.interval:+.0f}",
                 f"{rating.points:g}",
                 str(rating.games),
                 *(points(rating.player, name) for name in names),

@@ -36,16 +36,12 @@ from ludic_gym.bench.evaluation import EnvPlan, Play, play_env
 from ludic_gym.bench.folder import REQUEST, open_folder, transcript_path, write_results
 from ludic_gym.bench.policies import open_agent, open_policy
 from ludic_gym.bench.report import (
-    cut_off_lines,
-    error_lines,
-    metric_lines,
-    model_lines,
-    pass_lines,
+    fault_lines,
+    figure_lines,
     percent,
     progress_bar,
     result_table,
     spent_text,
-    stopped_lines,
 )
 from ludic_gym.bench.result import BenchResult, Tally
 from ludic_gym.bench.tournament import bradley_terry, game_of, ratings_table, round_robin
@@ -260,12 +256,10 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
     console = screen()
     for outcome in outcomes:
         results = outcome.results(f"{outcome.name}, " if several else "")
-        figures = [] if several else [*metric_lines(results), *pass_lines(results)]
-        for line in [*figures, *model_lines(results)]:
+        for line in figure_lines(results):
             console.print(line, markup=False)
         failure = [f"{outcome.name}: {outcome.failure}"] if outcome.failure else []
-        of_episodes = [*error_lines(results), *stopped_lines(results), *cut_off_lines(results)]
-        for line in [*failure, *of_episodes]:
+        for line in [*failure, *fault_lines(results)]:
             console.print(line, style="red", markup=False)
     out = args.run.out
     if out is not None:

@@ -1,9 +1,8 @@
 import math
 
 from ludic_gym.bench.report import (
-    cut_off_lines,
-    error_lines,
-    pass_lines,
+    fault_lines,
+    figure_lines,
     result_table,
     spent_text,
 )
@@ -56,7 +55,7 @@ def test_failures_have_a_column_where_there_are_any():
 
 def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():
     several = result(pass_at_k=(0.5, 0.625, 0.75, 0.8, 0.875), pass_hat_k=(0.5, 0.3, 0.2, 0.1, 0.0))
-    assert pass_lines({"a": result(), "b": several}) == [
+    assert figure_lines({"a": result(), "b": several}) == [
         "b: pass@k 50.0% at 1, 62.5% at 2, 80.0% at 4, 87.5% at 5; "
         "pass^k 50.0% at 1, 30.0% at 2, 10.0% at 4, 0.0% at 5"
     ]
@@ -64,19 +63,19 @@ def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():
 
 def test_failures_with_the_same_reason_share_a_line():
     errors = (*((i, "boom") for i in range(7)), (7, "bang"))
-    assert error_lines({"e": result(errors=errors)}) == [
+    assert fault_lines({"e": result(errors=errors)}) == [
         "e, episode 0, 1, 2, 3, 4 and 2 more: boom",
         "e, episode 7: bang",
     ]
 
 
 def test_ten_reasons_are_shown_and_the_rest_counted():
-    lines = error_lines({"e": result(errors=tuple((i, f"boom {i}") for i in range(12)))})
+    lines = fault_lines({"e": result(errors=tuple((i, f"boom {i}") for i in range(12)))})
     assert lines[9:] == ["e, episode 9: boom 9", "e: 2 more reasons"]
 
 
 def test_cut_off_replies_are_told_with_the_option_that_helps():
-    lines = cut_off_lines({"a": result(cut_off=3), "b": result()})
+    lines = fault_lines({"a": result(cut_off=3), "b": result()})
     assert lines == ["a: 3 replies ran into the token limit; see --max-tokens"]
 
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from ludic_gym.bench.report import model_lines
+from ludic_gym.bench.report import figure_lines
 from ludic_gym.bench.result import Price, Score, Tally, score
 from ludic_gym.types import Completion, Decision, Episode, ModelCall, Rollout, Step, Task
 
@@ -53,7 +53,7 @@ def test_a_result_names_the_served_model_its_tokens_and_its_cost():
     result = Tally([priced, stated]).result()
     assert (result.model, result.prompt_tokens, result.completion_tokens) == ("m-1", 3000, 1500)
     assert (priced.cost, result.cost) == (0.016, 0.516)
-    assert model_lines({"e": result}) == ["e: model m-1, 3,000 + 1,500 tokens, cost 0.5160"]
+    assert figure_lines({"e": result}) == ["e: model m-1, 3,000 + 1,500 tokens, cost 0.5160"]
 
 
 def test_tokens_from_a_cache_have_a_price_of_their_own():
@@ -67,9 +67,9 @@ def test_a_cost_or_a_count_that_is_unknown_is_no_zero():
     free, silent = score(served(0, {"prompt_tokens": 3})), score(served(1, {"cost": None}))
     assert (free.prompt_tokens, free.completion_tokens, free.cost) == (3, None, None)
     assert (silent.prompt_tokens, silent.cost) == (None, None)
-    assert model_lines({"e": Tally([silent]).result()}) == ["e: model m-1"]
+    assert figure_lines({"e": Tally([silent]).result()}) == ["e: model m-1"]
     # A policy without a model has sent no tokens.
-    assert model_lines({"e": Tally([score(ended(0, step()))]).result()}) == []
+    assert figure_lines({"e": Tally([score(ended(0, step()))]).result()}) == []
 
 
 @pytest.mark.parametrize(
