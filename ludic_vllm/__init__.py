@@ -1,8 +1,8 @@
-"""A plugin of vLLM: an engine that receives params from a trainer, checked and all at once.
+"""A plug-in of vLLM: an engine that takes params from files, checked and all at once.
 
 vLLM finds it by the entry point `vllm.general_plugins`; `ludic serve` makes it importable for a
 vLLM in an environment of its own. This package needs torch, safetensors and vLLM, and nothing else
-of Ludic; a trainer imports only `ludic_vllm.wire`, which needs torch alone.
+of Ludic; a trainer imports only `ludic_vllm.files`, which needs no vLLM.
 """
 
 import functools

@@ -9,9 +9,11 @@ twin keeps its memory, since pinning takes long, and the kernel clears what is n
 
 from __future__ import annotations
 
+import mmap
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MethodType
 from typing import Any
 
@@ -24,12 +26,10 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
-from ludic_vllm.wire import captures, host_memory
-
 # Methods that leave params as they were loaded, but for packing on a CPU.
 PLAIN = (type(None), UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
-# Takes some params, and True for the last of them.
-Load = Callable[[Mapping[str, Tensor], bool], None]
+# Bytes from which memory is taken in huge pages; a multiple of their size, 2 MiB on most machines.
+HUGE = 2**22
 
 
 def reason_not_to_prepare(model: nn.Module) -> str:
@@ -65,16 +65,32 @@ class PreparedParams:
         # The matrix of a layer of the twin, in whose place packing leaves an empty one.
         self._unpacked: dict[nn.Module, nn.Parameter] = {}
         self._session = 0
-        # Held while a chunk is loaded: an earlier session may still have a thread at work.
+        # Held while params are loaded: an earlier session may still have a thread at work.
         self._lock = threading.Lock()
 
-    def begin(self) -> Load:
-        """A function that loads params into the twin; that of an earlier session then fails."""
+    def begin(self) -> int:
+        """Number of a new session, which ends the one before."""
+        self._session += 1
+        return self._session
+
+    @torch.no_grad()
+    def load(self, session: int, params: Mapping[str, Tensor]) -> bool:
+        """Load all params by the model's own loaders; False if the session has ended meanwhile."""
         with self._lock:
-            self._session += 1
+            if not self._twins:
+                self._twins = _twins(self._model, pin=not self._on_cpu)
             for twin, weight in self._unpacked.items():
                 twin._parameters["weight"] = weight
-            return partial(self._load, self._session)
+            running = (pair for pair in params.items() if session == self._session)
+            self._twins[self._model].load_weights(running)  # type: ignore[operator]
+            if session != self._session:
+                return False
+            if not self._is_whole:
+                self._require_all()
+                self._is_whole = True
+            if self._on_cpu:
+                self._pack()
+            return True
 
     def swap(self) -> None:
         """Put the prepared params into the model. Whole sessions alone may be put in."""
@@ -101,22 +117,6 @@ class PreparedParams:
             # In place, because CUDA graphs hold the address.
             own.data.copy_(param.data, non_blocking=True)
 
-    @torch.no_grad()
-    def _load(self, session: int, params: Mapping[str, Tensor], is_last: bool) -> None:
-        """Load some params by the model's own loaders. Raises ValueError after the session."""
-        with self._lock:
-            if session != self._session:
-                raise ValueError("the session has ended")
-            if not self._twins:
-                self._twins = _twins(self._model, pin=not self._on_cpu)
-            self._twins[self._model].load_weights(iter(params.items()))  # type: ignore[operator]
-            if is_last:
-                if not self._is_whole:
-                    self._require_all()
-                    self._is_whole = True
-                if self._on_cpu:
-                    self._pack()
-
     def _require_all(self) -> None:
         """Raise ValueError for a param that the loaders have left out: memory begins as NaN."""
         for layer, twin in self._twins.items():
@@ -134,7 +134,7 @@ class PreparedParams:
                 weight = twin._parameters["weight"]
                 method.process_weights_after_loading(twin)
                 if weight is not None and twin._parameters["weight"] is not weight:
-                    if captures(twin.__dict__.get("cpu_linear"), weight):
+                    if _captures(twin.__dict__.get("cpu_linear"), weight):
                         # On some processors vLLM computes from the matrix itself.
                         weight.data = torch.empty_like(weight.data)
                     self._unpacked[twin] = weight
@@ -193,9 +193,9 @@ def _empty(like: Any, twin: nn.Module, pin: bool) -> Tensor:  # noqa: ANN401 - c
     if pin:
         tensor = torch.empty_strided(size, stride, dtype=dtype, pin_memory=True)
     else:
-        # The elements that strides reach, in the memory of a chunk.
+        # The elements that strides reach.
         span = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        memory = host_memory(span * dtype.itemsize if size.numel() else 0)
+        memory = _host_memory(span * dtype.itemsize if size.numel() else 0)
         tensor = memory.view(dtype).as_strided(size, stride)
     if tensor.is_floating_point():
         tensor.fill_(torch.nan)
@@ -211,3 +211,24 @@ def _bound(value: Any, twin: nn.Module) -> Any:  # noqa: ANN401 - any attribute
     while getattr(value, "__name__", "") == "online_process_loader":
         value = value.__wrapped__
     return value.__func__.__get__(twin) if isinstance(value, MethodType) else value
+
+
+def _host_memory(size: int) -> Tensor:
+    """New memory of the host, uint8 [size], in huge pages where the system has them."""
+    # The kernel clears new memory page by page when it is first written. With pages of 4 KiB that
+    # takes several times as long as the copy that fills them.
+    if sys.platform != "linux" or size < HUGE:
+        return torch.empty(size, dtype=torch.uint8)
+    # Linux aligns memory of whole huge pages alone.
+    area = mmap.mmap(-1, -(-size // HUGE) * HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # A kernel that was built without them refuses.
+    with suppress(OSError):
+        area.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(area, dtype=torch.uint8)[:size]
+
+
+def _captures(function: object, tensor: Tensor) -> bool:
+    """True if a closure holds a tensor in the same memory."""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    memory = tensor.untyped_storage().data_ptr()
+    return any(isinstance(c, Tensor) and c.untyped_storage().data_ptr() == memory for c in cells)

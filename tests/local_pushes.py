@@ -7,11 +7,8 @@ import torch
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.control import PhaseLimits
-from ludic_train.cluster.publish.transports import FileWire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
-from ludic_vllm.wire import packed
+from ludic_train.cluster.publish.files import FilesPublisher, write_params
 
-CHUNK = 60_000
 LIMITS = PhaseLimits(connect=30, pause=30, start=30, update=30, finish=30, resume=30)
 GENERATE = "/inference/v1/generate"
 REQUEST = {
@@ -24,9 +21,9 @@ def client_of(server):
     return VLLMTokenClient(server.url, server.render)
 
 
-def publisher(*servers, wire=None, **kwargs):
+def publisher(*servers, **kwargs):
     urls = [server.url for server in servers]
-    return VLLMPublisher(urls, wire or FileWire(), chunk_bytes=CHUNK, limits=LIMITS, **kwargs)
+    return FilesPublisher(urls, limits=LIMITS, **kwargs)
 
 
 def kept(model):
@@ -49,13 +46,9 @@ async def asked(server, count):
     return tasks
 
 
-def announced_by(wire, chunk):
-    """What the only server is told of a chunk."""
-    return wire.announced(chunk, ["here"])["here"]
-
-
-def whole(model, wire):
-    """All params as one chunk."""
-    params = model.named_parameters()
-    (chunk,) = packed(params, chunk_bytes=2**30, allocate=wire.allocated)
-    return chunk
+async def staged(server, folder, change=lambda folder: None):
+    """Status of an open session's announcement of all params. change: of their files before it."""
+    await write_params(folder, server.model.named_parameters())
+    change(folder)
+    info = {"update_info": {"folder": str(folder)}}
+    return (await server.post("/update_weights", info))[0]

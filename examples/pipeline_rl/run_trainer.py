@@ -31,7 +31,7 @@ async def train(url: str, params: str, updates: int, urls: Sequence[str]) -> Non
     model, tokenizer = even_digit.model()
     queue = lt.open_queue(url, "even-digit")
     source = lt.PipelineBatchSource(queue, groups_per_batch=8, group_size=8)
-    publisher = lt.VLLMPublisher(urls) if urls else lt.FolderPublisher(params)
+    publisher = lt.FilesPublisher(urls) if urls else lt.FolderPublisher(params)
     algo, cfg = lt.grpo(max_lag=2), lt.TrainerConfig(lr=3e-3)
     trainer = lt.Trainer(model, algo, source, publisher, cfg)
     checkpoints = lt.CheckpointManager(Path(params) / "checkpoints")

@@ -67,7 +67,7 @@ def client_and_publisher(
         return local, lt.InProcessPublisher(local)
 
     client = lg.VLLMTokenClient(server, lt.chat_renderer(tokenizer), seeds=False)
-    return client, lt.VLLMPublisher(server, clients=[client])
+    return client, lt.FilesPublisher(server, clients=[client])
 
 
 async def train(args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from ludic_train.sources.publisher import PolicyPublisher
 class BackgroundPublisher:
     """Publishes as `publisher` does, and returns as soon as the params are copied.
 
-        publisher = BackgroundPublisher(VLLMPublisher(servers, model=model))
+        publisher = BackgroundPublisher(FilesPublisher(servers, model=model))
         trainer = Trainer(model, grpo(max_lag=2), source, publisher)
         await trainer.train(1_000)
         await publisher.finish()

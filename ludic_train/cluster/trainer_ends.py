@@ -20,8 +20,8 @@ from torch import Tensor
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.address import Address, read_address, write_address
 from ludic_train.cluster.background_publisher import BackgroundPublisher
+from ludic_train.cluster.publish.files import FilesPublisher, folder_for
 from ludic_train.cluster.publish.folder import FolderPublisher
-from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
 from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource, none_joined
@@ -96,13 +96,12 @@ def remote_ends(
     publisher: PolicyPublisher
     # One stop for both ends: a signal must end a wait for a batch and a wait for a server.
     if servers:
+        # Others may join from other machines.
+        folder = folder_for(servers, out)
 
-        def to(urls: Sequence[str]) -> VLLMPublisher:
-            # Copies in memory are sent, while the next update computes on the card.
+        def to(urls: Sequence[str]) -> FilesPublisher:
             dtype = SERVED_DTYPES[config.dtype]
-            return VLLMPublisher(
-                urls, model=learner.model, device="cpu", dtype=dtype, on_failure="skip"
-            )
+            return FilesPublisher(urls, folder, model=learner.model, dtype=dtype, on_failure="skip")
 
         fixed = [server for server in servers if server != JOIN]
         joined = partial(joined_servers, url, key) if JOIN in servers else none_joined

@@ -16,7 +16,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -34,10 +34,9 @@ from transformers.core_model_loading import (
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.modules import is_adapted, is_expert_adapter, is_lora_layer, unwrapped
-from ludic_vllm.merging import A, B
 
 if TYPE_CHECKING:
-    from peft import PeftModel
+    pass
 
 Params = Iterable[tuple[str, Tensor]]
 # Modules that torch and peft put around others; no checkpoint has them.
@@ -157,30 +156,6 @@ def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
             yield LORA.sub(r".\1.weight", name), tensor
 
 
-def adapters_alone(params: Params, model: PeftModel) -> Iterator[tuple[str, Tensor]]:
-    """The matrices of all adapters, scaled, in float32, for servers that merge them themselves.
-
-    Names are those of the adapted params, with A or B. Raises ConfigError as `merged_params`.
-    """
-    for name, tensor in params:
-        if match := LORA.search(name):
-            path = name[: match.start()]
-            layer: Any = model.get_submodule(path)
-            scale = layer.scaling[model.active_adapter] if match[2] == "B" else 1.0
-            part = A if match[2] == "A" else B
-            yield _plain_name(_adapted(path, layer)) + part, scale * tensor.detach().float()
-
-
-def adapted_params(model: PeftModel) -> dict[str, tuple[str, int]]:
-    """Name in the checkpoint and rank of the adapter, by name of each adapted param in memory."""
-    found = {}
-    for path, layer in model.named_modules():
-        if is_lora_layer(layer):
-            name = _adapted(path, layer)
-            found[name] = (_plain_name(name), int(layer.r[model.active_adapter]))
-    return found
-
-
 def has_expert_adapters(model: nn.Module) -> bool:
     """True if adapters change the experts of a mixture, which are one param in memory."""
     return any(map(is_expert_adapter, model.modules()))
@@ -192,7 +167,7 @@ def _plain(params: Params) -> Iterator[tuple[str, Tensor]]:
         if tensor.ndim == 3 and ".experts." in name:
             raise ConfigError(
                 f"{name} {list(tensor.shape)} is all experts of a layer, which checkpoints name "
-                "one by one: give the publisher its model, such as VLLMPublisher(urls, model=model)"
+                "one by one: give the publisher its model, FilesPublisher(urls, model=model)"
             )
         yield name, tensor
 
@@ -231,7 +206,7 @@ def _lora_layer(path: str, model: nn.Module | None) -> nn.Module:
     """The layer that has an adapter. Raises ConfigError without a model that has adapters."""
     if not is_adapted(model):
         raise ConfigError(
-            f"{path} has an adapter: give the publisher its model, VLLMPublisher(urls, "
+            f"{path} has an adapter: give the publisher its model, FilesPublisher(urls, "
             "model=model), to publish it merged, or take a LoRAPublisher"
         )
     layer: nn.Module = model.get_submodule(path)

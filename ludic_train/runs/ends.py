@@ -64,7 +64,7 @@ def served_client(
 
     sampling_masks: as in `VLLMTokenClient`.
     """
-    from ludic_train.cluster.publish.vllm import VLLMPublisher
+    from ludic_train.cluster.publish.files import FilesPublisher
 
     render = chat_renderer(tokenizer)
     client = VLLMTokenClient(
@@ -76,7 +76,7 @@ def served_client(
         seeds=False,
         sampling_masks=sampling_masks,
     )
-    return client, VLLMPublisher(servers, clients=[client], model=model)
+    return client, FilesPublisher(servers, clients=[client], model=model)
 
 
 def queue_ends(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ludic_train.engine.client import LocalChatClient
 
-NEWEST, PARAMS = "newest.json", "params.safetensors"
+NEWEST = "newest.json"
 
 
 class PolicyPublisher(Protocol):
@@ -78,7 +78,7 @@ class Stamping(Protocol):
 class Published:
     """A version of the params, and the folder that holds them.
 
-    path: the folder with PARAMS in it, which may be removed once newer versions exist.
+    path: the folder with *.safetensors, which may be removed once newer versions exist.
     """
 
     version: int

@@ -24,8 +24,7 @@ import ludic_train as lt
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Completion, Decision, Message, Rollout, Sampling, Step, Task
 from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
-from ludic_train.cluster.publish.transports import FileWire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.servers.local.process import running
 from ludic_train.cluster.servers.local.served_model import Served
 from ludic_train.distributed.fsdp import checkpoint_activations
@@ -281,7 +280,7 @@ async def test_experts_come_from_a_server_through_queue_and_ranks_to_the_forward
     runner = await running(served, bound := bound_socket("127.0.0.1", 0))
     url = url_of("127.0.0.1", bound.getsockname()[1])
     client = VLLMTokenClient(url, chat_renderer(tokenizer()))
-    publisher = VLLMPublisher(url, FileWire(), clients=[client], model=trained)
+    publisher = FilesPublisher(url, clients=[client], model=trained)
     try:
         # In the names of the hub, and put into fused params there.
         await publisher.publish(trained.named_parameters(), 1)

@@ -13,10 +13,8 @@ import torch
 from aiohttp import web
 from safetensors.torch import load_file
 
-from ludic_vllm.receiver import Receiver
-from ludic_vllm.wire import ParamInfo, buffer_bytes, checksum, mapped, unpacked
+from ludic_vllm.files import format_of, params_in, require_formats
 
-MISSING = "the update lacks"
 METRICS = """# HELP vllm:num_requests_running Number of requests.
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="a b"} 3.0
@@ -39,7 +37,7 @@ class FakeVLLM:
     faults: by route, what happens instead of an answer: "500", "hang", "mute" (it is done, and the
         answer does not come), "die" (the server is gone), or seconds that the answer is late.
     answers: by route, what it answers to GET instead: an object, or a text.
-    peers: what its workers say about where they compute; [None] for an older one.
+    states: what its workers say about the params that are staged.
     """
 
     def __init__(self, params):
@@ -48,13 +46,12 @@ class FakeVLLM:
         self.faults = {}
         self.answers = {}
         self.calls = []
-        self.peers = [None]
+        self.states = [{"settled": True}]
         self.keys = set()
         self.adapters = {}
         self.paused = False
         self.open = False
         self.staged = {}
-        self._receiver = None
         self._resumed = asyncio.Event()
         self._resumed.set()
         self.runner = self.url = None
@@ -135,19 +132,6 @@ class FakeVLLM:
         self.paused = False
         self._resumed.set()
 
-    async def _init_weight_transfer_engine(self, body):
-        info = body["init_info"]
-        if info["transport"] == "tcp":
-            await asyncio.to_thread(self._join, info)
-
-    def _join(self, info):
-        self._receiver = Receiver(
-            tuple(info["trainer"]),
-            bytes.fromhex(info["secret"]),
-            info["first_member"],
-            timeout_s=info["timeout_s"],
-        )
-
     async def _start_weight_update(self, body):
         if self.open:
             raise ValueError("start_weight_update called while one is already active")
@@ -165,47 +149,24 @@ class FakeVLLM:
     async def _take(self, info):
         if info.get("abort"):
             raise ValueError("aborted on request")
-        if info.get("last"):
-            self._require_all()
-            return
-        rows = zip(info["names"], info["dtype_names"], info["shapes"], strict=True)
-        infos = [ParamInfo(name=n, dtype=d, shape=tuple(s)) for n, d, s in rows]
-        if "path" in info:
-            buffer = mapped(info["path"], buffer_bytes(infos))
-        else:
-            key, sources = (info["session"], info["index"]), map(tuple, info["sources"][0])
-            memory = torch.empty(buffer_bytes(infos), dtype=torch.uint8)
-            buffer = await asyncio.to_thread(self._receiver.fetch, key, memory, list(sources))
-            self._receiver.report(key)
-        if checksum(buffer) != info["checksum"]:
-            raise ValueError("wrong checksum")
-        params = dict(unpacked(infos, buffer))
-        for name, tensor in params.items():
-            if name not in self.params or self.params[name].shape != tensor.shape:
-                raise ValueError(f"the model has no params of {name} {list(tensor.shape)}")
-        self.staged |= params
-
-    def _require_all(self):
-        if missing := sorted(self.params.keys() - self.staged.keys()):
-            raise ValueError(f"{MISSING} {missing}")
+        params = dict(params_in(info["folder"]))
+        formats = {name: format_of(param) for name, param in self.params.items()}
+        require_formats(params, formats, {torch.float32, torch.bfloat16})
+        self.staged = {name: param.clone() for name, param in params.items()}
 
     async def _finish_weight_update(self, body):
         if not self.open:
             raise ValueError("finish_weight_update called without a start_weight_update")
-        self._require_all()
-        self.params = {name: tensor.clone() for name, tensor in self.staged.items()}
+        if not self.staged:
+            raise ValueError("the update has no params")
+        self.params = self.staged
         self.version, self.open = body["weight_version"], False
 
     async def _update_weight_version(self, body):
         self.version = body["new_version"]
 
     async def _collective_rpc(self, body):
-        if body["method"] == "reload_weights":
-            path = Path(body["kwargs"]["weights_path"])
-            self.params = load_file(path / "model.safetensors")
-        if body["method"] == "ludic_peer":
-            return {"results": self.peers}
-        return {"results": [None]}
+        return {"results": self.states}
 
     async def _weight_checker(self, body):
         return {"checksums": {name: digest({name: t}) for name, t in self.params.items()}}

@@ -8,9 +8,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Message, Sampling
-from ludic_train.cluster.publish.reload import ReloadPublisher
-from ludic_train.cluster.publish.transports import FileWire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.servers.process import started_server
 from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.chat_template import chat_renderer
@@ -63,7 +61,7 @@ async def difference(client, model):
 
 
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
-async def test_log_probs_after_each_way_of_bringing_params_are_the_trainers(kind, tmp_path):
+async def test_log_probs_after_a_push_are_the_trainers(kind, tmp_path):
     python = os.environ.get("LUDIC_VLLM_PYTHON")
     if python is None:
         pytest.skip("LUDIC_VLLM_PYTHON names no Python with vLLM; `make test-vllm` does")
@@ -74,12 +72,9 @@ async def test_log_probs_after_each_way_of_bringing_params_are_the_trainers(kind
     with started_server(str(tmp_path / "model"), options, vllm, flags) as server:
         client = VLLMTokenClient(server.url, chat_renderer(TOKENIZER), seeds=False)
         assert await difference(client, model) < 1e-4
-        makers = [
-            lambda: VLLMPublisher(server.url, FileWire(), clients=[client], model=model),
-            lambda: ReloadPublisher(server.url, tmp_path / "v", clients=[client], model=model),
-        ]
-        for version, make in enumerate(makers, 1):
+        publisher = FilesPublisher(server.url, clients=[client], model=model)
+        for version in (1, 2):
             change(model)
-            await make().publish(model.named_parameters(), version)
+            await publisher.publish(model.named_parameters(), version)
             assert await difference(client, model) < 1e-4
         await client.aclose()

@@ -17,8 +17,14 @@ from torch import Tensor, nn
 
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
-from ludic_train.cluster.doctor.checks import TOKENS, Finding, Patient, check_round_trip, judged
-from ludic_train.cluster.doctor.scores import expected_masks
+from ludic_train.cluster.doctor.checks import (
+    TOKENS,
+    Finding,
+    Patient,
+    check_round_trip,
+    expected_masks,
+    judged,
+)
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.status.servers import LIMIT_S
 from ludic_train.errors import PublishError

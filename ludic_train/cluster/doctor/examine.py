@@ -19,7 +19,7 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import LudicError
 from ludic_gym.limits import HttpOptions
 from ludic_train.cluster.doctor.bitwise import BITWISE_CHECKS
-from ludic_train.cluster.doctor.checks import CHECKS, RESTART, Finding, Patient
+from ludic_train.cluster.doctor.checks import CHECKS, Finding, Patient
 from ludic_train.cluster.doctor.pushes import PUSH_CHECKS, publisher_to
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.status.servers import LIMIT_S
@@ -86,8 +86,8 @@ def skipped(check: str) -> Finding:
     return Finding(
         check=check,
         verdict="skipped",
-        found="the server has no transport of params that is available here",
-        remedy=f"{RESTART}--weight-transfer-config; for vLLM's own NCCL, run this on a GPU",
+        found="the server takes params in no way that is available here",
+        remedy="run this on the server's machine; for vLLM's own engines, with vLLM and a GPU",
     )
 
 

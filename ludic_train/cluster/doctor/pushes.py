@@ -14,14 +14,20 @@ from torch import nn
 
 from ludic_gym.types import Sampling
 from ludic_gym.web_pages import LOOPBACK
-from ludic_train.cluster.doctor.checks import QUESTIONS, RESTART, Finding, Patient, judged
-from ludic_train.cluster.doctor.scores import differences, is_greedy
+from ludic_train.cluster.doctor.checks import (
+    QUESTIONS,
+    RESTART,
+    Finding,
+    Patient,
+    differences,
+    is_greedy,
+    judged,
+)
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.publish.nccl import NcclWire
-from ludic_train.cluster.publish.tcp import TcpWire
-from ludic_train.cluster.publish.transports import FileWire, Wire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
+from ludic_train.cluster.publish.vllm_transfer import BACKENDS, VLLMTransferPublisher, has_vllm
 from ludic_train.errors import PublishError
+from ludic_train.sources.publisher import PolicyPublisher
 from ludic_vllm import BACKEND
 
 GREEDY = Sampling(max_tokens=12, temperature=0)
@@ -32,27 +38,25 @@ CACHED_TOKENS = 300
 # Pushes to time; the first one also connects.
 ROUNDS = 3
 
-PushCheck = Callable[[Patient, VLLMPublisher], Awaitable[Finding]]
+PushCheck = Callable[[Patient, PolicyPublisher], Awaitable[Finding]]
 
 
-def publisher_to(patient: Patient) -> VLLMPublisher | None:
-    """A publisher by a transport that this server has; None without one.
+def publisher_to(patient: Patient) -> PolicyPublisher | None:
+    """A publisher by a way that this server has; None without one.
 
-    NCCL needs a GPU here; files are for a server on this machine, TCP for any other.
+    Files are for a server on this machine; vLLM's own engines need vLLM and a card here.
     """
     backend = (patient.config.get("weight_transfer_config") or {}).get("backend")
-    wire: Wire
-    if backend == "nccl" and torch.cuda.is_available():
-        wire = NcclWire()
-    elif backend == BACKEND:
-        wire = FileWire() if urlsplit(patient.url).hostname in LOOPBACK else TcpWire()
-    else:
-        return None
-    return VLLMPublisher(patient.url, wire, clients=[patient.client], model=patient.model)
+    clients = [patient.client]
+    if backend == BACKEND and urlsplit(patient.url).hostname in LOOPBACK:
+        return FilesPublisher(patient.url, clients=clients, model=patient.model)
+    if backend in BACKENDS and has_vllm() and torch.cuda.is_available():
+        return VLLMTransferPublisher(patient.url, patient.model, backend, clients=clients)
+    return None
 
 
 @asynccontextmanager
-async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIterator[nn.Module]:
+async def changed_params(patient: Patient, publisher: PolicyPublisher) -> AsyncIterator[nn.Module]:
     """Push other params for the block; the model that has them.
 
     At the end of the block, also after an error, the server gets the params of `patient.model`.
@@ -73,7 +77,7 @@ async def changed_params(patient: Patient, publisher: VLLMPublisher) -> AsyncIte
         await publisher.publish(patient.model.named_parameters(), RESTORED)
 
 
-async def check_checksums(patient: Patient, publisher: VLLMPublisher) -> Finding:
+async def check_checksums(patient: Patient, publisher: PolicyPublisher) -> Finding:
     """Check by the server's checksums that a push changes params, and one back restores all.
 
     Good for a server without the route /weight_checker. On a CPU, vLLM's checksums leave out packed
@@ -103,7 +107,7 @@ async def check_checksums(patient: Patient, publisher: VLLMPublisher) -> Finding
     )
 
 
-async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
+async def check_push(patient: Patient, publisher: PolicyPublisher) -> Finding:
     """Check that after a push the server computes with the new params, and only with them.
 
     Greedy tokens must be those of the changed model, and log-probs within the tolerance.
@@ -124,7 +128,7 @@ async def check_push(patient: Patient, publisher: VLLMPublisher) -> Finding:
     )
 
 
-async def check_prefix_cache(patient: Patient, publisher: VLLMPublisher) -> Finding:
+async def check_prefix_cache(patient: Patient, publisher: PolicyPublisher) -> Finding:
     """Check that a push clears the prefix cache.
 
     A long prompt is cached before the push and sampled from again after it: old keys and values
@@ -147,7 +151,7 @@ async def check_prefix_cache(patient: Patient, publisher: VLLMPublisher) -> Find
     )
 
 
-async def check_push_time(patient: Patient, publisher: VLLMPublisher) -> Finding:
+async def check_push_time(patient: Patient, publisher: PolicyPublisher) -> Finding:
     """Measure the time of a push, and of a copy of as many bytes in memory.
 
     Never bad: the copy is the lower bound to compare with.

@@ -14,7 +14,6 @@ from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
 from ludic_train.errors import PublishError
 from ludic_train.server_tokens import KEY_VARIABLE, token_of
-from ludic_vllm.peers import Peer, peer_of
 
 # Part of vLLM's error for a second publisher.
 SESSION_OPEN = "already active"
@@ -24,7 +23,7 @@ SESSION_OPEN = "already active"
 class PhaseLimits:
     """Time limits for each phase of a publication, in seconds, per server.
 
-    pause: with all requests held. update: for one chunk of params.
+    pause: with all requests held. update: to check and prepare the params.
     finish: for the swap, with all that vLLM computes from params.
     Raises ConfigError for a limit that is not above 0.
     """
@@ -88,10 +87,6 @@ class ControlClient:
         """Continue all requests."""
         await self.post("/resume")
 
-    async def connect(self, init_info: Mapping[str, Any]) -> None:
-        """Connect the server's engine to the trainer. init_info: as the wire defines it."""
-        await self.post("/init_weight_transfer_engine", {"init_info": init_info})
-
     async def start(self) -> None:
         """Open a session, in which params can be sent; one at a time can be open."""
         try:
@@ -105,22 +100,19 @@ class ControlClient:
             ) from error
 
     async def update(self, update_info: Mapping[str, Any]) -> None:
-        """Announce params, as `announcement` lists them; return when they have arrived."""
+        """Announce params, in the form of the server's engine; return when they are checked."""
         await self.post("/update_weights", {"update_info": update_info})
 
     async def is_settled(self) -> bool:
-        """True if all workers have taken the params that were announced so far."""
-        return all(state.get("settled", True) for state in await self._states())
+        """True if all workers are ready to put the announced params in.
 
-    async def merges(self) -> bool | None:
-        """True if all workers can merge adapters that come alone; None for another engine."""
-        known = [state["merges"] for state in await self._states() if "merges" in state]
-        return all(known) if known else None
-
-    async def _states(self) -> list[dict[str, Any]]:
-        """States of the workers as receivers of params, those of vLLM."""
+        Raises PublishError where a worker cannot.
+        """
         results = (await self.post("/collective_rpc", {"method": "ludic_settled"}))["results"]
-        return [state for state in results if isinstance(state, dict)]
+        states = [state for state in results if isinstance(state, dict)]
+        if errors := [state["error"] for state in states if state.get("error")]:
+            raise PublishError(errors[0])
+        return all(state.get("settled", True) for state in states)
 
     async def finish(self, version: int) -> None:
         """Load the params, close the session, and check the version that the server has then.
@@ -137,23 +129,10 @@ class ControlClient:
         with suppress(PublishError):
             await self.update({"abort": True})
 
-    async def call_workers(self, method: str, **kwargs: object) -> None:
-        """Call a method of all workers by name, with keyword arguments that JSON can hold."""
-        await self.post("/collective_rpc", {"method": method, "kwargs": kwargs})
-
-    async def peers(self) -> list[Peer] | None:
-        """The workers as receivers of params; None for a server that does not say."""
-        try:
-            results = (await self.post("/collective_rpc", {"method": "ludic_peer"}))["results"]
-            return [peer_of(fields) for fields in results]
-        except (PublishError, KeyError, TypeError, ValueError):
-            return None
-
-    async def dtype(self) -> str:
-        """Type that the server computes in, such as "bfloat16"; "" if it does not say."""
+    async def config(self) -> dict[str, Any]:
+        """The server's configuration, in vLLM's terms; {} if it does not say."""
         config = (await self.get("/server_info?config_format=json")).get("vllm_config")
-        model = config.get("model_config") if isinstance(config, dict) else None
-        return str((model or {}).get("dtype", "")).removeprefix("torch.")
+        return config if isinstance(config, dict) else {}
 
     async def world_size(self) -> int:
         """Number of workers; each receives the params."""

@@ -1,7 +1,7 @@
 """Publishing through a folder, which actors with a model of their own follow.
 
     FOLDER/newest.json       {"version": 12, "folder": "v000012-1f3a9c"}; replaced in one step
-    FOLDER/v000012-1f3a9c/   params.safetensors; the newest few are kept
+    FOLDER/v000012-1f3a9c/   *.safetensors; the newest few are kept
     FOLDER/model/, policy.json   initial model and prompts of actors, if the trainer wrote them
 
 For models that every actor holds itself, such as tiny ones on CPUs.
@@ -18,18 +18,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+from ludic_train.cluster.publish.files import write_params
 from ludic_train.disk import writing
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.request_gate import Gate
 from ludic_train.errors import PublishError
 from ludic_train.models.load import load_model
-from ludic_train.sources.publisher import NEWEST, PARAMS, Published, newest
+from ludic_train.sources.publisher import NEWEST, Published, newest
+from ludic_vllm.files import params_in
 
 ADAPTER = ".lora_"
 
@@ -53,37 +53,23 @@ class FolderPublisher:
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Return once the version is written; actors load it before their next group.
 
-        params: must stay as they are until then, as `BackgroundPublisher` has them do. A cancelled
-            call ends once the version is written, too.
+        params: must stay as they are until then, as `BackgroundPublisher` has them do.
         Raises PublishError where it cannot be written; the version before stays.
         """
-        # No copies: the file is written from the memory of the params.
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in params}
-        adapters = {name: tensor for name, tensor in tensors.items() if ADAPTER in name}
-        wanted = adapters or tensors
-        written = asyncio.ensure_future(asyncio.to_thread(self._write, wanted, version))
-        try:
-            await asyncio.shield(written)
-        except asyncio.CancelledError:
-            # A thread cannot be stopped, and training may change the params as soon as this ends.
-            await asyncio.wait({written})
-            raise
-
-    def _write(self, tensors: dict[str, Tensor], version: int) -> None:
-        """Write the tensors into a new folder, point to it, and remove old folders."""
+        named = [(name, tensor) for name, tensor in params]
+        adapters = [(name, tensor) for name, tensor in named if ADAPTER in name]
         # A random suffix, because a run that was rolled back publishes a version again, with other
         # params, and actors compare folders to see what is new.
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
         pointer = self.folder / f".{path.name}.json"
         try:
-            with writing(path, PublishError, (SafetensorError,)):
-                path.mkdir(parents=True)
-                # Params before the pointer: readers take what it names for complete.
-                save_file(tensors, path / PARAMS)
+            # Params before the pointer: readers take what it names for complete.
+            await write_params(path, adapters or named)
+            with writing(path, PublishError):
                 pointer.write_text(json.dumps({"version": version, "folder": path.name}))
                 # Atomic: a reader sees the old pointer or the new one, never a part.
                 pointer.replace(self.folder / NEWEST)
-        except PublishError:
+        except BaseException:
             # A disk that is full has no room for a version that no pointer leads to.
             shutil.rmtree(path, ignore_errors=True)
             with suppress(OSError):
@@ -128,9 +114,13 @@ class FollowingClient:
         """
         found = newest(self._folder)
         if found is not None and found != self._loaded:
-            # A version that is removed meanwhile is skipped: the next call finds a newer one.
-            with suppress(FileNotFoundError):
-                tensors = await asyncio.to_thread(load_file, found.path / PARAMS)
+            try:
+                tensors = await asyncio.to_thread(lambda: dict(params_in(found.path)))
+            except ValueError as error:
+                if found.path.exists():
+                    raise PublishError(str(error)) from error
+                # It was removed meanwhile: the next call finds a newer one.
+            else:
                 async with self._gate.alone():
                     put_params(self._model, tensors, found.path)
                     self._client.policy_version = found.version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.publish.control import PhaseLimits
+from ludic_train.cluster.publish.files import write_file
 from ludic_train.cluster.publish.fleet import Fleet, OnFailure, Replica
-from ludic_train.cluster.publish.reload import KEPT, new_folder, write_tensors
 from ludic_train.models.checkpoint_names import adapter_params
 from ludic_train.sources.publisher import Stamping
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from peft import PeftConfig
 
 PREFIX = "policy"
+# Versions that stay loaded.
+KEPT = 2
 
 
 class Naming(Stamping, Protocol):
@@ -45,7 +47,7 @@ class LoRAPublisher:
         began with. Cached prompts belong to the name, so versions are never mixed.
     Versions older than the newest two are unloaded when no client waits for them. The servers need
     `ludic serve --lora RANK`. The base model is never changed. Raises ConfigError for DoRA, which
-    vLLM does not have, and for adapters of fused experts, which a VLLMPublisher takes.
+    vLLM does not have, and for adapters of fused experts, which a FilesPublisher takes.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class LoRAPublisher:
             raise ConfigError(
                 f"the adapter changes {experts}, the fused experts of a mixture, which vLLM reads "
                 "under other names for each architecture: publish it merged, "
-                "VLLMPublisher(urls, model=model)"
+                "FilesPublisher(urls, model=model)"
             )
         self.fleet = Fleet(urls, clients, on_failure, limits)
         self._folder = Path(folder)
@@ -83,9 +85,17 @@ class LoRAPublisher:
         Raises PublishError with the servers and phases that failed, ConfigError where `params` has
         no adapter, or the folder has that version already.
         """
-        path, name = self._path(version), self._name(version)
+        path, name = self._folder / f"v{version:06d}", self._name(version)
         # All params are read before anything can fail: sharded ones need every rank to the end.
-        self._write(path, dict(adapter_params(params)))
+        matrices = {n: t.detach().cpu().contiguous() for n, t in adapter_params(params)}
+        if not matrices:
+            raise ConfigError("params have no LoRA matrices: publish them all instead")
+        if path.exists():
+            # vLLM may keep what it read there before.
+            raise ConfigError(f"{path} exists already: give each run a folder of its own")
+        # In peft's format.
+        await write_file(path / "adapter_model.safetensors", matrices)
+        self._config.save_pretrained(str(path))
 
         async def load(replica: Replica) -> None:
             body = {"lora_name": name, "lora_path": str(path.resolve())}
@@ -103,20 +113,9 @@ class LoRAPublisher:
             self._loaded.append(version)
             await self._unload_unused()
 
-    def _path(self, version: int) -> Path:
-        return self._folder / f"v{version:06d}"
-
     def _name(self, version: int) -> str:
         """Model name of a version in requests, such as "policy-v12"."""
         return f"{self._prefix}-v{version}"
-
-    def _write(self, path: Path, matrices: dict[str, Tensor]) -> None:
-        """Write the adapter in peft's format."""
-        if not matrices:
-            raise ConfigError("params have no LoRA matrices: publish them all instead")
-        with new_folder(path) as unfinished:
-            write_tensors(unfinished / "adapter_model.safetensors", matrices)
-            self._config.save_pretrained(str(unfinished))
 
     async def _unload_unused(self) -> None:
         """Unload the adapters older than the newest KEPT for which no client waits."""
@@ -126,11 +125,12 @@ class LoRAPublisher:
             if any(client.in_flight(name) for client in self._clients):
                 continue
 
-            unload = partial(_unload, name=name)
+            body = {"lora_name": name}
+            unload = partial(_post, path="/v1/unload_lora_adapter", body=body)
             await self.fleet.run("update", self.fleet.in_state("ready"), unload)
-            shutil.rmtree(self._path(version))
+            shutil.rmtree(self._folder / f"v{version:06d}")
             self._loaded.remove(version)
 
 
-async def _unload(replica: Replica, *, name: str) -> None:
-    await replica.server.post("/v1/unload_lora_adapter", {"lora_name": name})
+async def _post(replica: Replica, *, path: str, body: Mapping[str, str]) -> None:
+    await replica.server.post(path, body)

@@ -11,7 +11,8 @@ from typing import cast
 
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.clients.vllm import VLLMTokenClient
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import folder_for
+from ludic_train.cluster.publish.vllm_transfer import ServerPublisher
 from ludic_train.cluster.servers.own import OwnClient, OwnPublisher
 from ludic_train.cluster.servers.supervisor import RESTARTS
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
@@ -88,7 +89,10 @@ async def with_found_servers(
     client = cast(VLLMTokenClient, learner.client)
     servers = FoundServers(urls)
     publisher = OwnPublisher(
-        servers, lambda: VLLMPublisher(urls, clients=[client], model=learner.model, dtype=dtype)
+        servers,
+        lambda: ServerPublisher(
+            urls, folder_for(urls, config.out), clients=[client], model=learner.model, dtype=dtype
+        ),
     )
     async with aclosing(client):
         params = ((name, p.detach()) for name, p in learner.model.named_parameters())

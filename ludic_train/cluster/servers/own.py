@@ -22,8 +22,8 @@ from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.cluster.address import read_address
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.publish.lora import PREFIX, LoRAPublisher
-from ludic_train.cluster.publish.vllm import VLLMPublisher
 from ludic_train.cluster.servers.process import launched, plugin_folder
 from ludic_train.cluster.servers.supervisor import SupervisedServer, supervised_server
 from ludic_train.cluster.servers.vllm_command import (
@@ -339,7 +339,7 @@ def _publishers(
     """A function that makes publishers, each for a server that has nothing of the run yet."""
     adapter = _adapter(model)
     if adapter is None or has_expert_adapters(model):
-        return lambda: VLLMPublisher(server.url, clients=[client], model=model)
+        return lambda: FilesPublisher(server.url, clients=[client], model=model)
     numbers = count(1)
 
     def make() -> LoRAPublisher:

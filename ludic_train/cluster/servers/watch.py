@@ -24,7 +24,7 @@ from ludic_gym.clients.openai import root_addresses
 from ludic_gym.concurrency import cancelled
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.queues.base import GroupQueue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import ParamsLost, PublishError, QueueUnavailable
@@ -64,7 +64,7 @@ class PatientPublisher:
 
     def __init__(
         self,
-        publisher_to: Callable[[Sequence[str]], VLLMPublisher],
+        publisher_to: Callable[[Sequence[str]], FilesPublisher],
         urls: Sequence[str],
         stop: StopSign,
         *,
@@ -74,7 +74,7 @@ class PatientPublisher:
         self.version: int | None = None
         self._publisher_to, self._fixed, self._joined = publisher_to, tuple(urls), joined
         self._stop, self._patience_s = stop, patience_s
-        self._publisher: VLLMPublisher | None = None
+        self._publisher: FilesPublisher | None = None
         # All that were published: a server with another number has it from another run.
         self._versions: set[str] = set()
         # Servers that had a version of this run, and those that did not take the last one.

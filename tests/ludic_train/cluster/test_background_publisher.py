@@ -10,8 +10,7 @@ from two_ranks.learning import random_rows, settings, tiny_model
 
 from ludic_train.algorithms.presets import sft
 from ludic_train.cluster.background_publisher import BackgroundPublisher
-from ludic_train.cluster.publish.transports import FileWire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.errors import PublishError
 from ludic_train.trainer.trainer import Trainer
 
@@ -191,7 +190,7 @@ async def test_frozen_params_are_copied_once(engine):
 async def test_a_closed_one_leaves_servers_with_the_version_before(route, fault):
     async with running(2, START) as servers:
         urls = [server.url for server in servers]
-        publisher = BackgroundPublisher(VLLMPublisher(urls, FileWire()))
+        publisher = BackgroundPublisher(FilesPublisher(urls))
         await publisher.publish(named(4), 4)
         while servers[0].version != "4" or servers[0].paused:
             await asyncio.sleep(0.01)

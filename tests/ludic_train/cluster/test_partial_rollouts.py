@@ -20,7 +20,7 @@ from ludic_gym.types import Sampling, Task
 from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.codec import group_from_bytes
 from ludic_train.cluster.partial_rollouts import ResumableClient
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.queues.base import TrainerReport
 from ludic_train.cluster.queues.open_queue import open_registry
 from ludic_train.cluster.queues.redis_queue import RedisQueue
@@ -71,7 +71,7 @@ class Servers:
 
     async def publish(self, version):
         params = list(model(version).named_parameters())
-        await VLLMPublisher(self.urls).publish(params, version)
+        await FilesPublisher(self.urls).publish(params, version)
 
     async def ready(self):
         async with asyncio.timeout(120):

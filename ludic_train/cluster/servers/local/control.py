@@ -1,21 +1,16 @@
 """Routes by which a trainer pauses the server, sends params, and resumes it.
 
-The order of a publication is pause, start_weight_update, update_weights per chunk,
+The order of a publication is start_weight_update, update_weights with a folder, pause,
 finish_weight_update, resume. Paths, fields and statuses are those of vLLM.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import torch
 from aiohttp import web
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.servers.local.responses import SERVED, reply
-from ludic_train.cluster.servers.local.schemas import Call, Finish, Init, NewVersion, Update, read
-from ludic_vllm.cards import own_peer
-from ludic_vllm.peers import peer_fields
+from ludic_train.cluster.servers.local.schemas import Call, Finish, NewVersion, Update, read
 
 MODES = ("keep", "wait", "abort")
 
@@ -51,16 +46,6 @@ async def is_paused(request: web.Request) -> web.Response:
     return reply({"is_paused": request.app[SERVED].gate.is_paused})
 
 
-async def init_engine(request: web.Request) -> web.Response:
-    """POST /init_weight_transfer_engine: connect to a trainer.
-
-    Returns when the trainer has joined; raises PublishError if it does not in time.
-    """
-    body = read(await request.read(), Init)
-    await request.app[SERVED].receiver.meet(body.init_info)
-    return reply({"message": "Weight transfer initialized"})
-
-
 async def start(request: web.Request) -> web.Response:
     """POST /start_weight_update: open a session. Raises PublishError if one is open."""
     request.app[SERVED].receiver.start()
@@ -68,7 +53,7 @@ async def start(request: web.Request) -> web.Response:
 
 
 async def update(request: web.Request) -> web.Response:
-    """POST /update_weights: stage some params; returns when they have arrived.
+    """POST /update_weights: stage the params of a folder; returns when they are checked.
 
     Raises PublishError, and closes the session, for params that do not match the model.
     """
@@ -105,33 +90,19 @@ async def weight_info(request: web.Request) -> web.Response:
 async def call(request: web.Request) -> web.Response:
     """POST /collective_rpc: the methods of publishers, and checksums of the params.
 
-    A tied head needs no repair here, and params are taken as they arrive, into memory of the host.
-    ludic_checksums gives type and CRC-32 of each param.
-
-    reload_weights takes `weights_path`, a folder with *.safetensors on this machine.
-    Raises ConfigError for any other method.
+    Params are staged when /update_weights returns. ludic_checksums gives type and CRC-32 of each
+    param. Raises ConfigError for any other method.
     """
     served, body = request.app[SERVED], read(await request.read(), Call)
-    if body.method == "ludic_repair_packed":
-        return reply({"results": [False]})
-    if body.method == "ludic_peer":
-        return reply({"results": [peer_fields(own_peer(torch.device("cpu")))]})
     if body.method == "ludic_settled":
         return reply({"results": [{"settled": True}]})
     if body.method == "ludic_checksums":
         return reply({"results": [await served.client.between_tokens(served.checksums)]})
-    folder = body.kwargs.get("weights_path")
-    if body.method != "reload_weights" or not isinstance(folder, str):
-        raise ConfigError(
-            f"{body.method!r} with {body.kwargs!r:.200} cannot be called: the local engine "
-            "knows reload_weights, with a weights_path"
-        )
-    await served.put_in(await served.receiver.loaded(Path(folder)), served.version)
-    return reply({"results": [None]})
+    raise ConfigError(f"{body.method!r} is no method of the local engine")
 
 
 async def no_adapters(request: web.Request) -> web.Response:
     """POST /v1/load_lora_adapter: always a ConfigError, with the alternative."""
     raise ConfigError(
-        "the local engine takes no adapters: publish them merged, VLLMPublisher(urls, model=model)"
+        "the local engine takes no adapters: publish them merged, FilesPublisher(urls, model=model)"
     )

@@ -31,11 +31,6 @@ async def models(request: web.Request) -> web.Response:
     return reply({"object": "list", "data": [card]})
 
 
-async def world_size(request: web.Request) -> web.Response:
-    """GET /get_world_size: always 1, because one process receives the params."""
-    return reply({"world_size": 1})
-
-
 async def server_info(request: web.Request) -> web.Response:
     """GET /server_info: the part of vLLM's config that concerns sampling.
 

@@ -28,8 +28,6 @@ from ludic_train.server_tokens import issued_token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# Addresses to listen on that no other process can connect to; relays listen on IPv4 alone.
-ANY_ADDRESS = ("0.0.0.0", "::", "::1")
 # For responses that are being written when a signal comes.
 SHUTDOWN_S = 0.2
 # A prompt of 128k token ids takes about one of them.
@@ -81,8 +79,6 @@ async def running(served: Served, bound: socket.socket, token: str = "") -> web.
     bound: a socket with an address, from `bound_socket`. token: as of `guarded`; "" for none.
     """
     host = bound.getsockname()[0]
-    if host not in ANY_ADDRESS:
-        served.receiver.host = host
     runner = web.AppRunner(
         make_app(served, guarded(host, token) if token else None),
         # A client that closes its connection makes room for others.
@@ -164,7 +160,6 @@ def make_app(served: Served, guard: Middleware | None = None) -> web.Application
     app[SERVED] = served
     app.router.add_get("/health", info.health)
     app.router.add_get("/v1/models", info.models)
-    app.router.add_get("/get_world_size", info.world_size)
     app.router.add_get("/server_info", info.server_info)
     app.router.add_get("/metrics", info.metrics)
     app.router.add_post("/v1/chat/completions", generation.chat)
@@ -173,7 +168,6 @@ def make_app(served: Served, guard: Middleware | None = None) -> web.Application
     app.router.add_post("/pause", control.pause)
     app.router.add_post("/resume", control.resume)
     app.router.add_get("/is_paused", control.is_paused)
-    app.router.add_post("/init_weight_transfer_engine", control.init_engine)
     app.router.add_post("/start_weight_update", control.start)
     app.router.add_post("/update_weights", control.update)
     app.router.add_post("/finish_weight_update", control.finish)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -16,8 +16,6 @@ from msgspec import Meta
 from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
-from ludic_train.errors import PublishError
-from ludic_vllm.wire import ParamInfo
 
 T = TypeVar("T")
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -25,10 +23,7 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 # The largest number that vLLM and OpenAI allow.
 Top = Annotated[int, Meta(ge=0, le=20)]
-Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
-# Seconds. A typing mistake must not leave a thread that waits for days.
-LONGEST_S = 3600.0
 # Fields without an effect here, and the values that request the engine's only behaviour.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens"), (0,)),
@@ -143,58 +138,11 @@ class Chat(_OpenAI, kw_only=True):
     tools: list[Any] | None = None
 
 
-class InitInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Address of a trainer.
-
-    transport: "tcp", or "files" that both see; the other fields are for "tcp".
-    trainer: host and port. secret: of the trainer, in hexadecimal. first_member: number of this
-        server among all workers of all servers. timeout_s: limit in seconds to connect.
-    """
-
-    transport: Literal["tcp", "files"]
-    trainer: tuple[str, Port] = ("", 1)
-    secret: Annotated[str, Meta(pattern="^([0-9a-f]{2})*$")] = ""
-    first_member: Annotated[int, Meta(ge=0)] = 0
-    timeout_s: Annotated[float, Meta(gt=0, le=LONGEST_S)] = 60.0
-
-
 class UpdateInfo(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Some params, announced in three parallel lists.
+    """All params. folder: holds them in *.safetensors. abort: True ends the session instead."""
 
-    path: the file of their buffer; "" fetches it from the sources.
-    session, index: name of the chunk. sources: of the one worker, addresses in order of preference.
-    checksum: of the buffer, see `ludic_vllm.wire`; None checks nothing.
-    last: True requires that all have arrived. abort: True ends the session instead.
-    """
-
-    names: list[str] = []
-    dtype_names: list[str] = []
-    shapes: list[list[int]] = []
-    path: str = ""
-    session: str = ""
-    index: int = 0
-    sources: Annotated[list[list[tuple[str, Port]]], Meta(min_length=1, max_length=1)] = (
-        msgspec.field(default_factory=lambda: [[]])
-    )
-    checksum: int | None = None
-    last: bool = False
+    folder: str = ""
     abort: bool = False
-
-    def infos(self) -> list[ParamInfo]:
-        """The params in order. Raises PublishError where the lists differ in length."""
-        if not len(self.names) == len(self.dtype_names) == len(self.shapes):
-            raise PublishError(
-                f"{len(self.names)} names, {len(self.dtype_names)} dtype_names and "
-                f"{len(self.shapes)} shapes are announced"
-            )
-        rows = zip(self.names, self.dtype_names, self.shapes, strict=True)
-        return [ParamInfo(name=n, dtype=d, shape=tuple(s)) for n, d, s in rows]
-
-
-class Init(msgspec.Struct, kw_only=True):
-    """Request of /init_weight_transfer_engine."""
-
-    init_info: InitInfo
 
 
 class Update(msgspec.Struct, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import groupby
@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from ludic_gym.types import Completion, FinishReason, Sampling
-from ludic_train.cluster.servers.local.params import ParamsReceiver, Staged
+from ludic_train.cluster.servers.local.params import ParamsReceiver
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.request_gate import Aborted, Gate
 from ludic_train.engine.sampling import Ranking, Scores
@@ -20,6 +20,7 @@ from ludic_train.errors import ModelNotFound
 from ludic_train.models.exact import param_checksums
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # vLLM's version name of the initial params.
@@ -83,7 +84,7 @@ class Served:
             prefix_cache_bytes=prefix_cache_bytes,
         )
         self.gate = Gate(self.client.settled)
-        # Stages beside the model, so sampling continues while chunks arrive.
+        # Stages beside the model, so sampling continues while params arrive.
         self.receiver = ParamsReceiver(model)
         # The likeliest tokens of most positions are the same few.
         self.text_of = lru_cache(REMEMBERED_TOKENS)(lambda i: str(tokenizer.decode([i])))
@@ -131,10 +132,10 @@ class Served:
         except Aborted:
             return [self._aborted(prompt_ids, sampling) for sampling in samplings]
 
-    async def put_in(self, params: Staged, version: str) -> None:
+    async def put_in(self, params: Mapping[str, Tensor], version: str) -> None:
         """Replace the params, and their version, between two tokens of what is in flight.
 
-        params: result of `receiver.complete` or `receiver.loaded`.
+        params: result of `receiver.complete`.
         """
         number = 1 + max(self._names)
         self._names[number] = version

@@ -2,7 +2,7 @@
 
 import torch
 
-from ludic_train.cluster.doctor.scores import tolerance
+from ludic_train.cluster.doctor.checks import tolerance
 
 
 def test_low_precision_is_given_more_room():

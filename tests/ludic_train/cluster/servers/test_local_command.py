@@ -18,8 +18,7 @@ from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Sampling
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.publish.transports import FileWire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model, save_model
@@ -161,7 +160,7 @@ async def test_a_server_that_was_started_again_is_asked_no_more_until_it_has_the
     with ludic_serve(folder) as (child, url):
         port = url.rpartition(":")[2]
         async with VLLMTokenClient(url, lambda *_: [5]) as client:
-            publisher = VLLMPublisher(url, FileWire(), clients=[client])
+            publisher = FilesPublisher(url, clients=[client])
             await publisher.publish(model.named_parameters(), 3)
             assert (await client.continued([5], SHORT)).policy_version == 3
             child.terminate()
@@ -179,7 +178,7 @@ async def test_a_server_that_was_started_again_is_asked_no_more_until_it_has_the
 async def test_it_computes_in_the_chosen_type_and_says_so(folder, words, dtype):
     with ludic_serve(folder, *words) as (_, url):
         async with aclosing(ControlClient(url)) as control:
-            assert await control.dtype() == dtype
+            assert (await control.config())["model_config"]["dtype"] == f"torch.{dtype}"
         assert post(f"{url}/v1/completions", {"prompt": "a", "max_tokens": 2})["choices"]
 
 

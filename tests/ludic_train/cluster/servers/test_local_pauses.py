@@ -8,18 +8,16 @@ import torch
 from local_pushes import (
     GENERATE,
     REQUEST,
-    announced_by,
     asked,
     assert_has,
     client_of,
     kept,
     publisher,
-    whole,
+    staged,
 )
 
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Sampling
-from ludic_train.cluster.publish.transports import FileWire
 
 # Of this seed comes no end of turn before the limit.
 LONG = Sampling(max_tokens=200, temperature=1.0, seed=0)
@@ -68,15 +66,12 @@ async def test_a_pause_that_aborts_ends_requests_and_clients_call_it_an_error(se
     assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [])
 
 
-async def test_a_swap_comes_between_two_tokens_of_what_is_in_flight(server):
+async def test_a_swap_comes_between_two_tokens_of_what_is_in_flight(server, tmp_path):
     history = {0: kept(server.model)}
     server.change(1)
     history[1] = kept(server.model)
     await server.post("/start_weight_update")
-    wire = FileWire()
-    announced = announced_by(wire, whole(server.model, wire))
-    assert (await server.post("/update_weights", {"update_info": announced}))[0] == 200
-    wire.release(swapped=False)
+    assert await staged(server, tmp_path) == 200
     early = await asked(server, 4)
     while server.served.client.num_sampled < 40:
         await asyncio.sleep(0.001)

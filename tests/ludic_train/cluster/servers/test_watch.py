@@ -13,9 +13,7 @@ from trajectories import call, rollout
 from ludic_gym.types import Task
 from ludic_train.algorithms.presets import sft
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
-from ludic_train.cluster.publish.tcp import TcpWire
-from ludic_train.cluster.publish.transports import FileWire
-from ludic_train.cluster.publish.vllm import VLLMPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.servers import watch
 from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource
@@ -32,9 +30,9 @@ def params(value):
     return [("weight", torch.full((3,), float(value)))]
 
 
-def publisher_to(servers, wire=None, *, stop=None, **options):
+def publisher_to(servers, *, stop=None, **options):
     def to(urls):
-        return VLLMPublisher(urls, wire or FileWire(), on_failure="skip")
+        return FilesPublisher(urls, on_failure="skip")
 
     urls = [server.url for server in servers]
     return PatientPublisher(to, urls, stop or StopSign(), **options)
@@ -84,7 +82,7 @@ async def test_a_session_that_a_dead_trainer_left_open_is_closed():
 
 
 async def test_a_server_that_was_started_again_is_met_anew_at_the_next_publication(caplog):
-    async with published(2, wire=TcpWire()) as ((one, other), publisher):
+    async with published(2) as ((one, other), publisher):
         other = await begun_anew(other)
         await publisher.publish(params(8), 8)
         assert caplog.messages == []

@@ -1,0 +1,70 @@
+"""Small models of random weights, one per architecture of transformers."""
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+SIZES = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+# What else these need to be small (... leaves a setting out), and factors far from 1.
+FURTHER = {
+    "bloom": {"n_layer": 2, "n_head": 4},
+    "cohere": {"logit_scale": 3.0},
+    "cohere2": {"logit_scale": 3.0},
+    "falcon_h1": {"lm_head_multiplier": 2.5, "mamba_d_ssm": 32, "mamba_n_heads": 4,
+                  "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1},
+    "gemma2": {"final_logit_softcapping": 0.2},
+    "gemma3_text": {"final_logit_softcapping": 0.2},
+    "gptj": {"rotary_dim": 8},
+    "codegen": {"rotary_dim": 8},
+    "falcon": {"head_dim": ...},
+    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "granite": {"logits_scaling": 0.3},
+    "granitemoe": {"logits_scaling": 0.3, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "mamba": {"state_size": 8},
+    "minicpm3": {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+                 "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4},
+    "nanochat": {"final_logit_softcapping": 0.2},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                  "shared_expert_intermediate_size": 24},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+    "qwen3_next": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                   "shared_expert_intermediate_size": 24},
+    "recurrent_gemma": {"logits_soft_cap": 0.2, "lru_width": 32},
+    "vaultgemma": {"final_logit_softcapping": 0.2},
+}  # fmt: skip
+ARCHITECTURES = [
+    "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma",
+    "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt",
+    "bloom", "codegen", "cohere", "cohere2", "granite", "granitemoe", "granitemoeshared",
+    "olmo", "olmo2", "olmo3", "olmoe", "starcoder2", "stablelm", "falcon", "falcon_h1",
+    "persimmon", "nemotron", "glm", "glm4", "smollm3", "helium", "exaone4", "ernie4_5",
+    "hunyuan_v1_dense", "apertus", "arcee", "seed_oss", "vaultgemma", "nanochat", "mamba",
+    "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next",
+]  # fmt: skip
+
+
+def made(name: str) -> PreTrainedModel:
+    """A model in eval mode, whose logits are as far apart as those of trained models."""
+    settings = {**SIZES, **FURTHER.get(name, {})}
+    config = AutoConfig.for_model(name, **{n: v for n, v in settings.items() if v is not ...})
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config).float()
+    with torch.no_grad():
+        for param in model.parameters():
+            if param.ndim > 1:
+                param.normal_(0, 0.3)
+    return model.eval()
