@@ -37,11 +37,9 @@ COMMANDS = {
 PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
-    "actor": "play for a trainer that runs elsewhere; needs the extra 'train'",
-    "top": "watch the queue between actors and a trainer; needs the extra 'train'",
-    "launch": "start trainer, actors and Redis, here or in a Ray cluster; needs the extra 'train'",
+    "launch": "trainer, servers and actors, here or in a Ray cluster; needs the extra 'train'",
     "serve": "serve a model by vLLM or by Ludic's local engine; needs the extra 'train'",
-    "status": "the version, state and load of vLLM servers; needs the extra 'train'",
+    "status": "state and load of servers and of a run with a queue; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
     "gateway": "serve a model to agent programs, and keep their tokens; needs the extra 'train'",
     "model": "make a small chat model; needs the extra 'train'",

@@ -126,8 +126,8 @@ async def run_pipeline_actor(
     play: the policy of one agent, or `Matches` of several.
     refresh: called all the time, for the version that new groups will be sampled from. None holds
         the actor back.
-    name: of the actor in `ludic top`, the host's if left out; a random id is added, so that actors
-        of one name are not taken for one.
+    name: of the actor in `ludic status`, the host's if left out; a random id is added, so that
+        actors of one name are not taken for one.
     stop: set by the caller, such as a signal's handler; groups that are played then may end within
         `grace_s`.
     roster: of the queue's Redis; groups that are begun when the actor stops are left there, with

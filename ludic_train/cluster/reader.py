@@ -267,7 +267,7 @@ class QueueReader:
                     found = await self._ready.get()
             except TimeoutError:
                 LOG.warning(
-                    "no group came for %.0f s; are there actors? `ludic top` shows them", QUIET_S
+                    "no group came for %.0f s; are there actors? `ludic status` shows them", QUIET_S
                 )
                 continue
             if found is not None:

@@ -1,4 +1,4 @@
-"""`ludic actor`: rollouts for a trainer that runs elsewhere."""
+"""`ludic launch --only actor`: rollouts for a trainer that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import secrets
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ludic_gym.commands.arguments import env_name
 from ludic_gym.commands.main import importing
 from ludic_gym.limits import RequestLimits
-from ludic_train.cluster.actor import ActorOptions, ActorSummary
 from ludic_train.cluster.roles import code_of_role
 from ludic_train.queue_urls import refuse_password
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
+
+if TYPE_CHECKING:
+    from ludic_train.cluster.actor import ActorSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +34,16 @@ class Options:
 
     For example:
       ludic train tic-tac-toe --queue redis://localhost:6379
-      ludic actor runs/tic-tac-toe
-      ludic actor runs/tic-tac-toe --queue redis://trainer:6379 --name second-machine
-      ludic actor runs/tic-tac-toe --servers http://server:8000
+      ludic launch --only actor runs/tic-tac-toe
+      ludic launch --only actor runs/tic-tac-toe --queue redis://trainer:6379 --name second-machine
+      ludic launch --only actor runs/tic-tac-toe --servers http://server:8000
 
     Attributes:
         run: Folder of the run.
         queue: URL of the queue, if it differs from the trainer's. The password of a Redis is taken
             from LUDIC_QUEUE_PASSWORD, or from the run's folder.
         servers: Addresses of the inference servers, if they differ from the trainer's.
-        name: Name of this actor in `ludic top`, where a random id is added.
+        name: Name of this actor in `ludic status`, where a random id is added.
         seed: Seed of the tasks; actors with equal seeds play equal tasks. Random without it.
         concurrency: Number of episodes at once.
         timeout: Time limit of an episode, in seconds.
@@ -62,7 +64,7 @@ class Options:
 
 def main(argv: list[str]) -> int:
     """Play until the run ends or a signal arrives; the exit code."""
-    options = tyro.cli(Options, args=argv, prog="ludic actor")
+    options = tyro.cli(Options, args=argv, prog="ludic launch --only actor")
     refuse_password(options.queue)
     return code_of_role(lambda: _played(options))
 
@@ -81,6 +83,7 @@ async def _play(options: Options) -> ActorSummary:
     """Wait for the run, then play until it ends or a signal arrives."""
     # It renders chats, by packages that `--help` does without.
     with importing():
+        from ludic_train.cluster.actor import ActorOptions
         from ludic_train.cluster.run_actor import play_remotely, until_published
 
     # Checked now: the wait for a run has no end.

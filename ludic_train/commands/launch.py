@@ -23,6 +23,7 @@ from ludic_gym.packages import optional
 from ludic_train.cluster.roles import HOST, POLL_S, PORT, Place, ProcessGroup, start_redis
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES, find_vllm
 from ludic_train.cluster.trainer_servers import cards_env, layout_of, vllm_flags
+from ludic_train.commands.actor import main as run_actor
 from ludic_train.commands.train import parsed
 from ludic_train.commands.train_options import TaskOptions
 from ludic_train.disk import writing
@@ -57,9 +58,12 @@ class Options:
       ludic launch tic-tac-toe --servers 0 --queue redis://redis-host:6379 --out runs/mine
       ludic launch gsm8k --redis --engine vllm --vllm-python vllm/bin/python -- --model runs/warm
       ludic launch tic-tac-toe --on ray --redis --out /shared/runs/mine
+      ludic launch --only actor runs/tic-tac-toe --name second-machine
 
     Attributes:
         names: Environments or a recipe, as for `ludic train`.
+        only: "actor" starts one actor of the run in a folder, on this machine or another one;
+            `ludic launch --only actor --help` lists its options.
         out: Folder of the run; logs/ in it gets a log per process.
         actors: Number of actors.
         servers: Number of inference servers; with 0, each actor samples by itself.
@@ -86,6 +90,7 @@ class Options:
     """
 
     names: tyro.conf.Positional[tuple[str, ...]]
+    only: Literal["actor"] | None = None
     out: Path | None = None
     actors: int = 2
     servers: int = 1
@@ -111,7 +116,9 @@ LUDIC = (sys.executable, "-m", "ludic_gym")
 
 
 def main(argv: list[str]) -> int:
-    """Run a pipeline to its end; the exit code is the trainer's."""
+    """Run a pipeline to its end; the exit code is the trainer's, or with --only an actor's."""
+    if "--only" in argv[:2]:
+        return _start_one(argv)
     own, further = _split(argv)
     options = tyro.cli(Options, args=own, prog="ludic launch")
     _check(options, further)
@@ -141,6 +148,17 @@ def main(argv: list[str]) -> int:
     if code and is_resumable(out):
         print(f"resume   ludic launch {shlex.join(own)} -- --resume")
     return code
+
+
+def _start_one(argv: Sequence[str]) -> int:
+    """Run the role that --only names; its exit code."""
+    at = argv.index("--only")
+    if argv[at + 1 : at + 2] != ["actor"]:
+        raise ConfigError(
+            "--only actor starts an actor; a trainer is started by `ludic train --queue`, and a "
+            "server by `ludic serve`"
+        )
+    return run_actor([*argv[:at], *argv[at + 2 :]])
 
 
 @contextmanager
@@ -283,7 +301,10 @@ def _run(
     if place.ended() is None and not stops():
         _start_players(options, out, url, ports, place, cards)
         names = ", ".join(place.names)
-        print(f"started {names}; logs in {place.logs}\nlook     ludic top {out}", flush=True)
+        print(
+            f"started {names}; logs in {place.logs}\nlook     ludic status {out} --watch",
+            flush=True,
+        )
     while (ended := place.ended()) is None and not stops():
         time.sleep(POLL_S)
     if ended is None:
@@ -358,7 +379,17 @@ def _start_players(
         place.start("server", f"server-{number}", [*LUDIC, *arguments], env)
     for number in range(options.actors):
         name = f"actor-{number}"
-        arguments = ["actor", str(out), "--queue", url, "--name", name, *options.limits.words()]
+        arguments = [
+            "launch",
+            "--only",
+            "actor",
+            str(out),
+            "--queue",
+            url,
+            "--name",
+            name,
+            *options.limits.words(),
+        ]
         # Their model is on the servers, and a card that they see would lose memory to them.
         env = cards_env([]) if cards is not None and options.servers else None
         place.start("actor", name, [*LUDIC, *arguments], env)

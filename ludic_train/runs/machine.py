@@ -58,8 +58,8 @@ class Machine:
         exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
             importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in
             float32 on one thread of a CPU; sampling takes two to four times as long.
-        queue: Let actors play (`ludic actor`), through the queue at this URL. The password of a
-            Redis is taken from LUDIC_QUEUE_PASSWORD.
+        queue: Let actors play (`ludic launch --only actor`), through the queue at this URL. The
+            password of a Redis is taken from LUDIC_QUEUE_PASSWORD.
         log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
         limits: Of requests to servers.
     """

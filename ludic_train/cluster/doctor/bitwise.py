@@ -26,7 +26,7 @@ from ludic_train.cluster.doctor.checks import (
     judged,
 )
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.status.servers import LIMIT_S
+from ludic_train.cluster.status import LIMIT_S
 from ludic_train.errors import PublishError
 from ludic_train.models.exact import param_checksums
 from ludic_train.rows import trajectory_from

@@ -22,7 +22,7 @@ from ludic_train.cluster.doctor.bitwise import BITWISE_CHECKS
 from ludic_train.cluster.doctor.checks import CHECKS, Finding, Patient
 from ludic_train.cluster.doctor.pushes import PUSH_CHECKS, publisher_to
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.status.servers import LIMIT_S
+from ludic_train.cluster.status import LIMIT_S
 from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer

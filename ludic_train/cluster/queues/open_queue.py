@@ -38,7 +38,7 @@ def open_queue(
     for a file that cannot be opened.
     """
     if url.startswith(REDIS):
-        # redis-py takes a fifth of a second to import, which `ludic top --help` should not.
+        # redis-py takes a fifth of a second to import, which `ludic status --help` should not.
         from ludic_train.cluster.queues.redis_queue import RedisQueue
 
         url = _with_password(url, password or os.environ.get(PASSWORD_VARIABLE))

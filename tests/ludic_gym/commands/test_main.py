@@ -135,7 +135,16 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.long
 def test_help_needs_no_package_of_the_trainer():
-    commands = ["train", "plan", "actor", "top", "launch", "serve", "status", "doctor", "model"]
+    commands = [
+        "train",
+        "plan",
+        "launch --only actor",
+        "launch",
+        "serve",
+        "status",
+        "doctor",
+        "model",
+    ]
     asked = f"""
 for command in {["train tic-tac-toe", *commands]}:
     try:

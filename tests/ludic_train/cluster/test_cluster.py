@@ -15,7 +15,7 @@ from test_docs import help_of
 
 FOLDER = Path(__file__).parents[3] / "examples" / "cluster"
 TEMPLATES = sorted(path for path in FOLDER.iterdir() if path.suffix != ".md")
-COMMAND = re.compile(r"\bludic (train|actor|serve|top|launch)\b([^;&|\n]*)")
+COMMAND = re.compile(r"\bludic (train|serve|status|launch)\b([^;&|\n]*)")
 
 
 def strings(value):
@@ -64,7 +64,7 @@ def test_no_command_line_has_a_password(path):
 
 def test_every_command_of_the_table_exists():
     rows = re.findall(r"`ludic (\w+)([^`]*)` \|$", (FOLDER / "README.md").read_text(), re.MULTILINE)
-    assert {command for command, _ in rows} == {"train", "serve", "actor", "top"}
+    assert {command for command, _ in rows} == {"train", "serve", "launch", "status"}
     for command, words in rows:
         assert all(option in options_of(command) for option in re.findall(r"--[a-z-]+", words))
 

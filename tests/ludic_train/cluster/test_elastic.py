@@ -174,7 +174,7 @@ async def test_a_server_that_is_stopped_leaves_at_once_and_waits_for_its_run(
                 return await roster.servers() == [server.url]
 
             await until(there)
-            await asyncio.to_thread(main, ["top", str(tmp_path), "--once"])
+            await asyncio.to_thread(main, ["status", str(tmp_path)])
             assert server.url in capsys.readouterr().out
             server.process.terminate()
             assert await asyncio.to_thread(server.process.wait) == 0

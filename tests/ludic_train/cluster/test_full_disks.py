@@ -65,7 +65,7 @@ def test_the_commands_end_in_one_line_and_resume(redis_server, disk, tmp_path):
     (disk.folder / PUBLISHED).mkdir()
     (out / PUBLISHED).symlink_to(disk.folder / PUBLISHED)
     trainer = start("train", *SMALL, *queue, "--out", str(out))
-    actor = start("actor", str(out))
+    actor = start("launch", "--only", "actor", str(out))
     try:
         wait_for_update(out, 5, trainer)
         disk.make_read_only()

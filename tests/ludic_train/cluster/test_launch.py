@@ -336,7 +336,7 @@ def catches(process, signum):
 
 
 def test_an_actor_stops_while_it_waits_for_its_run(tmp_path):
-    words = ["-m", "ludic_gym", "actor", str(tmp_path / "missing")]
+    words = ["-m", "ludic_gym", "launch", "--only", "actor", str(tmp_path / "missing")]
     process = forked.Python(words, stderr=subprocess.PIPE)
     while not catches(process, signal.SIGTERM):
         assert process.poll() is None

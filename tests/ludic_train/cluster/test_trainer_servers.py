@@ -162,7 +162,7 @@ def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
     place.stop()
     found = [json.loads(path.read_text()) for path in noted.iterdir()]
     shown = {words[0]: [s for s, w in found if w[0] == words[0]] for _, words in found}
-    assert shown == {"train": ["2,3"], "serve": shown["serve"], "actor": [""]}
+    assert shown == {"train": ["2,3"], "serve": shown["serve"], "launch": [""]}
     assert sorted(shown["serve"]) == ["4,GPU-b", "6,7"]
     (trained,) = (words for _, words in found if words[0] == "train")
     assert trained[-4:] == ["--seed", "1", "--gpus", "2"]

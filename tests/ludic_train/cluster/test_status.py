@@ -21,11 +21,18 @@ from ludic_train.cluster.queues.base import (
     TrainerReport,
 )
 from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
-from ludic_train.cluster.status.prometheus import metrics_text, serve_metrics
-from ludic_train.cluster.status.sample import Sample, ServerLoads, next_load, next_sample
-from ludic_train.cluster.status.screen import screen
-from ludic_train.cluster.status.servers import Status
-from ludic_train.commands.top import look
+from ludic_train.cluster.status import (
+    Sample,
+    ServerLoads,
+    Status,
+    metrics_text,
+    next_load,
+    next_sample,
+    screen,
+    serve_metrics,
+    statuses,
+)
+from ludic_train.commands.status import look
 from ludic_train.errors import QueueUnavailable
 
 
@@ -142,7 +149,7 @@ def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
     silent = load("http://two:8000", error="no answer within 10 s")
     text = shown(Sample(status=status(), at_s=0, servers=(busy, silent)))
     assert "servers, 30 tokens/s" in text
-    assert re.search(r"http://one:8000 +│ 12 +│ paused +│ 7 +│ 2 +│ 25% +│ 30 ", text)
+    assert re.search(r"http://one:8000 +│ 12 +│ paused +│ 7 +│ 2 +│ 25% +│ 160 +│ 30 ", text)
     assert re.search(r"http://two:8000 +│ +│ silent ", text)
     assert "http://two:8000: no answer within 10 s" in text
     assert "servers" not in shown(Sample(status=status(), at_s=0))
@@ -236,14 +243,12 @@ def run_folder(tmp_path):
 
 def test_a_run_is_looked_at_once_by_its_folder_or_its_url(run_folder, capsys):
     for where in ([str(run_folder)], [f"file://{run_folder}/queue.sqlite3", "--key", "k"]):
-        assert main(["top", *where, "--once"]) == 0
+        assert main(["status", *where]) == 0
         assert re.search(r"trainer +│ version 4 ", capsys.readouterr().out)
 
 
 def test_a_look_can_be_read_by_a_program(run_folder, capsys):
-    assert (
-        main(["top", str(run_folder), "--once", "--json", "--servers", "http://127.0.0.1:1"]) == 0
-    )
+    assert main(["status", str(run_folder), "--json", "--servers", "http://127.0.0.1:1"]) == 0
     sample = json.loads(capsys.readouterr().out)
     assert sample["status"]["trainer"]["version"] == 4
     assert (sample["status"]["counts"]["trained"], sample["status"]["lags"]) == (1, {"1": 1})
@@ -253,7 +258,7 @@ def test_a_look_can_be_read_by_a_program(run_folder, capsys):
 @pytest.mark.long
 def test_a_live_look_ends_with_ctrl_c_and_answers_prometheus(run_folder):
     port = free_port()
-    words = ["top", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]
+    words = ["status", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]
     command = [sys.executable, "-m", "ludic_gym", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         text = asyncio.run(first_answer(port))
@@ -277,9 +282,9 @@ def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_fold
     path = run_folder / "queue.json"
     found = json.loads(path.read_text())
     path.write_text(json.dumps({**found, "servers": ["http://127.0.0.1:1"]}))
-    assert main(["top", str(run_folder), "--once"]) == 0
+    assert main(["status", str(run_folder)]) == 0
     assert re.search(r"http://127.0.0.1:1 +│ +│ silent ", capsys.readouterr().out)
-    assert main(["top", str(run_folder), "--once", "--servers", "http://127.0.0.1:2"]) == 0
+    assert main(["status", str(run_folder), "--servers", "http://127.0.0.1:2"]) == 0
     text = capsys.readouterr().out
     assert "http://127.0.0.1:2" in text
     assert "http://127.0.0.1:1" not in text
@@ -291,8 +296,67 @@ def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_fold
         (["redis://localhost"], "Give --key, or name a run's folder"),
         (["nowhere"], "nowhere is no run with --queue"),
         (["nowhere", "--interval", "0"], "interval=0 s must be above 0"),
+        (["nowhere", "redis://localhost"], "name one run or queue"),
+        (["http://localhost:8000", "--watch"], "servers are shown once"),
+        ([], "name the folder of a run, or the address of a server"),
     ],
 )
 def test_what_cannot_be_found_or_used_is_named(words, said, capsys):
-    assert main(["top", *words]) == 2
+    assert main(["status", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+NOBODY = "http://127.0.0.1:1"
+
+
+async def test_a_servers_version_and_load_are_added_up_over_its_engines():
+    async with running(1, {}) as (server,):
+        server.version, server.paused = "12", True
+        assert await statuses([f"{server.url}/v1"]) == [
+            Status(
+                url=server.url,
+                version="12",
+                is_paused=True,
+                running=7,
+                waiting=2,
+                cache=0.25,
+                sampled=12345,
+            )
+        ]
+
+
+async def test_a_server_that_does_not_answer_hides_no_other():
+    async with running(1, {}) as (server,):
+        missing, found = await statuses([NOBODY, server.url])
+    assert "ClientConnectorError" in missing.error
+    assert found.error == ""
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"/weight_info": {}},
+        {"/metrics": "vllm:x one"},
+        {"/metrics": "vllm:num_requests_running inf"},
+    ],
+)
+async def test_a_server_that_answers_otherwise_is_shown_so(answers):
+    async with running(1, {}) as (server,):
+        server.answers = answers
+        (found,) = await statuses([server.url])
+    assert "its responses differ from vLLM" in found.error
+
+
+async def test_the_command_prints_a_row_each_and_its_code_says_if_one_is_missing(capsys):
+    async with running(1, {}) as (server,):
+        assert await asyncio.to_thread(main, ["status", server.url]) == 0
+        assert await asyncio.to_thread(main, ["status", server.url, NOBODY]) == 1
+    rows = [line for line in capsys.readouterr().out.splitlines() if "http" in line]
+    assert len(rows) == 3
+    assert "12,345" in rows[0]
+
+
+def test_the_states_are_printed_as_json(capsys):
+    assert main(["status", NOBODY, "--json"]) == 1
+    (state,) = json.loads(capsys.readouterr().out)
+    assert (state["url"], bool(state["error"])) == (NOBODY, True)

@@ -1,0 +1,421 @@
+"""State of a run's queue and servers: as values, as tables of a terminal, and for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ludic_gym.clients.openai import root_address
+from ludic_gym.concurrency import cancelled
+from ludic_train.cluster.publish.control import ControlClient
+from ludic_train.cluster.queues.base import QueueStatus
+from ludic_train.errors import PublishError
+from ludic_train.sources.levels import levels_from_text
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+# Seconds per request. A server with a long queue responds late.
+LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """State and load of a server.
+
+    version: of its params. is_paused: True between /pause and /resume.
+    running, waiting: numbers of requests. cache: used share of its key-value cache, in [0, 1].
+    sampled: tokens since it started.
+    error: the reason for which nothing else is known; "" without one.
+    """
+
+    url: str
+    version: str = ""
+    is_paused: bool = False
+    running: int = 0
+    waiting: int = 0
+    cache: float = 0.0
+    sampled: int = 0
+    error: str = ""
+
+
+async def statuses(urls: Sequence[str]) -> list[Status]:
+    """The state of each server, in the order of `urls`; requests run in parallel.
+
+    A server without a valid response within LIMIT_S seconds has an `error`; nothing is raised.
+    """
+    return list(await asyncio.gather(*(_status(root_address(url)) for url in urls)))
+
+
+async def _status(url: str) -> Status:
+    """The state of one server, from three of its routes."""
+    async with aclosing(ControlClient(url, limit_s=LIMIT_S)) as server:
+        try:
+            version = (await server.get("/weight_info"))["weight_version"]
+            paused = (await server.get("/is_paused"))["is_paused"]
+            numbers = totals(await server.text("GET", "/metrics"))
+            return Status(
+                url=url,
+                version=str(version),
+                is_paused=bool(paused),
+                running=int(numbers["vllm:num_requests_running"]),
+                waiting=int(numbers["vllm:num_requests_waiting"]),
+                cache=numbers["vllm:kv_cache_usage_perc"],
+                sampled=int(numbers["vllm:generation_tokens_total"]),
+            )
+        except PublishError as error:
+            return Status(url=url, error=str(error))
+        # OverflowError is from int(inf): Prometheus' format has infinities.
+        except (KeyError, ValueError, OverflowError) as error:
+            return Status(url=url, error=f"its responses differ from vLLM's: {error!r}")
+
+
+def totals(metrics: str) -> dict[str, float]:
+    """The metrics of Prometheus' text format, summed over their labels; 0 for all others."""
+    found: dict[str, float] = defaultdict(float)
+    for line in metrics.splitlines():
+        if line and not line.startswith("#"):
+            label, _, value = line.rpartition(" ")
+            # The sum is over vLLM's engines, one per data-parallel rank.
+            found[label.partition("{")[0]] += float(value)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Groups that an actor pushes, and tokens that it samples, per second."""
+
+    groups: float = 0.0
+    tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Last known state of a server, and its tokens per second since the state before.
+
+    at_s: seconds of the clock that the loads of a server share.
+    """
+
+    status: Status
+    at_s: float
+    tokens_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A status, when it was (seconds of any clock), and the rates since the sample before.
+
+    actors: rates by name, of those that were in the sample before too.
+    trained_per_s: groups trained on.
+    servers: the load of the servers that sample; none where actors do.
+    """
+
+    status: QueueStatus
+    at_s: float
+    actors: Mapping[str, Rate] = field(default_factory=dict)
+    trained_per_s: float = 0.0
+    servers: Sequence[Load] = ()
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens that all actors sample together."""
+        return sum(rate.tokens for rate in self.actors.values())
+
+
+def next_sample(
+    before: Sample | None, status: QueueStatus, at_s: float, servers: Sequence[Load] = ()
+) -> Sample:
+    """The sample of `status`; rates are 0 where nothing is known from before.
+
+    before: None for the first sample. at_s: seconds of any clock, the same one for all samples.
+    No rate is negative, though a queue that lost its state counts from 0 again.
+    """
+    # A clock that stood still, or two samples at once, would divide by 0.
+    seconds = 0.0 if before is None else at_s - before.at_s
+    if before is None or seconds <= 0:
+        return Sample(status=status, at_s=at_s, servers=servers)
+    known = {report.name: report for report in before.status.actors}
+    rates = {
+        now.name: Rate(
+            # An actor that was started again under its name counts from 0.
+            groups=max(0.0, (now.groups - known[now.name].groups) / seconds),
+            tokens=max(0.0, (now.tokens - known[now.name].tokens) / seconds),
+        )
+        for now in status.actors
+        if now.name in known
+    }
+    trained = status.counts.get("trained", 0) - before.status.counts.get("trained", 0)
+    return Sample(
+        status=status,
+        at_s=at_s,
+        actors=rates,
+        trained_per_s=max(0.0, trained / seconds),
+        servers=servers,
+    )
+
+
+def next_load(before: Load | None, status: Status, at_s: float) -> Load:
+    """The load at `at_s`, seconds of any clock; no rate where nothing is known from before."""
+    seconds = 0.0 if before is None else at_s - before.at_s
+    if before is None or seconds <= 0 or before.status.error or status.error:
+        return Load(status=status, at_s=at_s)
+    # A server that was started again counts from 0.
+    sampled = max(0, status.sampled - before.status.sampled)
+    return Load(status=status, at_s=at_s, tokens_per_s=sampled / seconds)
+
+
+class ServerLoads:
+    """Polls each server apart from the others, so that a silent one delays only itself.
+
+        loads = ServerLoads(["http://localhost:8000"])
+        await loads.look()
+        loads.newest[0].tokens_per_s    # 0.0: a rate needs two looks
+
+    urls: addresses of inference servers; their order is that of `newest`.
+    """
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._newest: dict[str, Load] = {}
+        self.follow(urls)
+
+    @property
+    def newest(self) -> tuple[Load, ...]:
+        """Last known load of each server."""
+        return tuple(self._newest.values())
+
+    def follow(self, urls: Sequence[str]) -> None:
+        """Poll these servers from now on; what is known of them stays."""
+        unknown = {
+            url: Load(status=Status(url=url, error="no answer yet"), at_s=0.0) for url in urls
+        }
+        self._newest = {url: self._newest.get(url, load) for url, load in unknown.items()}
+
+    async def look(self) -> None:
+        """Poll each server once; returns when the slowest has responded, or failed."""
+        await asyncio.gather(*map(self._look_at, self._newest))
+
+    async def keep_looking(self, every_s: float) -> None:
+        """Poll each server every `every_s` seconds, until this is cancelled."""
+        looks: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for url in [url for url, look in looks.items() if look.done()]:
+                    looks.pop(url).result()
+                # A silent server has one look under way, which delays no other's.
+                for url in self._newest.keys() - looks.keys():
+                    looks[url] = asyncio.create_task(self._look_at(url))
+                await asyncio.sleep(every_s)
+        finally:
+            await cancelled(looks.values())
+
+    async def _look_at(self, url: str) -> None:
+        """Replace the load of one server; a failure is a state with an error."""
+        (status,) = await statuses([url])
+        # After the response, which may be seconds late: the counts are those of its moment.
+        now = asyncio.get_running_loop().time()
+        # It may have left meanwhile.
+        if url in self._newest:
+            self._newest[url] = next_load(self._newest[url], status, now)
+
+
+BAR = 40
+
+
+def screen(sample: Sample, title: str) -> Group:
+    """Queue, actors, servers if there are any, and lags, one below the other.
+
+    title: the address of the queue, without a password.
+    The result is for a `rich` console, once or in a live display.
+    """
+    parts: list[RenderableType] = [Text(title, style="bold"), _queue(sample), _actors(sample)]
+    if sample.servers:
+        parts.append(servers_table(sample.servers))
+    return Group(*parts, _lags(sample.status))
+
+
+def _queue(sample: Sample) -> Table:
+    """Groups by where they are, or how they ended; dead letters in red if there are any."""
+    status, trainer = sample.status, sample.status.trainer
+    counts, dead = status.counts, status.counts.get("dead", 0)
+    table = Table("groups", "", title="queue")
+    rows = {
+        "waiting": str(status.queued - status.pending),
+        "read ahead": str(status.pending),
+        "trained on": f"{counts.get('trained', 0)} ({sample.trained_per_s:.1f}/s)",
+        "held for a resumed run": str(status.held),
+        "too old": str(counts.get("stale", 0)),
+        "pushed twice": str(counts.get("duplicate", 0)),
+        "filtered away": str(counts.get("filtered", 0)),
+        "dropped when full": str(counts.get("dropped", 0)),
+        "lost to a run that went back": str(counts.get("lost", 0)),
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    table.add_row("dead letters", Text(str(dead), style="red" if dead else ""))
+    table.add_row("trainer", "none yet" if trainer is None else f"version {trainer.version}")
+    for env_id, level in levels_from_text(trainer.levels if trainer else "").items():
+        table.add_row("level", _plain(f"{level} of {env_id}"))
+    return table
+
+
+def _actors(sample: Sample) -> Table:
+    """A row for each actor that lives, and their sum as the title."""
+    table = Table("actor", "version", "playing", "pushed", "groups/s", "tokens/s")
+    table.title = f"{len(sample.status.actors)} actors, {sample.tokens_per_s:.0f} tokens/s"
+    for report in sample.status.actors:
+        rate = sample.actors.get(report.name, Rate())
+        table.add_row(
+            _plain(report.name),
+            str(report.version),
+            str(report.running),
+            str(report.groups),
+            f"{rate.groups:.1f}",
+            f"{rate.tokens:.0f}",
+        )
+    return table
+
+
+def servers_table(loads: Sequence[Load]) -> Group:
+    """A row for each server; below, the reasons for which some are silent."""
+    table = Table(
+        "server", "version", "state", "running", "waiting", "cache", "sampled", "tokens/s"
+    )
+    # An address that is wrapped cannot be copied.
+    table.columns[0].no_wrap = True
+    total = sum(load.tokens_per_s for load in loads)
+    table.title = f"servers, {total:.0f} tokens/s"
+    for load in loads:
+        table.add_row(*_server_row(load))
+    silent = [load.status for load in loads if load.status.error]
+    return Group(table, *(_plain(f"{each.url}: {each.error}", "red") for each in silent))
+
+
+def _server_row(load: Load) -> tuple[Text | str, ...]:
+    now = load.status
+    if now.error:
+        return _plain(now.url), "", Text("silent", style="red"), *[""] * 5
+    return (
+        _plain(now.url),
+        _plain(now.version),
+        "paused" if now.is_paused else "serving",
+        str(now.running),
+        str(now.waiting),
+        f"{now.cache:.0%}",
+        f"{now.sampled:,}",
+        f"{load.tokens_per_s:.0f}",
+    )
+
+
+def _lags(status: QueueStatus) -> Table:
+    """Groups trained on by lag, as bars that the largest of fills."""
+    table = Table("lag", "groups", "", title="updates between sampling and training")
+    # The largest fills the bar, whatever the number of groups so far.
+    most = max(status.lags.values(), default=1)
+    for lag, groups in status.lags.items():
+        table.add_row(str(lag), str(groups), "█" * max(1, round(BAR * groups / most)))
+    return table
+
+
+def _plain(name: str, style: str = "") -> Text:
+    """Neither markup nor what a terminal would obey."""
+    # Escape sequences of a hostile name could rewrite the screen, or fill the clipboard.
+    return Text("".join(c if c.isprintable() else "?" for c in name), style=style)
+
+
+GAUGE, COUNTER = "gauge", "counter"
+# A metric: its name, its kind, the name of its label, and its value for each value of that.
+Metric = tuple[str, str, str, Mapping[str, float]]
+
+
+def metrics_text(sample: Sample) -> str:
+    """All numbers of a sample, in the text format of Prometheus (version 0.0.4).
+
+    A line per value, `ludic_NAME{LABEL="..."} VALUE`, after a line with the kind of the metric;
+    metrics without any value are left out. Ends with a line end, as the format requires.
+    """
+    metrics = (*_of_queue(sample), *_of_actors(sample), *_of_servers(sample))
+    return "".join(f"{line}\n" for metric in metrics for line in _lines(*metric))
+
+
+async def serve_metrics(newest: Callable[[], Sample], *, host: str, port: int) -> web.AppRunner:
+    """Serve the newest sample at /metrics; the caller cleans the runner up.
+
+    newest: called for each request; must not block. host, port: to listen on.
+    Raises OSError for an address that cannot be listened on.
+    """
+    # A web server takes longer to import than all else here.
+    from aiohttp import web
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(text=metrics_text(newest()), content_type="text/plain")
+
+    # The caller's loop and signals stay its own, which `web.run_app` would take.
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return runner
+
+
+def _of_queue(sample: Sample) -> Iterator[Metric]:
+    """Of the queue and its trainer."""
+    # Names of the ends come from the queue, so that a new one needs no change here.
+    status, trainer = sample.status, sample.status.trainer
+    yield "queue_groups", GAUGE, "", {"": status.queued}
+    yield "queue_pending_groups", GAUGE, "", {"": status.pending}
+    yield "queue_held_groups", GAUGE, "", {"": status.held}
+    yield "groups_total", COUNTER, "end", dict(sorted(status.counts.items()))
+    yield "groups_by_lag_total", COUNTER, "lag", {str(lag): n for lag, n in status.lags.items()}
+    yield "trainer_version", GAUGE, "", {} if trainer is None else {"": trainer.version}
+    levels = levels_from_text("" if trainer is None else trainer.levels)
+    yield "trainer_level", GAUGE, "env", levels
+
+
+def _of_actors(sample: Sample) -> Iterator[Metric]:
+    """Of the actors that live; one that ended has no values any more."""
+    actors = sample.status.actors
+    rates = {report.name: sample.actors.get(report.name, Rate()) for report in actors}
+    yield "actors", GAUGE, "", {"": len(actors)}
+    yield "tokens_per_second", GAUGE, "", {"": sample.tokens_per_s}
+    yield "actor_version", GAUGE, "actor", {report.name: report.version for report in actors}
+    yield "actor_running", GAUGE, "actor", {report.name: report.running for report in actors}
+    yield "actor_groups_total", COUNTER, "actor", {report.name: report.groups for report in actors}
+    tokens = {name: rate.tokens for name, rate in rates.items()}
+    yield "actor_tokens_per_second", GAUGE, "actor", tokens
+
+
+def _of_servers(sample: Sample) -> Iterator[Metric]:
+    """Of servers that do not respond, only that they do not."""
+    known = {load.status.url: load.status for load in sample.servers}
+    up = {url: status for url, status in known.items() if not status.error}
+    # A server that was started again calls its params otherwise.
+    named = {url: int(s.version) for url, s in up.items() if s.version.isdecimal()}
+    rates = {load.status.url: load.tokens_per_s for load in sample.servers}
+    yield "server_up", GAUGE, "server", {url: url in up for url in known}
+    yield "server_version", GAUGE, "server", named
+    yield "server_paused", GAUGE, "server", {url: status.is_paused for url, status in up.items()}
+    yield "server_running", GAUGE, "server", {url: status.running for url, status in up.items()}
+    yield "server_waiting", GAUGE, "server", {url: status.waiting for url, status in up.items()}
+    yield "server_cache_share", GAUGE, "server", {url: status.cache for url, status in up.items()}
+    yield "server_tokens_total", COUNTER, "server", {url: s.sampled for url, s in up.items()}
+    yield "server_tokens_per_second", GAUGE, "server", {url: rates[url] for url in up}
+
+
+def _lines(name: str, kind: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
+    """Lines of a metric in the text format; none without values."""
+    if values:
+        yield f"# TYPE ludic_{name} {kind}"
+    for value_of_label, value in values.items():
+        # Actors and servers name themselves, so that any text may stand here.
+        text = value_of_label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        labels = f'{{{label}="{text}"}}' if label else ""
+        yield f"ludic_{name}{labels} {value:g}"
