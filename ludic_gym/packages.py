@@ -21,6 +21,11 @@ from ludic_gym.errors import ConfigError, MissingPackage
 # `catch_warnings` and `redirect_stdout` change the whole process and restore what they found, so
 # two threads inside them would leave each other's setting behind.
 _TURN = threading.RLock()
+# Modules of the extra 'train', which its commands import when they run.
+TRAIN_PACKAGES = (
+    "torch", "transformers", "peft", "safetensors", "matplotlib", "redis", "tomli_w", "zstandard",
+)  # fmt: skip
+OWN_PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
 
 
 def optional(module: str, install: str) -> ModuleType:
@@ -60,13 +65,6 @@ def _install_command(package: str, ludic: Distribution) -> str:
     clone = unquote(urlsplit(origin["url"]).path)
     editable = "-e " if origin["dir_info"].get("editable") else ""
     return f"{pip} install {editable}'{clone}{bracket}{extra}'"
-
-
-# Modules of the extra 'train', which its commands import when they run.
-TRAIN_PACKAGES = (
-    "torch", "transformers", "peft", "safetensors", "matplotlib", "redis", "tomli_w", "zstandard",
-)  # fmt: skip
-OWN_PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
 
 
 def find_plugins(group: str) -> dict[str, EntryPoint]:

@@ -64,6 +64,10 @@ BYTES = {"sampling_mask"}
 # Bytes that are read at a time in search of the last line's end.
 _PIECE = 1 << 16
 _ARRAY_KINDS = "biufU"
+# Longer texts of an info hold nothing that credit could use, and would travel with each group.
+LONGEST_INFO_TEXT = 200
+# That of `json.dumps(..., default=str)`, which would make one for every task.
+_ENCODER = json.JSONEncoder(default=str)
 
 
 @contextmanager
@@ -326,12 +330,6 @@ def _unmarked(value: JSON) -> Any:  # noqa: ANN401 - whatever was recorded
         # The empty index turns an array without dimensions into a scalar of its dtype.
         return np.array(item, dtype=dtype)[()]
     return {key: _unmarked(item) for key, item in value.items()}
-
-
-# Longer texts of an info hold nothing that credit could use, and would travel with each group.
-LONGEST_INFO_TEXT = 200
-# That of `json.dumps(..., default=str)`, which would make one for every task.
-_ENCODER = json.JSONEncoder(default=str)
 
 
 def task_key(task: Task) -> str:

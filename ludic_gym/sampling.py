@@ -22,6 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 from ludic_gym.errors import ConfigError, DataError, PromptTooLong
 from ludic_gym.types import Sampling
 
+# Derived by a hash: seed + index would give neighbouring episodes the seeds of each other's turns.
+_MASK = (1 << 64) - 1
+MASK_REMEDY = (
+    "sample by the local engine, or by VLLMTokenClient from a vLLM on a GPU that was started with "
+    "--return-sampling-mask, as `ludic serve --sampling-mask` does"
+)
+Ints = NDArray[np.int64]
+# LEB128 has 7 bits in a byte: five bytes hold any int32.
+BITS, MOST_BYTES = 7, 5
+
 
 def check_sampling(sampling: Sampling) -> None:
     """Raise ConfigError for parameters that no completion can be sampled with."""
@@ -77,10 +87,6 @@ def fitted(sampling: Sampling, prompt_tokens: int, positions: int | None = None)
     return replace(sampling, max_tokens=min(limits) - prompt_tokens)
 
 
-# Derived by a hash: seed + index would give neighbouring episodes the seeds of each other's turns.
-_MASK = (1 << 64) - 1
-
-
 def derived_seed(seed: int, index: int) -> int:
     """The `index`-th output of the SplitMix64 generator that starts at `seed`, as 63 bits.
 
@@ -121,15 +127,6 @@ def turn_sampling(sampling: Sampling, turn: int) -> Sampling:
 def call_sampling(sampling: Sampling, index: int) -> Sampling:
     """The sampling of a turn's `index`-th model call, from the second on with a derived seed."""
     return sampling if index == 0 else turn_sampling(sampling, index)
-
-
-MASK_REMEDY = (
-    "sample by the local engine, or by VLLMTokenClient from a vLLM on a GPU that was started with "
-    "--return-sampling-mask, as `ludic serve --sampling-mask` does"
-)
-Ints = NDArray[np.int64]
-# LEB128 has 7 bits in a byte: five bytes hold any int32.
-BITS, MOST_BYTES = 7, 5
 
 
 def packed_masks(masks: Sequence[ArrayLike], drawn: Sequence[int]) -> bytes:

@@ -25,6 +25,11 @@ _NUMBERS = (bool, int, float)
 _ARRAY_NUMBERS = (np.number, np.bool_)
 # Made once: NumPy takes as long to find a type for a class as to make a small array.
 _OBJECTS, _FLAGS = np.dtype(np.object_), np.dtype(np.bool_)
+AnyEnv = gym.Env[Any, Any]
+# An arrival without its names, which is made in a fifth of the time.
+Fields = tuple[int, Any, float, bool, bool, Info]
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+_env_id = itemgetter(0)
 
 
 def merged(
@@ -116,9 +121,6 @@ def _named(kind: Kind) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
-AnyEnv = gym.Env[Any, Any]
-
-
 class Arrival(NamedTuple):
     """Result of one environment's reset (reward 0, nothing ended) or step.
 
@@ -135,10 +137,6 @@ class Arrival(NamedTuple):
     terminated: bool
     truncated: bool
     info: Info
-
-
-# An arrival without its names, which is made in a fifth of the time.
-Fields = tuple[int, Any, float, bool, bool, Info]
 
 
 class Runner:
@@ -243,7 +241,6 @@ def turns(runners: Sequence[Runner], actions: Iterable[object]) -> list[Fields]:
     return arrivals
 
 
-Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Job = Callable[[], Arrival]
 
 
@@ -557,9 +554,6 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         if len(envs) < self.num_envs:
             raise EnvError("an environment failed and was not reset since; reset it first")
         return envs
-
-
-_env_id = itemgetter(0)
 
 
 def make_ragged(

@@ -27,6 +27,17 @@ from ludic_gym.limits import HttpOptions
 from ludic_gym.sampling import fitted
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
+QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
+# A few more than a word: some servers have a minimum.
+PROBE_TOKENS = 16
+CONNECT_S = 2.0
+NAMED_MODELS = 5
+# Statuses of servers that refuse a field of a request.
+REFUSALS = (400, 422)
+# In this order: of two that exclude each other, the first is left out.
+DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
+_OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
+
 
 class HttpClient:
     """Base class of clients over HTTP: the model's name, the transport and its accounting.
@@ -267,18 +278,6 @@ def root_address(url: str) -> str:
 def root_addresses(urls: str | Sequence[str]) -> list[str]:
     """The `root_address` of each; of one, where a single address is given."""
     return list(map(root_address, [urls] if isinstance(urls, str) else urls))
-
-
-QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
-# A few more than a word: some servers have a minimum.
-PROBE_TOKENS = 16
-CONNECT_S = 2.0
-NAMED_MODELS = 5
-# Statuses of servers that refuse a field of a request.
-REFUSALS = (400, 422)
-# In this order: of two that exclude each other, the first is left out.
-DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
-_OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
 
 
 async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:

@@ -26,6 +26,16 @@ LIMITS = (
 )
 UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_EXCERPT_CHARACTERS = 300
+# Of vLLM, SGLang and OpenAI, of the latter's codes, of Anthropic, and of llama.cpp.
+_TOO_LONG = re.compile(
+    r"maximum (context|model) length|longer than the model's context|context_length_exceeded"
+    r"|prompt is too long|exceeds? the (available )?context",
+    re.IGNORECASE,
+)
+# Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
+# and a limit of requests.
+_MAY_PASS = (408, 409, 429)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
@@ -73,18 +83,6 @@ def _finite(text: str) -> float:
     if math.isnan(number):
         raise ValueError(text)
     return max(0.0, number)
-
-
-_EXCERPT_CHARACTERS = 300
-# Of vLLM, SGLang and OpenAI, of the latter's codes, of Anthropic, and of llama.cpp.
-_TOO_LONG = re.compile(
-    r"maximum (context|model) length|longer than the model's context|context_length_exceeded"
-    r"|prompt is too long|exceeds? the (available )?context",
-    re.IGNORECASE,
-)
-# Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
-# and a limit of requests.
-_MAY_PASS = (408, 409, 429)
 
 
 class TryAgainError(Exception):

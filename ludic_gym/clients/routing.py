@@ -18,6 +18,12 @@ from itertools import count
 
 # Statuses of servers with too many requests: a rate limit, and Anthropic's overload.
 BUSY = (429, 529)
+# Pieces of prompts whose server is remembered: those of 10,000 dialogs or more.
+REMEMBERED = 2**16
+# Load of a server that gives no figures in time, above that of any other.
+SILENT = 10**6
+BLOCK_TOKENS = 64
+_REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
 class Pace:
@@ -131,14 +137,6 @@ class Pace:
             if not turn.done():
                 self._taken += 1
                 turn.set_result(None)
-
-
-# Pieces of prompts whose server is remembered: those of 10,000 dialogs or more.
-REMEMBERED = 2**16
-# Load of a server that gives no figures in time, above that of any other.
-SILENT = 10**6
-BLOCK_TOKENS = 64
-_REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
 
 
 @dataclass(slots=True, eq=False)

@@ -33,6 +33,8 @@ NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.
 WHOLE = 2**30
 MODELS_ROUTE, COMPLETIONS_ROUTE = "/v1/models", "/v1/completions"
 PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
+CHAT_ROUTE = "/v1/chat/completions"
+GENERATE_ROUTE = "/inference/v1/generate"
 
 
 class VLLMClient(HttpClient):
@@ -199,9 +201,6 @@ async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
     return float(ranked[0] - ranked[-1])
 
 
-CHAT_ROUTE = "/v1/chat/completions"
-
-
 class VLLMChatClient(VLLMClient):
     """Chat completions from a vLLM server, with exact token ids and log-probs.
 
@@ -245,9 +244,6 @@ def _trace(response: Mapping[str, Any]) -> dict[str, Any]:
     content = needed(choice, "logprobs", dict).get("content")
     logprobs = [token.get("logprob") for token in content] if isinstance(content, list) else content
     return token_trace(response.get("prompt_token_ids"), choice.get("token_ids"), logprobs)
-
-
-GENERATE_ROUTE = "/inference/v1/generate"
 
 
 class VLLMTokenClient(VLLMClient):

@@ -26,6 +26,11 @@ _GPQA = tuple(
     )
 )
 _OPTION = re.compile(r"\([A-Z]\)")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CLOSED = ("yes", "no", "noanswer")
+# A reply with more parts is cut: an assignment takes cubic time.
+MOST_PARTS = 50
 
 
 def mmlu_pro_letter(reply: str) -> str | None:
@@ -79,13 +84,6 @@ def bbh_answer(reply: str, truth: str) -> str | None:
         match = _OPTION.search(answer)
         return match[0] if match else answer or None
     return answer or None
-
-
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_CLOSED = ("yes", "no", "noanswer")
-# A reply with more parts is cut: an assignment takes cubic time.
-MOST_PARTS = 50
 
 
 def drop_scores(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[float, float]:
@@ -169,17 +167,15 @@ def best_assignment(scores: np.ndarray) -> float:
 
 def _drop_normalised(text: str) -> str:
     """Words in lower case, split at blanks and hyphens, without articles and punctuation."""
-    words = (_drop_word(word) for word in re.split(" |-", text.lower()))
-    return " ".join(word for word in words if word)
-
-
-def _drop_word(word: str) -> str:
-    if not _is_number(word):
-        word = word.translate(_PUNCTUATION)
-    # Without punctuation it may have become a number: "1,000" has.
-    if _is_number(word):
-        word = str(float(word))
-    return " ".join(_ARTICLES.sub(" ", word).split())
+    words: list[str] = []
+    for word in re.split(" |-", text.lower()):
+        if not _is_number(word):
+            word = word.translate(_PUNCTUATION)
+        # Without punctuation it may have become a number: "1,000" has.
+        if _is_number(word):
+            word = str(float(word))
+        words += _ARTICLES.sub(" ", word).split()
+    return " ".join(words)
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,7 @@ True
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import groupby, product
@@ -252,20 +252,16 @@ def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -
     >>> kept("Sure!\n* a\n* b", [Constraint("words_at_most", count=2)], loose=True)
     (True,)
     """
-    versions = list(_versions(text)) if loose else [text.strip()]
+    lines = text.strip().split("\n")
+    versions = [text.strip()]
+    if loose:
+        cuts = (lines[first : len(lines) - last] for first, last in product((0, 1), (0, 1)))
+        texts = ["\n".join(cut).strip() for cut in cuts]
+        versions = [*texts, *(each.replace("*", "").strip() for each in texts)]
     return tuple(
         any(version and KINDS[c.kind].holds(version, c) for version in versions)
         for c in constraints
     )
-
-
-def _versions(text: str) -> Iterator[str]:
-    """The eight versions of a text that "loose" accuracy tries."""
-    lines = text.strip().split("\n")
-    for first, last in product((0, 1), (0, 1)):
-        version = "\n".join(lines[first : len(lines) - last]).strip()
-        yield version
-        yield version.replace("*", "").strip()
 
 
 def written(constraints: Sequence[Constraint]) -> str:
@@ -324,14 +320,9 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
     if answer is None:
         return Grade(False, None, rule)
     # "Use at least 300 words" is no text of its own, but can keep "keywords" and "title".
-    if is_echo(answer, constraints):
+    spaced = " ".join(answer.casefold().split())
+    if any(" ".join(wording(c).casefold().split()) in spaced for c in constraints):
         return Grade(False, answer, "echo")
     held = kept(answer, constraints, loose=loose)
     broken = [c.kind for c, holds in zip(constraints, held, strict=True) if not holds]
     return Grade(not broken, answer, f"not kept: {', '.join(broken)}" if broken else "kept")
-
-
-def is_echo(text: str, constraints: Sequence[Constraint]) -> bool:
-    """True if the text repeats one of the instructions, by which it could keep others."""
-    spaced = " ".join(text.casefold().split())
-    return any(" ".join(wording(c).casefold().split()) in spaced for c in constraints)

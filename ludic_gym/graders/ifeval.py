@@ -51,18 +51,15 @@ def followed(
         asterisks, in any combination.
     Raises MissingPackage, or GraderError without the data of nltk.
     """
-    versions = _versions(reply) if loose else [reply]
+    versions = [reply]
+    if loose:
+        lines = reply.split("\n")
+        versions += ["\n".join(cut).strip() for cut in (lines[1:], lines[:-1], lines[1:-1])]
+        versions += [version.replace("*", "") for version in versions]
     return tuple(
         any(version.strip() and KINDS[i.kind].check(version, i.given) for version in versions)
         for i in instructions
     )
-
-
-def _versions(reply: str) -> list[str]:
-    lines = reply.split("\n")
-    cuts = [lines[1:], lines[:-1], lines[1:-1]]
-    texts = [reply, *("\n".join(cut).strip() for cut in cuts)]
-    return texts + [text.replace("*", "") for text in texts]
 
 
 def compared(name: str, relation: str, count: Callable[[str, Mapping[str, Any]], int]) -> Check:
@@ -338,7 +335,14 @@ def instruction(kind: str, given: Mapping[str, Any]) -> Instruction:
         # Columns of a table with missing values turn whole numbers into floats.
         if expected is int and isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not _is_good(name, value, expected):
+        # Texts and lists are not blank, numbers not negative.
+        if expected is int:
+            is_good = type(value) is int and value >= (name == "nth_paragraph")
+        else:
+            texts = value if isinstance(value, list) and expected is list else [value]
+            is_good = all(isinstance(text, str) and text.strip() for text in texts)
+            is_good = is_good and isinstance(value, expected) and bool(texts)
+        if not is_good:
             raise DataError(f"{kind} needs {name}, {_WANTED[expected]}, got {value!r}")
         if name.endswith("relation") and value not in ("less than", "at least"):
             raise DataError(f'{kind}: {name} is "less than" or "at least", got {value!r}')
@@ -347,18 +351,6 @@ def instruction(kind: str, given: Mapping[str, Any]) -> Instruction:
 
 
 _WANTED = {int: "a whole number", str: "a text", list: "a list of texts"}
-
-
-def _is_good(name: str, value: object, expected: type) -> bool:
-    """True for an argument of the type; texts and lists are not blank, numbers not negative."""
-    if expected is int:
-        return type(value) is int and value >= (name == "nth_paragraph")
-    texts = value if expected is list else [value]
-    return isinstance(texts, list) and bool(texts) and all(map(_is_text, texts))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
 
 
 def require_packages(kinds: Iterable[str]) -> None:

@@ -33,31 +33,6 @@ _NAME = re.compile(r"(?<![A-Za-z\\])(pi(?![A-Za-z])|sqrt(?=\s?\{))")
 _POWER = re.compile(r"(?<=[\w)}])\*\*(?=[\w({-])")
 _ARGUMENT = r"\s?(\\pi(?![a-z])|[A-Za-z\d])"
 _SHORT_FRACTION = re.compile(rf"\\([dtc]?frac){_ARGUMENT}{_ARGUMENT}")
-
-
-def in_latex(text: str) -> str:
-    r"""The text in LaTeX that every parser knows, with its other characters unchanged.
-
-    >>> in_latex("2√3"), in_latex("x² + ½"), in_latex(r"\frac\pi6")
-    ('2\\sqrt{3}', 'x^2 + \\frac{1}{2}', '\\frac{\\pi}{6}')
-    """
-    if not text.isascii():
-        text = _ROOT.sub(lambda m: f"\\sqrt{{{m[1] or m[2] or m[3]}}}", text)
-        text = _RAISED.sub(lambda m: f"^{_group(m[0].translate(_ABOVE))}", text)
-        text = _LOWERED.sub(lambda m: f"_{_group(m[0].translate(_BELOW))}", text)
-        text = text.translate(_CHARACTERS)
-    text = _POWER.sub("^", text) if "**" in text else text
-    text = _NAME.sub(r"\\\1 ", text) if "pi" in text or "sqrt" in text else text
-    if "\\" not in text:
-        return text
-    text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", text))
-    return _SHORT_FRACTION.sub(r"\\\1{\2}{\3}", text)
-
-
-def _group(text: str) -> str:
-    return text if len(text) == 1 else f"{{{text}}}"
-
-
 _SPACES = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\s+")
 _SIZES = re.compile(r"\\(?:left|right|bigg?|Bigg?)(?![a-z])|\\displaystyle(?![a-z])")
 # Spaces and commas that group the digits of a number by three: "32,\! 349", "1\,000".
@@ -79,7 +54,6 @@ _LOOSE = re.compile(r"(?<!\d) +| +(?!\d)| (?= )")
 _OPENING, _CLOSING = "([{", ")]}"
 _SET = re.compile(r"\\?\{(.*?)\\?\}", re.DOTALL)
 _LISTED = re.compile(r"\\text\s?\{\s*(?:,\s*)?(?:and|or)\s*\}|\b(?:and|or)\b|;|\\pm(?![a-z])")
-
 # Spellings of the units that are often confused; other names of units are not compared.
 _UNITS = {
     "mm": ("millimeter", "millimetre"),
@@ -123,6 +97,29 @@ _UNIT = re.compile(
 _POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
 
 
+def in_latex(text: str) -> str:
+    r"""The text in LaTeX that every parser knows, with its other characters unchanged.
+
+    >>> in_latex("2√3"), in_latex("x² + ½"), in_latex(r"\frac\pi6")
+    ('2\\sqrt{3}', 'x^2 + \\frac{1}{2}', '\\frac{\\pi}{6}')
+    """
+    if not text.isascii():
+        text = _ROOT.sub(lambda m: f"\\sqrt{{{m[1] or m[2] or m[3]}}}", text)
+        text = _RAISED.sub(lambda m: f"^{_group(m[0].translate(_ABOVE))}", text)
+        text = _LOWERED.sub(lambda m: f"_{_group(m[0].translate(_BELOW))}", text)
+        text = text.translate(_CHARACTERS)
+    text = _POWER.sub("^", text) if "**" in text else text
+    text = _NAME.sub(r"\\\1 ", text) if "pi" in text or "sqrt" in text else text
+    if "\\" not in text:
+        return text
+    text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", text))
+    return _SHORT_FRACTION.sub(r"\\\1{\2}{\3}", text)
+
+
+def _group(text: str) -> str:
+    return text if len(text) == 1 else f"{{{text}}}"
+
+
 def plain(text: str) -> str:
     r"""The text without layout: dollars, spaces, text commands, degrees.
 
@@ -158,14 +155,11 @@ def ungrouped(text: str) -> str:
     def joined(match: re.Match[str]) -> str:
         is_list = "," in match[0] and "{" not in match[0] and "\\" not in match[0]
         before = text[: match.start()]
-        return match[0] if is_list and _is_inside(before) else _NO_DIGITS.sub("", match[0])
+        # A bracket or a brace of a set is open.
+        is_inside = any(before.count(a) > before.count(b) for a, b in ("()", "[]", ("\\{", "\\}")))
+        return match[0] if is_list and is_inside else _NO_DIGITS.sub("", match[0])
 
     return _GROUPED.sub(joined, text)
-
-
-def _is_inside(before: str) -> bool:
-    """True if a bracket or a brace of a set is open at the end of the text."""
-    return any(before.count(a) > before.count(b) for a, b in ("()", "[]", ("\\{", "\\}")))
 
 
 def unit_of(text: str) -> str:

@@ -38,6 +38,13 @@ MOST_NESTED_ROOTS = 3
 MOST_ROOTS = 12
 # A result of these is not a final answer, and sympy's algorithms for them are not bounded.
 UNBOUNDED = (sympy.Integral, sympy.Limit, sympy.Product)
+MEMORY_BYTES = 4 * 2**30
+RELATIVE = 1e-6
+# Only LaTeX: the other configurations take the last number of a text that they cannot parse.
+LATEX = (LatexExtractionConfig(boxed_match_priority=0),)
+# Different values for the symbols, in their order: where two expressions differ, they differ here.
+PROBES = [sympy.Rational(n, 97) for n in (31, 59, 83, 23, 71, 41, 13, 89)]
+Value: TypeAlias = Basic | MatrixBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,9 @@ def size_of(value: Basic | MatrixBase) -> Size:
         bits = value.p.bit_length() + value.q.bit_length()
         return Size(_log2(value.p) - _log2(value.q), bits)
     if isinstance(value, sympy.Float):
-        return _of_float(value)
+        # mpmath's (sign, mantissa, exponent, bits of the mantissa).
+        _, _, exponent, bits = value._mpf_
+        return Size(exponent + bits, abs(exponent) + bits)
     if isinstance(value, sympy.Symbol):
         return Size(degree=1.0)
     if isinstance(value, UNBOUNDED):
@@ -102,22 +111,28 @@ def size_of(value: Basic | MatrixBase) -> Size:
         # e has fewer than 2 bits.
         return _of_power(sympy.Pow(sympy.E, value.args[0], evaluate=False), Size(2.0), parts[0])
     if isinstance(value, CombinatorialFunction | sympy.gamma):
-        return _of_factorial(parts)
+        largest = 2 ** min(max(part.magnitude for part in parts), 64.0)
+        bits = largest * max(1.0, math.log2(largest)) if largest else 1.0
+        return Size(bits, bits, nested=max(part.nested for part in parts))
     if isinstance(value, sympy.Sum):
-        return _of_sum(parts, value)
+        low, high = value.limits[0][1:] if len(value.limits[0]) == 3 else (0, sympy.oo)
+        count = sympy.S(high) - sympy.S(low)
+        # A sum without numbers as its bounds stays a sum.
+        if (count.is_Integer and count > MOST_SUMMANDS) or count.is_infinite:
+            return TOO_LARGE
     if isinstance(value, sympy.Mul | sympy.MatMul):
-        return _of_product(parts)
+        return Size(
+            sum(part.magnitude for part in parts),
+            sum(part.bits for part in parts),
+            reduce(mul, (part.terms for part in parts)),
+            sum(part.degree for part in parts),
+            max(part.nested for part in parts),
+        )
     return _of_all(parts)
 
 
 def _log2(number: int) -> float:
     return math.log2(abs(number)) if number else 0.0
-
-
-def _of_float(value: sympy.Float) -> Size:
-    # mpmath's (sign, mantissa, exponent, bits of the mantissa).
-    _, _, exponent, bits = value._mpf_
-    return Size(exponent + bits, abs(exponent) + bits)
 
 
 def _of_power(value: Expr, base: Size, exponent: Size) -> Size:
@@ -136,32 +151,6 @@ def _of_power(value: Expr, base: Size, exponent: Size) -> Size:
     return Size(times * abs(base.magnitude), bits, terms, times * base.degree, nested)
 
 
-def _of_factorial(parts: list[Size]) -> Size:
-    largest = 2 ** min(max(part.magnitude for part in parts), 64.0)
-    bits = largest * max(1.0, math.log2(largest)) if largest else 1.0
-    return Size(bits, bits, nested=max(part.nested for part in parts))
-
-
-def _of_sum(parts: list[Size], value: sympy.Sum) -> Size:
-    whole = _of_all(parts)
-    low, high = value.limits[0][1:] if len(value.limits[0]) == 3 else (0, sympy.oo)
-    count = sympy.S(high) - sympy.S(low)
-    # A sum without numbers as its bounds stays a sum.
-    if (count.is_Integer and count > MOST_SUMMANDS) or count.is_infinite:
-        return TOO_LARGE
-    return whole
-
-
-def _of_product(parts: list[Size]) -> Size:
-    return Size(
-        sum(part.magnitude for part in parts),
-        sum(part.bits for part in parts),
-        reduce(mul, (part.terms for part in parts)),
-        sum(part.degree for part in parts),
-        max(part.nested for part in parts),
-    )
-
-
 def _of_all(parts: list[Size]) -> Size:
     """Bounds for a sum, a function of the parts, or a collection of them."""
     return Size(
@@ -171,16 +160,6 @@ def _of_all(parts: list[Size]) -> Size:
         max(part.degree for part in parts),
         max(part.nested for part in parts),
     )
-
-
-MEMORY_BYTES = 4 * 2**30
-RELATIVE = 1e-6
-# Only LaTeX: the other configurations take the last number of a text that they cannot parse.
-LATEX = (LatexExtractionConfig(boxed_match_priority=0),)
-# Different values for the symbols, in their order: where two expressions differ, they differ here.
-PROBES = [sympy.Rational(n, 97) for n in (31, 59, 83, 23, 71, 41, 13, 89)]
-
-Value: TypeAlias = Basic | MatrixBase
 
 
 class TooExpensive(Exception):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 
@@ -21,7 +22,7 @@ from ludic_gym.errors import ConfigError, DataError, GraderError
 from ludic_gym.graders import latex
 from ludic_gym.graders.extract import LONGEST as MOST
 from ludic_gym.graders.extract import Grade, after_thought, boxed, braced, found_answers
-from ludic_gym.graders.latex import in_latex, plain
+from ludic_gym.graders.latex import in_latex
 from ludic_gym.graders.numeric import Number, changes_number, marked_number
 from ludic_gym.packages import install_command
 
@@ -42,194 +43,12 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _PUNCTUATION = re.compile(r"[.,:;!\s]+$")
-
-
-def concluded(text: str, *, is_marked: bool = False) -> list[str]:
-    r"""The values that a text states: itself if it has no prose, else those of its conclusion.
-
-    A text with prose states its only expression in $...$, its only number, or what follows the
-    verb of its last sentence with "therefore", "so" or similar; if it is marked as the answer, what
-    its first sentence says. [] if there is none, or if it contains words of doubt.
-
-    >>> concluded("x + 1"), concluded("The sum is $x + 1$."), concluded("Thus she has 18 apples.")
-    (['x + 1'], ['x + 1'], ['18'])
-    >>> concluded("It is $3$ or $4$."), concluded("Not 18, I think.")
-    ([], [])
-    """
-    text = _MARKUP.sub("", text).strip()
-    outside = _ENVIRONMENT.sub(" ", _SPAN.sub(" ", text))
-    if not _WORD.search(outside) or marked_number(text) is not None:
-        return [text.rstrip(" .")]
-    if is_marked and len(sentences := _SENTENCE.split(text)) > 1:
-        return concluded(sentences[0], is_marked=True)
-    if _DOUBT.search(outside):
-        # It may still be a list of values, or a truth with such words.
-        return [text] if len(_WORD.findall(outside)) <= 1 else []
-    if is_marked and (values := _said(text)):
-        return values
-    if len(spans := _spans(text)) == 1:
-        return spans
-    if not spans and len(numbers := _numbers(text)) == 1:
-        return numbers
-    return concluding(text) or [text]
-
-
-def concluding(text: str) -> list[str]:
-    """The values after the verb of the last sentence with "therefore", "so" or similar, or []."""
-    for sentence in reversed(_SENTENCE.split(_MARKUP.sub("", text))):
-        if _CONCLUSION.search(sentence):
-            return [] if _DOUBT.search(_SPAN.sub(" ", sentence)) else _said(sentence)
-    return []
-
-
-def _said(sentence: str) -> list[str]:
-    after = _VERB.split(_PUNCTUATION.sub("", sentence))[-1]
-    return _spans(after) or _numbers(after)
-
-
-def _spans(text: str) -> list[str]:
-    return _distinct(["".join(match) for match in _SPAN.findall(text)])
-
-
-def _numbers(text: str) -> list[str]:
-    """The numbers of the text, unless words change one of them."""
-    return [] if changes_number(text) else _distinct(_NUMBER.findall(text))
-
-
-def _distinct(found: list[str]) -> list[str]:
-    by_text = {plain(value): value.strip() for value in found}
-    return list(by_text.values())
-
-
 CPU_S = 5.0
 # Much longer than the CPU time: a process on a busy machine is slow, not stuck.
 DEADLINE_S = 120.0
 VERDICTS = ("equal", "different", "refused")
 # Other systems have no select for pipes, and no memory limits.
 IS_POSIX = os.name == "posix"
-
-
-class Pool:
-    """Processes that compare pairs, one pair at a time each; a dead one is replaced.
-
-    size: maximum number of processes. Safe in threads, which wait for a free process.
-    cpu_s: CPU time for a comparison, in seconds. deadline_s: wall-clock time for it, and for the
-        start of a process.
-    """
-
-    def __init__(
-        self, size: int = 4, *, cpu_s: float = CPU_S, deadline_s: float = DEADLINE_S
-    ) -> None:
-        self._size, self._cpu_s, self._deadline_s = size, cpu_s, deadline_s
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop the processes in a fork: they belong to the parent."""
-        self._places = threading.BoundedSemaphore(self._size)
-        self._idle: list[subprocess.Popen[str]] = []
-
-    def ask(self, answer: str, truth: str) -> str:
-        """The verdict of `math_server.compared`.
-
-        answer, truth: LaTeX or plain text, without a box.
-        Raises ConfigError if math-verify is not installed, GraderError if a process and then a
-        fresh one have died or taken too long.
-        """
-        line, verdict = json.dumps([answer, truth]), ""
-        with self._places:
-            # Twice, because a killed or stopped process says nothing about the pair.
-            for process in (self._idle_process(), None):
-                process = process or self._started()
-                verdict = self._verdict(process, line)
-                if verdict in VERDICTS:
-                    self._idle.append(process)
-                    return verdict
-        raise GraderError(
-            f"math-verify reached no verdict on {answer!r} for {truth!r}, twice: {verdict} "
-            f"(limits: {self._cpu_s} s of CPU time, {self._deadline_s} s)"
-        )
-
-    def _idle_process(self) -> subprocess.Popen[str] | None:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return None
-
-    def _verdict(self, process: subprocess.Popen[str], line: str) -> str:
-        """The reply of the process, which is killed if there is none or the wait is interrupted."""
-        reply = ""
-        try:
-            reply = _reply(process, line, self._deadline_s)
-        finally:
-            if reply not in VERDICTS:
-                _kill(process)
-        return reply
-
-    def _started(self) -> subprocess.Popen[str]:
-        """A new process, which has compared a first pair. Raises ConfigError if it cannot."""
-        require_math_verify()
-        # Not by multiprocessing, whose daemonic workers (vector environments) may have no children.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ludic_gym.graders.math_server", str(self._cpu_s)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            bufsize=1,
-        )
-        if self._verdict(process, '["1", "1"]') != "equal":
-            raise ConfigError("math-verify does not start; try: python -c 'import math_verify'")
-        return process
-
-    def close(self) -> None:
-        """End the idle processes; the next comparison starts another."""
-        while (process := self._idle_process()) is not None:
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    # Wait for the end and close the pipes.
-    process.communicate()
-
-
-def require_math_verify() -> None:
-    """Raise ConfigError if math-verify is not installed, or cannot be used here."""
-    if not IS_POSIX:
-        raise ConfigError(
-            f"math-verify is run in a process that needs Linux or macOS, this is {os.name!r}: "
-            "use WSL, or grade_number where each truth is a number"
-        )
-    if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError(f"grade_maths needs math-verify: {install_command('ludic-gym[math]')}")
-
-
-def _reply(process: subprocess.Popen[str], line: str, deadline_s: float) -> str:
-    """Send a line; the line of the reply, or "timeout" or "crash"."""
-    assert process.stdin, "it is a pipe"
-    assert process.stdout, "it is a pipe"
-    try:
-        process.stdin.write(f"{line}\n")
-        # A blocked `readline` cannot be interrupted from this thread; a wait for the pipe has a
-        # deadline.
-        if not select.select([process.stdout], [], [], deadline_s)[0]:
-            return "timeout"
-        return process.stdout.readline().strip() or "crash"
-    except OSError:
-        return "crash"
-
-
-_POOL = Pool(min(4, os.cpu_count() or 1))
-atexit.register(_POOL.close)
-if IS_POSIX:
-    os.register_at_fork(after_in_child=_POOL.forget)
-
-
-def verdict(answer: str, truth: str) -> str:
-    """Compare an answer with the truth in the processes that all graders share; see `Pool.ask`."""
-    return _POOL.ask(answer, truth)
-
-
 # A longer answer is not given to math-verify: it was not meant as a value.
 LONGEST = 300
 # The parser's time is exponential in the depth of brackets.
@@ -320,13 +139,14 @@ def compared(answer: str, truth: str) -> tuple[bool, str]:
     numbers = marked_number(answer), marked_number(truth)
     if numbers[0] is not None and numbers[1] is not None:
         return numbers[0] == numbers[1], "exact"
-    if _is_word(truth):
+    # math-verify would take words for products of letters.
+    if _WORDS.fullmatch(_TEXT.sub(r"\1", latex.without_dollars(truth)).strip()):
         return latex.plain(answer).casefold() == latex.plain(truth).casefold(), "exact"
     answer = _approximated(answer)
     if is_refused(answer, truth):
         return False, "refused"
-    found = verdict(prepared(answer), prepared(truth))
-    return found == "equal", "refused" if found == "refused" else "math-verify"
+    verdict = _POOL.ask(prepared(answer), prepared(truth))
+    return verdict == "equal", "refused" if verdict == "refused" else "math-verify"
 
 
 def is_refused(answer: str, truth: str) -> bool:
@@ -368,11 +188,11 @@ def prepared(text: str) -> str:
 def _stated(text: str, found: list[str], rule: str) -> tuple[list[str], str]:
     """The values that the found text states; those of the end of a text that is too long."""
     if found:
-        return concluded(found[0], is_marked=rule != "bare"), rule
+        return stated_values(found[0], is_marked=rule != "bare"), rule
     reply, _ = after_thought(text)
     if reply is None or len(reply) <= MOST:
         return [], rule
-    values = concluding(reply[-MOST:])
+    values = final_values(reply[-MOST:])
     return values, "bare" if values else rule
 
 
@@ -416,11 +236,6 @@ def _agree(answer: str, truth: str, fact: Callable[[str], str]) -> bool:
     return not given or fact(truth) in ("", given)
 
 
-def _is_word(truth: str) -> bool:
-    """True for a truth of words alone, which math-verify would take for products of letters."""
-    return _WORDS.fullmatch(_TEXT.sub(r"\1", latex.without_dollars(truth)).strip()) is not None
-
-
 @lru_cache(maxsize=2**14)
 def _truth(truth: str) -> str:
     """The truth, or what its boxes contain. Raises DataError if it is blank."""
@@ -440,3 +255,171 @@ def _unboxed(answer: str) -> str:
         if content and bold.end() + len(content) + 2 == len(answer):
             return content
     return answer
+
+
+def stated_values(text: str, *, is_marked: bool = False) -> list[str]:
+    r"""The values that a text states: itself if it has no prose, else those of its conclusion.
+
+    A text with prose states its only expression in $...$, its only number, or what follows the
+    verb of its last sentence with "therefore", "so" or similar; if it is marked as the answer, what
+    its first sentence says. [] if there is none, or if it contains words of doubt.
+
+    >>> [*map(stated_values, ("x + 1", "The sum is $x + 1$.", "Thus she has 18 apples."))]
+    [['x + 1'], ['x + 1'], ['18']]
+    >>> stated_values("It is $3$ or $4$."), stated_values("Not 18, I think.")
+    ([], [])
+    """
+    text = _MARKUP.sub("", text).strip()
+    outside = _ENVIRONMENT.sub(" ", _SPAN.sub(" ", text))
+    if not _WORD.search(outside) or marked_number(text) is not None:
+        return [text.rstrip(" .")]
+    if is_marked and len(sentences := _SENTENCE.split(text)) > 1:
+        return stated_values(sentences[0], is_marked=True)
+    if _DOUBT.search(outside):
+        # It may still be a list of values, or a truth with such words.
+        return [text] if len(_WORD.findall(outside)) <= 1 else []
+    if is_marked and (values := _values_after_verb(text)):
+        return values
+    if len(spans := _spans(text)) == 1:
+        return spans
+    if not spans and len(numbers := _numbers(text)) == 1:
+        return numbers
+    return final_values(text) or [text]
+
+
+def final_values(text: str) -> list[str]:
+    """The values after the verb of the last sentence with "therefore", "so" or similar, or []."""
+    for sentence in reversed(_SENTENCE.split(_MARKUP.sub("", text))):
+        if _CONCLUSION.search(sentence):
+            return [] if _DOUBT.search(_SPAN.sub(" ", sentence)) else _values_after_verb(sentence)
+    return []
+
+
+def _values_after_verb(sentence: str) -> list[str]:
+    after = _VERB.split(_PUNCTUATION.sub("", sentence))[-1]
+    return _spans(after) or _numbers(after)
+
+
+def _spans(text: str) -> list[str]:
+    return _distinct(["".join(match) for match in _SPAN.findall(text)])
+
+
+def _numbers(text: str) -> list[str]:
+    """The numbers of the text, unless words change one of them."""
+    return [] if changes_number(text) else _distinct(_NUMBER.findall(text))
+
+
+def _distinct(values: list[str]) -> list[str]:
+    return list({latex.plain(value): value.strip() for value in values}.values())
+
+
+class Pool:
+    """Processes that compare pairs, one pair at a time each; a dead one is replaced.
+
+    size: maximum number of processes. Safe in threads, which wait for a free process.
+    cpu_s: CPU time for a comparison, in seconds. deadline_s: wall-clock time for it, and for the
+        start of a process.
+    """
+
+    def __init__(
+        self, size: int = 4, *, cpu_s: float = CPU_S, deadline_s: float = DEADLINE_S
+    ) -> None:
+        self._size, self._cpu_s, self._deadline_s = size, cpu_s, deadline_s
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the processes in a fork: they belong to the parent."""
+        self._places = threading.BoundedSemaphore(self._size)
+        self._idle: list[subprocess.Popen[str]] = []
+
+    def ask(self, answer: str, truth: str) -> str:
+        """The verdict of `math_server.compared`.
+
+        answer, truth: LaTeX or plain text, without a box.
+        Raises ConfigError if math-verify is not installed, GraderError if a process and then a
+        fresh one have died or taken too long.
+        """
+        line, verdict = json.dumps([answer, truth]), ""
+        with self._places:
+            # Twice, because a killed or stopped process says nothing about the pair.
+            for attempt in range(2):
+                # A pop is safe in threads, a look at the length before it is not.
+                process = None
+                with suppress(IndexError):
+                    process = self._idle.pop() if attempt == 0 else None
+                process = process or self._started()
+                verdict = self._verdict(process, line)
+                if verdict in VERDICTS:
+                    self._idle.append(process)
+                    return verdict
+        raise GraderError(
+            f"math-verify reached no verdict on {answer!r} for {truth!r}, twice: {verdict} "
+            f"(limits: {self._cpu_s} s of CPU time, {self._deadline_s} s)"
+        )
+
+    def _verdict(self, process: subprocess.Popen[str], line: str) -> str:
+        """The reply of the process, or "timeout" or "crash"; it is killed unless it replies."""
+        assert process.stdin, "it is a pipe"
+        assert process.stdout, "it is a pipe"
+        reply = ""
+        try:
+            process.stdin.write(f"{line}\n")
+            # A blocked `readline` cannot be interrupted from this thread; a wait for the pipe has a
+            # deadline.
+            if select.select([process.stdout], [], [], self._deadline_s)[0]:
+                reply = process.stdout.readline().strip() or "crash"
+            else:
+                reply = "timeout"
+        except OSError:
+            reply = "crash"
+        finally:
+            # Also if the wait is interrupted.
+            if reply not in VERDICTS:
+                _end(process)
+        return reply
+
+    def _started(self) -> subprocess.Popen[str]:
+        """A new process, which has compared a first pair. Raises ConfigError if it cannot."""
+        require_math_verify()
+        # Not by multiprocessing, whose daemonic workers (vector environments) may have no children.
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ludic_gym.graders.math_server", str(self._cpu_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+        )
+        if self._verdict(process, '["1", "1"]') != "equal":
+            raise ConfigError("math-verify does not start; try: python -c 'import math_verify'")
+        return process
+
+    def close(self) -> None:
+        """End the idle processes; the next comparison starts another."""
+        with suppress(IndexError):
+            while True:
+                _end(self._idle.pop())
+
+
+def require_math_verify() -> None:
+    """Raise ConfigError if math-verify is not installed, or cannot be used here."""
+    if not IS_POSIX:
+        raise ConfigError(
+            f"math-verify is run in a process that needs Linux or macOS, this is {os.name!r}: "
+            "use WSL, or grade_number where each truth is a number"
+        )
+    if importlib.util.find_spec("math_verify") is None:
+        raise ConfigError(f"grade_maths needs math-verify: {install_command('ludic-gym[math]')}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    # Wait for the end and close the pipes.
+    process.communicate()
+
+
+# Shared by all graders.
+_POOL = Pool(min(4, os.cpu_count() or 1))
+atexit.register(_POOL.close)
+if IS_POSIX:
+    os.register_at_fork(after_in_child=_POOL.forget)

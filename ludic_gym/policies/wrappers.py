@@ -14,6 +14,8 @@ from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.sampling import call_sampling
 from ludic_gym.types import Completion, Decision, Policy, Sampling
 
+Choose = Callable[[Sequence[Decision]], int]
+
 
 class Parsed(PolicyWrapper):
     """Apply `parser` to the wrapped policy's action, and add the parser's reward.
@@ -66,9 +68,6 @@ class RejectCutOff(PolicyWrapper):
         if decision.action is None or not decision.cut_off:
             return decision
         return replace(decision, action=None, reward=self.penalty, feedback=self.feedback)
-
-
-Choose = Callable[[Sequence[Decision]], int]
 
 
 class Retry(PolicyWrapper):

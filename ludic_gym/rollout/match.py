@@ -21,6 +21,9 @@ from ludic_gym.rollout.pool import call
 from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Policy, Rollout, Sampling, Step, Task
 
+TurnEnv = AECEnv[str, Any, Any]
+JointEnv = ParallelEnv[str, Any, Any]
+
 
 class Ending(NamedTuple):
     """The part of a step that tells if the match has ended for the agent."""
@@ -121,10 +124,6 @@ class Seat:
         return Rollout(
             task=task, steps=tuple(self._steps), agent=agent, final_observation=self._seen
         )
-
-
-TurnEnv = AECEnv[str, Any, Any]
-JointEnv = ParallelEnv[str, Any, Any]
 
 
 async def run_match(

@@ -22,6 +22,7 @@ from ludic_gym.types import Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
+AnyEnv = gym.Env[Any, Any]
 
 
 class Closable(Protocol):
@@ -149,9 +150,6 @@ def _frozen(value: object) -> Hashable:
     if isinstance(value, list | tuple):
         return (type(value), *map(_frozen, value))
     return (type(value), value)
-
-
-AnyEnv = gym.Env[Any, Any]
 
 
 def is_async(env: AnyEnv) -> bool:

@@ -13,6 +13,12 @@ from ludic_gym.rollout.pool import Closable, EnvPool, aclose
 from ludic_gym.types import Episode, Rollout, Task
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Closable)
+# Plays the task in the env.
+Play = Callable[[E, Task], Awaitable[tuple[Rollout, ...]]]
+# Finished episodes that may wait for the caller. A thousand of them live long enough to set off
+# full collections of Python's garbage, which with torch in memory take half of the time.
+WAITING = 64
 
 
 class Backlog(Generic[T]):
@@ -74,14 +80,6 @@ class Backlog(Generic[T]):
             if not turn.done():
                 self._is_waking = True
                 turn.set_result(None)
-
-
-E = TypeVar("E", bound=Closable)
-# Plays the task in the env.
-Play = Callable[[E, Task], Awaitable[tuple[Rollout, ...]]]
-# Finished episodes that may wait for the caller. A thousand of them live long enough to set off
-# full collections of Python's garbage, which with torch in memory take half of the time.
-WAITING = 64
 
 
 class EpisodeStream(Generic[E]):

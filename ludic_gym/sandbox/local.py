@@ -24,6 +24,7 @@ from ludic_gym.sandbox.types import (
 )
 
 ATTEMPTS = 3
+CPUS = os.cpu_count() or 1
 
 
 class Pool:
@@ -173,9 +174,6 @@ async def started(backend: Backend, limits: Limits) -> Child:
     await expect(child, READY, f"the sandbox {backend.name!r} does not start")
     child.identify()
     return child
-
-
-CPUS = os.cpu_count() or 1
 
 
 class LocalSandbox(Sandbox):

@@ -33,6 +33,11 @@ MOUNT = re.compile(r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$", re.MU
 # A shell joins the group, then becomes the command, all of whose processes are in the group. Joined
 # after its start, the command might have a child already that stays outside.
 JOIN = 'echo $$ >"$0" && unset PWD OLDPWD SHLVL && exec "$@"'
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PROPORTIONAL = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
+# Of the kernel, for a file in memory, even an empty one.
+INODE_BYTES = 1024
+IN_MEMORY = ("tmp", "dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +209,6 @@ def remove_left(folder: Path) -> None:
         if not Path(f"/proc/{pid}").exists():
             with suppress(OSError):
                 group.rmdir()
-
-
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-PROPORTIONAL = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
-# Of the kernel, for a file in memory, even an empty one.
-INODE_BYTES = 1024
-IN_MEMORY = ("tmp", "dev/shm")
 
 
 def exceeds(family: Sequence[int], limit: int) -> bool:

@@ -186,6 +186,8 @@ LIMITS = Limits(
     wall_s=WALL_S, cpu_s=WALL_S, memory_bytes=MEMORY_BYTES, processes=24, disk_bytes=DISK_BYTES
 )
 GRACE_S = 10.0
+# Of the host, where the next program writes if nothing hinders it.
+OUTSIDE = ("/tmp", "/dev/shm", "/var/tmp", "/run", "/dev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +210,6 @@ class Witness:
         """FOLDER, PORT, PID, NAME, as `HEAD` reads them."""
         port: int = self.listener.getsockname()[1]
         return (str(self.folder), str(port), str(self.process.pid), self.name)
-
-
-# Of the host, where the next program writes if nothing hinders it.
-OUTSIDE = ("/tmp", "/dev/shm", "/var/tmp", "/run", "/dev")
 
 
 async def measured(sandbox: Sandbox) -> dict[str, str]:

@@ -35,6 +35,14 @@ CHUNK_BYTES = 2**16
 START_S = 30.0
 REMOVE_EVERY_S = 0.05
 REMOVALS = 200
+READY, START = b"ready\n", b"start\n"
+SETUP_S = 60.0
+LOOK_EVERY_S = 0.1
+# Beyond its CPU limit, for a program that waits for input that never comes.
+SPARE_IDLE_S = 2.0
+MOST_IDLE_S = 1.0
+SETTLE_S = 1.0
+EXCERPT_BYTES = 400
 
 
 class Tap:
@@ -281,16 +289,6 @@ def _release_all() -> None:
 
 
 os.register_at_fork(after_in_child=_release_all)
-
-
-READY, START = b"ready\n", b"start\n"
-SETUP_S = 60.0
-LOOK_EVERY_S = 0.1
-# Beyond its CPU limit, for a program that waits for input that never comes.
-SPARE_IDLE_S = 2.0
-MOST_IDLE_S = 1.0
-SETTLE_S = 1.0
-EXCERPT_BYTES = 400
 
 
 def job(program: Program, limits: Limits) -> bytes:

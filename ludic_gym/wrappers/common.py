@@ -13,6 +13,8 @@ from ludic_gym.envs.core.base import Info, Turn
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.types import Env
 
+_PREFIX = "reward/"
+
 
 class TurnLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Truncates an episode with its `max_turns`-th turn, unless that turn ends it.
@@ -65,9 +67,6 @@ def cut_short(info: Mapping[str, Any], reward: float, reason: str) -> Info:
     explained = any(key.startswith("reward/") for key in info)
     parts = {} if explained else {"reward/unfinished": reward}
     return {**info, **parts, "success": False, "truncation_reason": reason}
-
-
-_PREFIX = "reward/"
 
 
 class WeighRewards(gym.Wrapper[str, str, str, str], RecordConstructorArgs):

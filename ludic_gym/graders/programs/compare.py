@@ -19,6 +19,9 @@ RELATIVE = 1e-7
 _NUMBER = re.compile(r"[+-]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][+-]?\d{1,4})?")
 _SEQUENCES = ("tuple", "range", "complex", "bytes", "bytearray")
 _SETS = ("set", "frozenset")
+# Assignments of columns that are tried; an honest table needs one per column or two.
+MOST_TRIALS = 300
+Table = list[tuple[str, ...]]
 
 
 def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "value") -> bool:
@@ -60,7 +63,12 @@ def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: flo
     if comparator == "exact":
         return _lines(got) == _lines(expected)
     if comparator == "lines":
-        return _is_same_by_lines(got, expected)
+        pairs = expected.strip().split("\n"), got.strip().split("\n")
+        # The same lines, or lines of equal numbers.
+        return len(pairs[0]) == len(pairs[1]) and all(
+            a.strip() == b.strip() or (_numbers(a) != [] and _numbers(a) == _numbers(b))
+            for a, b in zip(*pairs, strict=True)
+        )
     ours, theirs = expected.split(), got.split()
     if comparator == "words" or ours == theirs:
         return ours == theirs
@@ -72,15 +80,6 @@ def is_same_text(got: str, expected: str, comparator: Comparator, tolerance: flo
 def _lines(text: str) -> str:
     """The output with Unix line breaks, and none at its end."""
     return text.replace("\r\n", "\n").rstrip("\n")
-
-
-def _is_same_by_lines(got: str, expected: str) -> bool:
-    """True if both have the same lines, or lines of equal numbers, without outer white space."""
-    ours, theirs = expected.strip().split("\n"), got.strip().split("\n")
-    return len(ours) == len(theirs) and all(
-        a.strip() == b.strip() or (_numbers(a) != [] and _numbers(a) == _numbers(b))
-        for a, b in zip(ours, theirs, strict=True)
-    )
 
 
 def _numbers(line: str) -> list[Decimal]:
@@ -183,11 +182,6 @@ def key_of_tree(tree: Tree) -> str:
     if isinstance(content, list):
         return f"{kind}{[key_of_tree(part) for part in content]}"
     return f"{kind}{json.dumps(content)}"
-
-
-# Assignments of columns that are tried; an honest table needs one per column or two.
-MOST_TRIALS = 300
-Table = list[tuple[str, ...]]
 
 
 def is_same_table(got: Tree, expected: Sequence[Tree], *, ordered: bool) -> bool:

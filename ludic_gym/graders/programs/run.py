@@ -54,6 +54,14 @@ REPLY_BYTES = 8 * MEBIBYTE
 NO_REPLY = "the reply is not the runner's"
 # Every level of a value takes three of JSON at most: {"dict": [[key, value]]}.
 DEEPEST_REPLY = 3 * DEEPEST + 10
+# (number of the case, reply) -> outcome and message.
+Judge = Callable[[int, Sequence[Any]], tuple[Outcome, str]]
+# The tests start before the solution and wait for it, so their limits are larger.
+PATIENCE = 4
+PAIR_DEADLINE_S = 600.0
+NO_NAMES: Tree = {"dict": []}
+_STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing": "missing"}
+_pairing = asyncio.Lock()
 
 
 class RunnerEnded(Exception):
@@ -170,15 +178,6 @@ def is_shallow(reply: object) -> bool:
         if not level:
             return True
     return False
-
-
-# (number of the case, reply) -> outcome and message.
-Judge = Callable[[int, Sequence[Any]], tuple[Outcome, str]]
-# The tests start before the solution and wait for it, so their limits are larger.
-PATIENCE = 4
-PAIR_DEADLINE_S = 600.0
-NO_NAMES: Tree = {"dict": []}
-_STATES: dict[str, Outcome] = {"syntax": "syntax", "error": "raised", "missing": "missing"}
 
 
 class Tally:
@@ -393,9 +392,6 @@ async def _both(sandbox: Sandbox, limits: Limits) -> AsyncIterator[tuple[Runner,
                     "tests beside a solution need concurrency=2 or more"
                 ) from error
         yield tester, solution
-
-
-_pairing = asyncio.Lock()
 
 
 def _forget() -> None:
