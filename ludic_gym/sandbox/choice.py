@@ -84,18 +84,18 @@ def why_not(name: str) -> str:
 
     name: a key of `BACKENDS`. The result holds for the life of this process.
     """
-    return run_blocking(_trial(LocalSandbox(BACKENDS[name], warm=0)))
+    sandbox = LocalSandbox(BACKENDS[name], warm=0)
 
+    async def trial() -> str:
+        try:
+            result = await sandbox.run(TRIAL, limits=TRIAL_LIMITS)
+        except SandboxError as error:
+            return str(error)
+        finally:
+            await sandbox.close()
+        return "" if result.stdout == b"works\n" else f"its trial ended like this: {result}"
 
-async def _trial(sandbox: Sandbox) -> str:
-    """Reason why a trial program fails in the sandbox, which is closed, or ""."""
-    try:
-        result = await sandbox.run(TRIAL, limits=TRIAL_LIMITS)
-    except SandboxError as error:
-        return str(error)
-    finally:
-        await sandbox.close()
-    return "" if result.stdout == b"works\n" else f"its trial ended like this: {result}"
+    return run_blocking(trial())
 
 
 _shared: dict[str, Sandbox] = {}

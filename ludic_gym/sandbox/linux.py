@@ -52,8 +52,11 @@ def launch_bubblewrap(limits: Limits) -> Launch:
         raise NoSandbox("bwrap is not installed: apt install bubblewrap")
     uid = program_uid()
     python, prefix = interpreter()
+    rules = syscall_filter()
     # The last step that can fail before `spawned`, which closes the descriptor.
-    descriptor = memory_file(syscall_filter())
+    descriptor = os.memfd_create("ludic")
+    os.write(descriptor, rules)
+    os.lseek(descriptor, 0, os.SEEK_SET)
     command = (
         bwrap,
         *(AS_ROOT if uid else AS_USER),
@@ -147,14 +150,6 @@ def system_links() -> tuple[str, ...]:
         elif path.is_dir():
             options += ["--ro-bind", str(path), str(path)]
     return tuple(options)
-
-
-def memory_file(content: bytes) -> int:
-    """A descriptor from which the content can be read once."""
-    descriptor = os.memfd_create("ludic")
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 @cache

@@ -11,7 +11,7 @@ from collections import deque
 
 from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.launch import Backend
-from ludic_gym.sandbox.loop import existing_loop, hold, on_sandbox_loop
+from ludic_gym.sandbox.loop import HELD, existing_loop, on_loop
 from ludic_gym.sandbox.session import READY, Child, Running, expect, job
 from ludic_gym.sandbox.types import (
     DEFAULT_LIMITS,
@@ -41,7 +41,7 @@ class Pool:
         self._concurrency = concurrency
         self._closed = False
         self._begin()
-        hold(self)
+        HELD.add(self)
 
     def _begin(self) -> None:
         self._fixed: tuple[int, ...] = ()
@@ -116,14 +116,10 @@ class Pool:
                 raise
             # The system may have killed a worker that waited long, for lack of memory for instance.
             if child.exit_code is None:
-                self._refill(limits)
+                # Unless the limits have changed since.
+                while fixed == self._fixed and len(self._reserve) < self._size:
+                    self._reserve.append(self._starting(limits))
                 return child
-
-    def _refill(self, limits: Limits) -> None:
-        """Start workers up to the size of the reserve, unless the limits have changed since."""
-        if self._backend.fixed(limits) == self._fixed:
-            while len(self._reserve) < self._size:
-                self._reserve.append(self._starting(limits))
 
     def _starting(self, limits: Limits) -> asyncio.Task[Child]:
         return asyncio.get_running_loop().create_task(started(self._backend, limits))
@@ -206,25 +202,24 @@ class LocalSandbox(Sandbox):
         """See Sandbox."""
         return self._backend.guarantees
 
+    @on_loop
     async def run(
         self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> ExecResult:
         """See Sandbox."""
         # One call of the loop: between two, a cancelled caller would leave the program running.
-        return await on_sandbox_loop(self._run(job(program, limits), stdin, limits))
-
-    async def _run(self, work: bytes, stdin: bytes, limits: Limits) -> ExecResult:
-        """The result of a job, on the sandboxes' loop."""
-        running = await self._pool.begun(work, limits)
+        running = await self._pool.begun(job(program, limits), limits)
         return await running.finish(stdin)
 
+    @on_loop
     async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
         """See Sandbox."""
-        return await on_sandbox_loop(self._pool.begun(job(program, limits), limits))
+        return await self._pool.begun(job(program, limits), limits)
 
+    @on_loop
     async def close(self) -> None:
         """See Sandbox."""
-        await on_sandbox_loop(self._pool.close())
+        await self._pool.close()
 
 
 def _abandon(pool: Pool) -> None:

@@ -9,12 +9,16 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ludic_gym.errors import SandboxError
 from ludic_gym.sandbox.memory import remove_own
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 _LOCK = threading.Lock()
@@ -49,6 +53,18 @@ async def on_sandbox_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
+def on_loop(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Decorator of a coroutine method, which then runs on the sandboxes' loop for any caller."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await on_sandbox_loop(method(self, *args, **kwargs))
+
+    return run
+
+
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     """Result of a sandbox's coroutine, for callers that cannot await.
 
@@ -58,9 +74,12 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         result = run_blocking(sandbox.run(Program(source="print(1)")))
     """
     loop = sandbox_loop()
-    if _runs_here(loop):
-        coroutine.close()
-        raise SandboxError("run_blocking was called by a coroutine of a sandbox; await it there")
+    with suppress(RuntimeError):
+        if asyncio.get_running_loop() is loop:
+            coroutine.close()
+            raise SandboxError(
+                "run_blocking was called by a coroutine of a sandbox; await it there"
+            )
     result = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
         return result.result()
@@ -68,14 +87,6 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         result.cancel()
         raise
-
-
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """True on the thread of that loop, inside one of its coroutines."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 class Held(Protocol):
@@ -88,20 +99,13 @@ class Held(Protocol):
         """Drop the processes in a fork: they belong to the parent."""
 
 
-_HELD: weakref.WeakSet[Held] = weakref.WeakSet()
-
-
-def hold(thing: Held) -> None:
-    """Register an owner, to be closed at exit if it still exists, and renewed in forks.
-
-    thing: kept by weak reference only, so that it can be collected before.
-    """
-    _HELD.add(thing)
+HELD: weakref.WeakSet[Held] = weakref.WeakSet()
+"""Owners that are closed at exit if they still exist, and renewed in forks."""
 
 
 def _close_all() -> None:
     if existing_loop():
-        for thing in list(_HELD):
+        for thing in list(HELD):
             run_blocking(thing.close())
         remove_own()
 
@@ -112,7 +116,7 @@ def _forget() -> None:
     global _loop, _LOCK
     _ABANDONED.append(_loop)
     _loop, _LOCK = None, threading.Lock()
-    for thing in list(_HELD):
+    for thing in list(HELD):
         thing.renew()
 
 

@@ -139,23 +139,18 @@ def place() -> Place:
     reasons = []
     for folder in folders:
         try:
-            _try(version, folder)
+            group = made(version, folder)
+            try:
+                subprocess.run(group.around(("true",)), check=True, capture_output=True)
+                (group.folder / LIMIT_FILES[version][0]).write_text(str(2**40))
+            finally:
+                group.removed()
         except (OSError, subprocess.CalledProcessError) as error:
             reasons.append(f"{folder}: {error}")
         else:
             remove_left(folder)
             return Place(version=version, folder=folder)
     return Place(why_not="; ".join(reasons) or "this system has no control groups of memory")
-
-
-def _try(version: int, folder: Path) -> None:
-    """Make a group with a process and a limit. Raises OSError or CalledProcessError."""
-    group = made(version, folder)
-    try:
-        subprocess.run(group.around(("true",)), check=True, capture_output=True)
-        (group.folder / LIMIT_FILES[version][0]).write_text(str(2**40))
-    finally:
-        group.removed()
 
 
 def folder_of(pid: str) -> tuple[int, Path]:

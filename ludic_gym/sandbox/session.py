@@ -27,7 +27,7 @@ from pathlib import PurePosixPath
 
 from ludic_gym.errors import ConfigError, SandboxError
 from ludic_gym.sandbox.launch import Backend, Launch, spawned
-from ludic_gym.sandbox.loop import on_sandbox_loop
+from ludic_gym.sandbox.loop import on_loop
 from ludic_gym.sandbox.memory import MemoryGroup, descendants, exceeds, group_of, is_idle, new_group
 from ludic_gym.sandbox.types import Ended, ExecResult, Limits, Program, Session
 
@@ -109,7 +109,13 @@ class Child:
         self.watch: Callable[[], None] = lambda: None
         for tap in (self.stdout, self.stderr):
             self._loop.add_reader(tap.descriptor, self._readable, tap)
-        self._call_at_end()
+        if sys.platform == "linux":
+            # A pidfd becomes readable at the end. SIGCHLD would need the main thread, which runs
+            # the caller's code.
+            handle = os.pidfd_open(process.pid)
+            self._loop.add_reader(handle, self._ended, handle)
+        else:
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
         _CHILDREN.add(self)
 
     def _readable(self, tap: Tap) -> None:
@@ -145,16 +151,6 @@ class Child:
             command = self._launch.command[0]
             raise SandboxError(f"{command} wrote no process id to {path}: {error}") from error
         self.group = group_of(self.first)
-
-    def _call_at_end(self) -> None:
-        """Have `_ended` called on the loop when the process ends."""
-        if sys.platform == "linux":
-            # A pidfd becomes readable at the end. SIGCHLD would need the main thread, which runs
-            # the caller's code.
-            handle = os.pidfd_open(self._process.pid)
-            self._loop.add_reader(handle, self._ended, handle)
-        else:
-            threading.Thread(target=self._wait_in_thread, daemon=True).start()
 
     def _wait_in_thread(self) -> None:
         self._process.wait()
@@ -231,18 +227,15 @@ class Child:
             try:
                 rest = rest[os.write(self._stdin, rest[: 16 * CHUNK_BYTES]) :]
             except BlockingIOError:
-                await self._writable(self._stdin)
+                # Until the pipe has room, or for any other change.
+                self._loop.add_writer(descriptor := self._stdin, self._wake)
+                try:
+                    await self.changed()
+                finally:
+                    if self._stdin is not None:
+                        self._loop.remove_writer(descriptor)
             except BrokenPipeError:
                 self.close_stdin()
-
-    async def _writable(self, descriptor: int) -> None:
-        """Wait until the pipe has room, or for any other change."""
-        self._loop.add_writer(descriptor, self._wake)
-        try:
-            await self.changed()
-        finally:
-            if self._stdin is not None:
-                self._loop.remove_writer(descriptor)
 
     def close_stdin(self) -> None:
         """Close its stdin, so that it reads the end of its input."""
@@ -433,22 +426,6 @@ class Running(Session):
             self._ended = self._ended or why
             self._child.kill()
 
-    async def send(self, data: bytes) -> None:
-        """See Session."""
-        await on_sandbox_loop(self._sent(data))
-
-    async def receive_line(self, timeout_s: float | None = None) -> bytes | None:
-        """See Session."""
-        return await on_sandbox_loop(self._line(timeout_s))
-
-    async def finish(self, stdin: bytes = b"") -> ExecResult:
-        """See Session. stdin: the last input."""
-        return await on_sandbox_loop(self._finished(stdin))
-
-    async def kill(self) -> ExecResult:
-        """See Session."""
-        return await on_sandbox_loop(self._killed())
-
     @contextmanager
     def _awaited(self) -> Iterator[None]:
         """Count a caller that waits for the program; its idle time counts meanwhile."""
@@ -458,13 +435,15 @@ class Running(Session):
         finally:
             self._callers -= 1
 
-    async def _sent(self, data: bytes) -> None:
-        """Write to its stdin, on the sandboxes' loop."""
+    @on_loop
+    async def send(self, data: bytes) -> None:
+        """See Session."""
         with self._awaited():
             await self._child.write(data)
 
-    async def _line(self, timeout_s: float | None) -> bytes | None:
-        """The next line, on the sandboxes' loop; the program ends if none comes in time."""
+    @on_loop
+    async def receive_line(self, timeout_s: float | None = None) -> bytes | None:
+        """See Session."""
         loop = asyncio.get_running_loop()
         alarm = None if timeout_s is None else loop.call_later(timeout_s, self.end, "timeout")
         try:
@@ -475,8 +454,9 @@ class Running(Session):
                 alarm.cancel()
         return line and line[:-1]
 
-    async def _finished(self, stdin: bytes) -> ExecResult:
-        """The result after the last input, on the sandboxes' loop."""
+    @on_loop
+    async def finish(self, stdin: bytes = b"") -> ExecResult:
+        """See Session. stdin: the last input."""
         try:
             with self._awaited():
                 await self._child.write(stdin)
@@ -486,8 +466,9 @@ class Running(Session):
             # A program whose caller was cancelled must not run on.
             self.end("killed")
 
-    async def _killed(self) -> ExecResult:
-        """The result after a kill, on the sandboxes' loop."""
+    @on_loop
+    async def kill(self) -> ExecResult:
+        """See Session."""
         # The keeper of a sandbox ends after the program; killed in between, it could not report
         # how the program ended, and a program out of time would pass for one that crashed.
         if not self._child.stdout.open:
