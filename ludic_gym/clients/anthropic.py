@@ -89,7 +89,7 @@ class AnthropicChatClient(HostedChatClient):
             rules.append(turns.pop(0)["content"] or "")
         fields: dict[str, Any] = {
             "model": model,
-            "messages": joined_turns([(_role(turn), self._blocks(turn)) for turn in turns]),
+            "messages": joined_turns([(turn["role"], self._blocks(turn)) for turn in turns]),
             "system": "\n\n".join(rules),
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
@@ -103,7 +103,10 @@ class AnthropicChatClient(HostedChatClient):
         return {name: value for name, value in fields.items() if unused.get(name) != value}
 
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
-        blocks = _content(response)
+        blocks = needed(response, "content", list)
+        for block in blocks:
+            if not isinstance(block, dict):
+                raise ClientError(f"a block of the response is {block!r}, not an object")
         stop_reason = needed(response, "stop_reason", str)
         if stop_reason not in FINISH_REASONS:
             usable = ", ".join(FINISH_REASONS)
@@ -111,12 +114,22 @@ class AnthropicChatClient(HostedChatClient):
         calls = [block for block in blocks if block.get("type") == "tool_use"]
         if calls:
             thoughts = [block for block in blocks if "thinking" in str(block.get("type"))]
-            self._remember(needed(calls[0], "id", str), thoughts)
+            if thoughts:
+                self._thoughts[needed(calls[0], "id", str)] = thoughts
+            while len(self._thoughts) > REMEMBERED:
+                self._thoughts.popitem(last=False)
         return Completion(
             text="".join(needed(b, "text", str) for b in blocks if b.get("type") == "text"),
             finish_reason=FINISH_REASONS[stop_reason],
             sampling=sampling,
-            tool_calls=tuple(map(_tool_call, calls)),
+            tool_calls=tuple(
+                ToolCall(
+                    id=needed(call, "id", str),
+                    name=needed(call, "name", str),
+                    arguments=json.dumps(needed(call, "input", dict)),
+                )
+                for call in calls
+            ),
             reasoning="\n\n".join(
                 needed(b, "thinking", str) for b in blocks if b.get("type") == "thinking"
             ),
@@ -132,12 +145,6 @@ class AnthropicChatClient(HostedChatClient):
             "cached_tokens": usage.get("cache_read_input_tokens") or 0,
             "completion_tokens": usage.get("output_tokens") or 0,
         }
-
-    def _remember(self, call_id: str, thoughts: list[Block]) -> None:
-        if thoughts:
-            self._thoughts[call_id] = thoughts
-        while len(self._thoughts) > REMEMBERED:
-            self._thoughts.popitem(last=False)
 
     def _blocks(self, message: Message) -> list[Block]:
         """The content of a message."""
@@ -171,6 +178,7 @@ def joined_turns(turns: Sequence[tuple[str, list[Block]]]) -> list[dict[str, Any
     """
     joined: list[dict[str, Any]] = []
     for role, blocks in turns:
+        role = "user" if role == "tool" else role
         if joined and joined[-1]["role"] == role:
             joined[-1]["content"] += blocks
         elif blocks:
@@ -178,32 +186,11 @@ def joined_turns(turns: Sequence[tuple[str, list[Block]]]) -> list[dict[str, Any
     return joined
 
 
-def _role(message: Message) -> str:
-    return "user" if message["role"] == "tool" else message["role"]
-
-
 def _tool(schema: ToolSchema) -> dict[str, Any]:
     """The tool of a chat API's schema; the format is otherwise the same."""
     function = dict(schema["function"])
     parameters = function.pop("parameters", {"type": "object"})
     return {**function, "input_schema": parameters}
-
-
-def _content(response: Mapping[str, Any]) -> list[Block]:
-    """The blocks of a response. Raises ClientError if one is no object."""
-    blocks = needed(response, "content", list)
-    for block in blocks:
-        if not isinstance(block, dict):
-            raise ClientError(f"a block of the response is {block!r}, not an object")
-    return blocks
-
-
-def _tool_call(block: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(
-        id=needed(block, "id", str),
-        name=needed(block, "name", str),
-        arguments=json.dumps(needed(block, "input", dict)),
-    )
 
 
 def _arguments(text: str) -> dict[str, Any]:

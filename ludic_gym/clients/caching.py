@@ -61,11 +61,19 @@ class CachingClient:
         path = self._path(messages, sampling, tools)
         if path.exists():
             self.hits += 1
-            return _read(path)
+            try:
+                return from_json(Completion, json.loads(path.read_text(encoding="ascii")))
+            # Not a miss, which would hide a damaged folder.
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path} holds no completion: {error!r}; delete it") from error
         completion = await self._client.complete(messages, sampling, tools)
         # After the request, so that a failed one is counted nowhere.
         self.misses += 1
-        _write(path, completion)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Other processes see the whole file or none, and may write the same completion at once.
+        with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
+            json.dump(to_json(completion), file)
+        os.replace(file.name, path)
         return completion
 
     def _path(
@@ -76,20 +84,3 @@ class CachingClient:
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
         # A single folder with very many files is slow on most file systems.
         return self._folder / digest[:2] / f"{digest[2:]}.json"
-
-
-def _read(path: Path) -> Completion:
-    """The completion in a file. Raises DataError, because a miss would hide a damaged folder."""
-    try:
-        return from_json(Completion, json.loads(path.read_text(encoding="ascii")))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} holds no completion: {error!r}; delete it") from error
-
-
-def _write(path: Path, completion: Completion) -> None:
-    """Write the completion atomically: other processes see the whole file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own, because two processes may write the same completion at once.
-    with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as file:
-        json.dump(to_json(completion), file)
-    os.replace(file.name, path)

@@ -375,23 +375,19 @@ async def _remedy(client: HostedChatClient, error: ClientError) -> str:
             return f": set another key in {key}, or check what it may use"
         return f": no key was sent, because {key} is not set: export {key}=..."
     if error.status == 404:
-        return await _other_models(client)
+        try:
+            names = await client.models()
+        except ClientError:
+            return ": check the address, which usually ends in /v1 (Anthropic's does not)"
+        name = await client.model()
+        if name in names:
+            return ": the server lists this model, but not for chat requests"
+        near = get_close_matches(name, names, n=NAMED_MODELS, cutoff=0.3) or names[:NAMED_MODELS]
+        more = "" if len(near) == len(names) else f" and {len(names) - len(near)} more"
+        return f": the server has no model {name!r}, but {', '.join(near) or 'none'}{more}"
     if "chat template" in str(error).lower() or "chat_template" in str(error).lower():
         return (
             ": the model has no chat template: serve an instruct model, or start vLLM with "
             "--chat-template FILE"
         )
     return ""
-
-
-async def _other_models(client: HostedChatClient) -> str:
-    try:
-        names = await client.models()
-    except ClientError:
-        return ": check the address, which usually ends in /v1 (Anthropic's does not)"
-    name = await client.model()
-    if name in names:
-        return ": the server lists this model, but not for chat requests"
-    near = get_close_matches(name, names, n=NAMED_MODELS, cutoff=0.3) or names[:NAMED_MODELS]
-    more = "" if len(near) == len(names) else f" and {len(names) - len(near)} more"
-    return f": the server has no model {name!r}, but {', '.join(near) or 'none'}{more}"

@@ -69,7 +69,11 @@ class ScriptedClient:
             # Multiples of 1/16 are exact in binary: sums of them can be compared for equality.
             logprobs=tuple(-(token % 16 + 1) / 16 for token in ids),
             policy_version=self.policy_version,
-            tool_calls=_tool_calls(message) if finish_reason == "tool_calls" else (),
+            tool_calls=tuple(
+                ToolCall(id=call["id"], **call["function"])
+                for call in message.get("tool_calls", ())
+                if finish_reason == "tool_calls"
+            ),
         )
 
     def _next(self, replies: Iterator[Reply], messages: object, sampling: object) -> Reply:
@@ -121,9 +125,3 @@ def _body(message: Message) -> bytes:
 def _encode(text: str) -> bytes:
     # JSON may hold lone surrogates, which UTF-8 cannot encode strictly.
     return text.encode(errors="surrogatepass")
-
-
-def _tool_calls(message: Message) -> tuple[ToolCall, ...]:
-    return tuple(
-        ToolCall(id=call["id"], **call["function"]) for call in message.get("tool_calls", ())
-    )

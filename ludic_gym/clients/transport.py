@@ -7,8 +7,9 @@ import os
 import weakref
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -185,7 +186,12 @@ class HttpTransport:
                 return await self._sent(tried, request, ticket)
             except TryAgainError as failure:
                 error = failure
-            self._bearable(error)
+            # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
+            if error.retry_after_s > self.options.max_pause_s:
+                raise ClientError(
+                    f"{error} and requires a pause of {error.retry_after_s:g} s, longer than "
+                    f"max_pause_s={self.options.max_pause_s:g}"
+                )
             if error.status in BUSY:
                 # All requests to a server wait for it together, and not each for itself.
                 pace = (await self._wire()).pace_by_url[tried.url]
@@ -229,14 +235,6 @@ class HttpTransport:
         else:
             self._without_figures.add(server.url)
 
-    def _bearable(self, failure: TryAgainError) -> None:
-        # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
-        if failure.retry_after_s > self.options.max_pause_s:
-            raise ClientError(
-                f"{failure} and requires a pause of {failure.retry_after_s:g} s, longer than "
-                f"max_pause_s={self.options.max_pause_s:g}"
-            )
-
     def _backoff_s(self, failures: int) -> float:
         """Seconds before the next attempt. failures: attempts that have failed, from 1."""
         # Random pauses, so that requests that failed together do not all return together.
@@ -271,7 +269,11 @@ class HttpTransport:
         except TimeoutError as error:
             if server.is_dropped:
                 raise TryAgainError(f"{url}: its server is in use no more") from error
-            raise ClientError(self._too_late(url, error)) from error
+            # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
+            late = f"{error} (connect_timeout_s={self.options.connect_timeout_s:g})"
+            if not str(error):
+                late = f"no response within request_timeout_s={self.options.request_timeout_s:g}"
+            raise ClientError(f"{url}: {late}") from error
         # A subclass of ClientConnectionError, but no retry makes a certificate valid.
         except aiohttp.ClientSSLError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
@@ -289,12 +291,6 @@ class HttpTransport:
             pace.rejected(attempt, retry_after_s(headers) or pause_s)
         elif status < 500:
             pace.served(pause_s)
-
-    def _too_late(self, url: str, error: TimeoutError) -> str:
-        # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
-        if str(error):
-            return f"{url}: {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
-        return f"{url} sent no response within request_timeout_s={self.options.request_timeout_s:g}"
 
     async def _wire(self) -> _Wire:
         """Connections and slots of the running event loop, made at its first request."""
@@ -315,12 +311,10 @@ class HttpTransport:
             keeper = _closed_with_its_loop(session)
             # Up to its `yield`, without a wait: no other request can make a second session.
             await anext(keeper)
-            slots = asyncio.Semaphore(self.options.concurrency)
-            self._wires[loop] = _Wire(session, slots, defaultdict(self._new_pace), keeper)
+            slots = asyncio.Semaphore(most := self.options.concurrency)
+            new_pace = partial(Pace, most, self.options.max_retries, self._backoff_s)
+            self._wires[loop] = _Wire(session, slots, defaultdict(new_pace), keeper)
         return self._wires[loop]
-
-    def _new_pace(self) -> Pace:
-        return Pace(self.options.concurrency, self.options.max_retries, self._backoff_s)
 
 
 def bearer(key: str | None) -> dict[str, str]:
@@ -355,13 +349,9 @@ def _close_left_open(wires: Mapping[asyncio.AbstractEventLoop, _Wire]) -> None:
 
     Plain calls of policies have such a loop, and no place for an `async with`.
     """
+    here = None
+    with suppress(RuntimeError):
+        here = asyncio.get_running_loop()
     for loop, (session, *_) in wires.items():
-        if not session.closed and loop.is_running() and _running_loop() is not loop:
+        if not session.closed and loop.is_running() and here is not loop:
             asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

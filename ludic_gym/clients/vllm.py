@@ -125,8 +125,13 @@ class VLLMClient(HttpClient):
             one = HttpTransport([url], self._http.api_key_env, self._http.options)
             try:
                 # A change of params between two responses can look the same, but hardly twice.
-                rejected = await _ignores_temperature(one, name)
-                rejected = rejected and await _ignores_temperature(one, name)
+                for _ in range(2):
+                    plain = await _spread(one, name, 1.0)
+                    heated = await _spread(one, name, PROBED_TEMPERATURE)
+                    # Dividing logits by 2 halves every difference of log-probs.
+                    rejected = heated > 0.75 * plain
+                    if not rejected:
+                        break
             finally:
                 await one.close()
             if rejected:
@@ -172,14 +177,6 @@ def versions_of(
     if spans and len(versions) != length:
         raise ClientError(f"{length} tokens, but weight_versions of {len(versions)}: {spans}")
     return tuple(versions) or None
-
-
-async def _ignores_temperature(http: HttpTransport, model: str) -> bool:
-    """True if a server returns the log-probs of temperature 1 at another one too."""
-    plain = await _spread(http, model, 1.0)
-    heated = await _spread(http, model, PROBED_TEMPERATURE)
-    # Dividing logits by 2 halves every difference of log-probs.
-    return heated > 0.75 * plain
 
 
 async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
@@ -232,18 +229,14 @@ class VLLMChatClient(VLLMClient):
                 body |= {"add_generation_prompt": False, "continue_final_message": True}
             said = [(message["role"], str(message["content"])) for message in messages]
             response = await self.request(CHAT_ROUTE, body, prefix=said)
-        traced = replace(plain_completion(response, sampling), **_trace(response))
-        traced = replace(traced, policy_version=version)
+        choice = first_choice(response)
+        content = needed(choice, "logprobs", dict).get("content")
+        if isinstance(content, list):
+            content = [token.get("logprob") for token in content]
+        trace = token_trace(response.get("prompt_token_ids"), choice.get("token_ids"), content)
+        traced = replace(plain_completion(response, sampling), policy_version=version, **trace)
         lengths = map(len, (traced.prompt_ids or (), traced.completion_ids or ()))
         return within_length(traced, sampling, *lengths)
-
-
-def _trace(response: Mapping[str, Any]) -> dict[str, Any]:
-    """The token fields of a Completion. Raises ClientError if the server returned none."""
-    choice = first_choice(response)
-    content = needed(choice, "logprobs", dict).get("content")
-    logprobs = [token.get("logprob") for token in content] if isinstance(content, list) else content
-    return token_trace(response.get("prompt_token_ids"), choice.get("token_ids"), logprobs)
 
 
 class VLLMTokenClient(VLLMClient):
@@ -346,6 +339,9 @@ class VLLMTokenClient(VLLMClient):
         trace = token_trace(
             list(prompt_ids), choice.get("token_ids"), [token.get("logprob") for token in content]
         )
+        experts = choice.get("routed_experts")
+        if not (experts is None or isinstance(experts, str)):
+            raise ClientError(f"routed_experts is no text in base64: {experts!r:.200}")
         # An adapter's version is in its name; the spans have the base model's.
         length = len(trace["completion_ids"])
         versions = None if adapter else versions_of(choice, published=version, length=length)
@@ -357,7 +353,7 @@ class VLLMTokenClient(VLLMClient):
             policy_version=min(versions) if versions else version,
             versions=versions,
             sampling_mask=_packed(choice, trace) if leaves_out_tokens(sampling) else None,
-            routed_experts=_experts_of(choice),
+            routed_experts=experts,
             **trace,
         )
 
@@ -401,11 +397,3 @@ def _packed(choice: Mapping[str, Any], trace: Mapping[str, Any]) -> bytes | None
         return packed_masks(needed(choice, "sampling_mask", list), trace["completion_ids"])
     except (DataError, TypeError, ValueError, OverflowError) as error:
         raise ClientError(f"the response's sampling_mask cannot be used: {error}") from error
-
-
-def _experts_of(choice: Mapping[str, Any]) -> str | None:
-    """The experts of a choice, if the server returns them. Raises ClientError for no text."""
-    found = choice.get("routed_experts")
-    if found is None or isinstance(found, str):
-        return found
-    raise ClientError(f"routed_experts is no text in base64: {found!r:.200}")
