@@ -140,21 +140,17 @@ def _call_for(result: asyncio.Future[T], function: Callable[[], T]) -> None:
             return
         if failure.error is None:
             result.set_result(value)
+        elif isinstance(failure.error, StopIteration):
+            # Futures do not accept it.
+            wrapped = RuntimeError("the call raised StopIteration")
+            wrapped.__cause__ = failure.error
+            result.set_exception(wrapped)
         else:
-            result.set_exception(_settable(failure.error))
+            result.set_exception(failure.error)
 
     # The caller may have been cancelled and its loop closed in the meantime.
     with suppress(RuntimeError):
         result.get_loop().call_soon_threadsafe(deliver)
-
-
-def _settable(error: BaseException) -> BaseException:
-    """The error itself; a RuntimeError for StopIteration, which futures do not accept."""
-    if not isinstance(error, StopIteration):
-        return error
-    wrapped = RuntimeError("the call raised StopIteration")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 class Inbox(Generic[T]):

@@ -142,7 +142,9 @@ class SlidingWindow:
         """Store a message."""
         self._stored.append(message)
         # Once per message: `messages` runs in every turn, and tokenizers are slow.
-        self._sizes.append(self._count_tokens(_text_of(message)))
+        calls = message.get("tool_calls")
+        text = (message["content"] or "") + (json.dumps(calls) if calls else "")
+        self._sizes.append(self._count_tokens(text))
 
     def messages(self) -> list[Message]:
         """The system message, with the summary if there is one, and the turns that fit."""
@@ -189,12 +191,6 @@ def without_thinking(text: str, placeholder: str = "") -> str:
 def _turn_starts(messages: Sequence[Message]) -> list[int]:
     """Indices of the first messages of turns; the first turn includes all before it."""
     return [i for i, message in enumerate(messages) if is_observation(message) or i == 0]
-
-
-def _text_of(message: Message) -> str:
-    """All text that a message adds to a prompt."""
-    calls = message.get("tool_calls")
-    return (message["content"] or "") + (json.dumps(calls) if calls else "")
 
 
 def stored_system_prompt(system_prompt: str) -> list[Message]:

@@ -47,15 +47,13 @@ def optional(module: str, install: str) -> ModuleType:
         ) from error
 
 
-def install_command(package: str) -> str:
+def install_command(package: str, ludic: Distribution | None = None) -> str:
     """The command that installs a package, or an extra in the way that Ludic was installed.
 
     package: a name, or an extra as "ludic-gym[train]": from a clone if Ludic is from one.
+    ludic: its installation; None for this one.
     """
-    return _install_command(package, distribution("ludic-gym"))
-
-
-def _install_command(package: str, ludic: Distribution) -> str:
+    ludic = ludic or distribution("ludic-gym")
     # The file of the standard "Recording the Direct URL Origin"; a registry leaves none.
     origin = json.loads(ludic.read_text("direct_url.json") or "{}")
     pip = "uv pip" if (ludic.read_text("INSTALLER") or "").strip() == "uv" else "pip"
@@ -97,8 +95,6 @@ def advice_for(plugin: str, packages: Collection[str] | None = None) -> Iterator
         missing = (error.name or "").split(".")[0]
         if missing in OWN_PACKAGES or (packages is not None and missing not in packages):
             raise
-        # Imported here: `ludic --help` misses nothing.
-
         raise MissingPackage(
             f"{plugin!r} needs {missing}, which is not installed: "
             f"{install_command('ludic-gym[train]')}"
@@ -116,12 +112,7 @@ def imported(module: str, spec: str) -> ModuleType:
     try:
         return import_module(module)
     except (ImportError, SyntaxError) as error:
-        raise ConfigError(_why_not_imported(spec, module, error)) from error
-
-
-def _why_not_imported(spec: str, module: str, error: ImportError | SyntaxError) -> str:
-    if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\n"):
-        return (
-            f"{spec!r} names the module {module!r}, which is neither installed nor in this folder"
-        )
-    return f"{spec!r} names the module {module!r}, whose import fails: {error}"
+        why = f"whose import fails: {error}"
+        if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\n"):
+            why = "which is neither installed nor in this folder"
+        raise ConfigError(f"{spec!r} names the module {module!r}, {why}") from error

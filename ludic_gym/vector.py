@@ -101,7 +101,9 @@ def kind_conflicts(kinds: dict[str, Kind], infos: Sequence[Info]) -> dict[int, s
     conflicts: dict[int, str] = {}
     for place, info in enumerate(infos):
         for key, value in info.items():
-            kind = _kind(value)
+            kind: Kind = type(value)
+            if isinstance(value, np.ndarray):
+                kind = ("array", value.dtype.str, value.shape)
             known = kinds.setdefault(key, kind)
             if kind != known:
                 conflicts[place] = (
@@ -109,12 +111,6 @@ def kind_conflicts(kinds: dict[str, Kind], infos: Sequence[Info]) -> dict[int, s
                     "before"
                 )
     return conflicts
-
-
-def _kind(value: object) -> Kind:
-    if isinstance(value, np.ndarray):
-        return ("array", value.dtype.str, value.shape)
-    return type(value)
 
 
 def _named(kind: Kind) -> str:
@@ -202,8 +198,11 @@ class Runner:
         if terminated or truncated:
             self.over = True
             if self._resets_at_once:
-                last = Arrival(self.env_id, observation, reward, terminated, truncated, info)
-                return self._restarted(last)
+                # The first turn of the next episode, with the end of the last one in its info.
+                info = {"final_obs": observation, "final_info": info}
+                first = self.reset()
+                info |= first.info
+                return self.env_id, first.observation, reward, terminated, truncated, info
         return self.env_id, observation, reward, terminated, truncated, info
 
     def failure(self, error: str) -> Arrival:
@@ -219,12 +218,6 @@ class Runner:
         # The space must hold the observation, so the last valid one is repeated.
         seen, self._seen = self._seen, self._blank
         return Arrival(self.env_id, seen, 0.0, False, True, info)
-
-    def _restarted(self, last: Arrival) -> Arrival:
-        """The first turn of the next episode, with the end of the last one in its info."""
-        final = {"final_obs": last.observation, "final_info": last.info}
-        first = self.reset()
-        return last._replace(observation=first.observation, info={**final, **first.info})
 
 
 def turns(runners: Sequence[Runner], actions: Iterable[object]) -> list[Fields]:

@@ -270,10 +270,11 @@ class HttpTransport:
             if server.is_dropped:
                 raise TryAgainError(f"{url}: its server is in use no more") from error
             # aiohttp's connection timeout has a text, that of `asyncio.timeout` has none.
-            late = f"{error} (connect_timeout_s={self.options.connect_timeout_s:g})"
+            late = f": {error} (connect_timeout_s={self.options.connect_timeout_s:g})"
             if not str(error):
-                late = f"no response within request_timeout_s={self.options.request_timeout_s:g}"
-            raise ClientError(f"{url}: {late}") from error
+                wait_s = self.options.request_timeout_s
+                late = f" sent no response within request_timeout_s={wait_s:g}"
+            raise ClientError(url + late) from error
         # A subclass of ClientConnectionError, but no retry makes a certificate valid.
         except aiohttp.ClientSSLError as error:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error

@@ -229,12 +229,13 @@ class VLLMChatClient(VLLMClient):
                 body |= {"add_generation_prompt": False, "continue_final_message": True}
             said = [(message["role"], str(message["content"])) for message in messages]
             response = await self.request(CHAT_ROUTE, body, prefix=said)
+        completion = plain_completion(response, sampling)
         choice = first_choice(response)
         content = needed(choice, "logprobs", dict).get("content")
         if isinstance(content, list):
             content = [token.get("logprob") for token in content]
         trace = token_trace(response.get("prompt_token_ids"), choice.get("token_ids"), content)
-        traced = replace(plain_completion(response, sampling), policy_version=version, **trace)
+        traced = replace(completion, policy_version=version, **trace)
         lengths = map(len, (traced.prompt_ids or (), traced.completion_ids or ()))
         return within_length(traced, sampling, *lengths)
 

@@ -103,7 +103,10 @@ class RandomPolicy(Memoryless):
         """A legal action, uniformly drawn. Raises ConfigError if there is none to draw from."""
         legal = self._env.legal_actions() if isinstance(self._env, KnowsLegalActions) else ()
         if legal:
-            return Decision(action=legal[_drawn(sampling.seed, len(legal))])
+            if sampling.seed is None:
+                # Not the global generator: a caller that seeds it would get equal "new" episodes.
+                return Decision(action=random.SystemRandom().choice(legal))
+            return Decision(action=legal[derived_seed(sampling.seed, 0) % len(legal)])
         space = self._env.action_space
         if isinstance(self._env, HasAgents):
             # Texts of any agent are legal for all others.
@@ -242,10 +245,3 @@ class ReplayPolicy(PlainCall):
             )
         self._turn += 1
         return step.decision
-
-
-def _drawn(seed: int | None, count: int) -> int:
-    if seed is None:
-        # Not the global generator: a caller that seeds it would get equal "new" episodes.
-        return random.SystemRandom().randrange(count)
-    return derived_seed(seed, 0) % count

@@ -12,7 +12,7 @@ from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.sampling import call_sampling
-from ludic_gym.types import Completion, Decision, Policy, Sampling
+from ludic_gym.types import Decision, Policy, Sampling
 
 Choose = Callable[[Sequence[Decision]], int]
 
@@ -198,20 +198,16 @@ class Budget(PolicyWrapper):
         decision = await self.policy.act(sampling)
         self._turns += 1
         if self._max_tokens is not None:
-            self._tokens += sum(map(_token_count, decision.completions))
-        reason = self._used_up()
+            for completion in decision.completions:
+                if completion.completion_ids is None:
+                    raise ClientError(
+                        "a token budget needs a client that returns token ids, this one does not"
+                    )
+                self._tokens += len(completion.completion_ids)
+        reason = ""
+        if self._max_tokens is not None and self._tokens >= self._max_tokens:
+            reason = "token_budget"
+        elif self._max_turns is not None and self._turns >= self._max_turns:
+            reason = "turn_budget"
         # A reason from within stays: it came first.
         return replace(decision, give_up=reason) if reason and not decision.give_up else decision
-
-    def _used_up(self) -> str:
-        if self._max_tokens is not None and self._tokens >= self._max_tokens:
-            return "token_budget"
-        if self._max_turns is not None and self._turns >= self._max_turns:
-            return "turn_budget"
-        return ""
-
-
-def _token_count(completion: Completion) -> int:
-    if completion.completion_ids is None:
-        raise ClientError("a token budget needs a client that returns token ids, this one does not")
-    return len(completion.completion_ids)

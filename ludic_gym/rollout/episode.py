@@ -64,29 +64,23 @@ async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
         decision = await policy.act(turn_sampling(task.sampling, turn))
         failures_left -= decision.action is None
         if failures_left == 0:
-            steps.append(_failed(seen, decision, facts))
+            # The env's latest facts name the row, which a result of the episode needs too.
+            kept = {key: value for key, value in facts.items() if key != "system_prompt"}
+            ending = {"parse_error": True, "success": False, "termination_reason": PARSE_ERROR}
+            step = Step(
+                observation=seen,
+                decision=decision,
+                reward=finite_reward(decision.reward),
+                terminated=True,
+                info={**kept, **ending},
+            )
+            steps.append(step)
             observation = decision.feedback
             break
         step, observation = await _played(env, seen, decision, turn + 1 == task.max_turns)
         facts = facts if decision.action is None else step.info
         steps.append(step)
     return Rollout(task=task, steps=tuple(steps), final_observation=text_of(observation, env))
-
-
-def _failed(seen: str, decision: Decision, facts: Mapping[str, Any]) -> Step:
-    """The step of a parse failure that ends the episode.
-
-    facts: the env's latest info. It names the row, which a result of the episode needs too.
-    """
-    kept = {key: value for key, value in facts.items() if key != "system_prompt"}
-    ending = {"parse_error": True, "success": False, "termination_reason": PARSE_ERROR}
-    return Step(
-        observation=seen,
-        decision=decision,
-        reward=finite_reward(decision.reward),
-        terminated=True,
-        info={**kept, **ending},
-    )
 
 
 async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tuple[Step, str]:

@@ -59,7 +59,11 @@ def run_episodes(
     def jobs() -> Iterator[tuple[Task, Play[Env]]]:
         # One at a time: a wrong item ends the stream after the episodes of those before it.
         for item in tasks:
-            task, make = _task_and_maker(item, make_policy)
+            task, make = item if isinstance(item, tuple) and len(item) == 2 else (item, make_policy)
+            if not isinstance(task, Task):
+                raise ConfigError(
+                    f"tasks holds {item!r}; it takes a Task, or a pair of a Task and a MakePolicy"
+                )
             yield task, partial(_play_alone, make)
 
     return EpisodeStream(
@@ -72,17 +76,6 @@ def run_episodes(
     ).episodes()
 
 
-def _task_and_maker(item: object, make_policy: MakePolicy) -> tuple[Task, MakePolicy]:
-    """The task and the function that makes its policy. Raises ConfigError for any other item."""
-    if isinstance(item, Task):
-        return item, make_policy
-    if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Task):
-        return item
-    raise ConfigError(
-        f"tasks holds {item!r}; it takes a Task, or a pair of a Task and a MakePolicy"
-    )
-
-
 def env_pool(*, max_idle: int) -> EnvPool[Env]:
     """A pool of envs from `gymnasium.make` for several `run_episodes`; close it at the end.
 
@@ -93,7 +86,7 @@ def env_pool(*, max_idle: int) -> EnvPool[Env]:
                 async for episode in run_episodes(tasks, make_policy, envs=envs):
                     ...
     """
-    return EnvPool(_made_env, max_idle)
+    return EnvPool(lambda task: awaitable_env(gym.make(task.env_id, **task.kwargs)), max_idle)
 
 
 def fixed_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
@@ -163,7 +156,11 @@ def run_matches(
     """
 
     def jobs() -> Iterator[tuple[Task, Play[MatchEnv]]]:
-        for game, task in _numbered_games(tasks, first_game):
+        game, group = first_game - 1, ""
+        for task in tasks:
+            if not task.group or task.group != group:
+                game += 1
+            group = task.group
             yield task, partial(_play_match, players, seating, game)
 
     return EpisodeStream(
@@ -173,10 +170,6 @@ def run_matches(
         timeout_s=timeout_s,
         closes_envs=envs is None,
     ).episodes()
-
-
-def _made_env(task: Task) -> Env:
-    return awaitable_env(gym.make(task.env_id, **task.kwargs))
 
 
 async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Rollout, ...]:
@@ -203,13 +196,3 @@ async def _play_match(
     policies = {agent: players[player](env) for agent, player in seats.items()}
     rollouts = await run_match(env, policies, task)
     return tuple(replace(rollout, player=seats[rollout.agent]) for rollout in rollouts)
-
-
-def _numbered_games(tasks: Iterable[Task], first: int) -> Iterator[tuple[int, Task]]:
-    """Each task with the number of its game, from `first`; a group is one game."""
-    game, group = first - 1, ""
-    for task in tasks:
-        if not task.group or task.group != group:
-            game += 1
-        group = task.group
-        yield game, task

@@ -189,7 +189,13 @@ async def _play_in_turn(env: TurnEnv, seats: Mapping[str, Seat], task: Task) -> 
 
 async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> str:
     """Play the selected agent's turn; the reason for which it ends the match, "" for none."""
-    seat = _seat_of(env.agent_selection, seats)
+    agent = env.agent_selection
+    # An AEC env cannot move an agent itself.
+    if agent not in seats:
+        raise ConfigError(
+            f"{agent!r} has to move, but there are only policies for {sorted(seats)}; add one"
+        )
+    seat = seats[agent]
     if seat.feedback is None:
         observation, reward, _, _, info = await call(env, env.last)
         seat.settle(reward, Ending(info=info))
@@ -228,15 +234,6 @@ async def _cut_short(env: TurnEnv, seats: Mapping[str, Seat], reason: str) -> No
         # The rollout ends with the text that the agent would have read next.
         observation = await call(env, env.observe, agent)
         seat.show_end(text_of(observation, env) if seat.feedback is None else seat.feedback)
-
-
-def _seat_of(agent: str, seats: Mapping[str, Seat]) -> Seat:
-    """The agent's seat. Raises ConfigError if it has no policy: the AEC env cannot move it."""
-    if agent not in seats:
-        raise ConfigError(
-            f"{agent!r} has to move, but there are only policies for {sorted(seats)}; add one"
-        )
-    return seats[agent]
 
 
 async def _play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) -> None:

@@ -163,10 +163,14 @@ class EpisodeStream(Generic[E]):
             self._envs.give_back(task, env)
             return Episode(index=index, task=task, rollouts=rollouts)
         # A failed env may be in any state: it does not go back to the pool.
-        trouble = "" if env is None else await _closing_error(env)
-        if isinstance(failure.error, asyncio.CancelledError) and _is_cancelled():
+        with Caught(Exception) as trouble:
+            if env is not None:
+                await aclose(env)
+        worker = asyncio.current_task()
+        # This worker is cancelled; not a policy that cancelled something it waited for.
+        if isinstance(failure.error, asyncio.CancelledError) and worker and worker.cancelling():
             raise failure.error
-        return Episode(index=index, task=task, error=failure.text + trouble)
+        return Episode(index=index, task=task, error=failure.text + closing_failed(trouble))
 
 
 async def _in_time(awaitable: Awaitable[T], timeout_s: float) -> T:
@@ -179,16 +183,3 @@ async def _in_time(awaitable: Awaitable[T], timeout_s: float) -> T:
         if not limit.expired():
             raise
         raise EpisodeError(f"the episode took longer than timeout_s={timeout_s:g}") from error
-
-
-async def _closing_error(env: Closable) -> str:
-    """Close an env after a failure; a description of a further error, "" for none."""
-    with Caught(Exception) as failure:
-        await aclose(env)
-    return closing_failed(failure)
-
-
-def _is_cancelled() -> bool:
-    """True if this worker is cancelled, False if a policy cancelled something it waited for."""
-    worker = asyncio.current_task()
-    return worker is not None and worker.cancelling() > 0

@@ -64,7 +64,8 @@ def dataset_tasks(
         raise ConfigError(f"{env_id} has no rows but makes its tasks from seeds: give it seeds")
     task = Task(env_id=env_id, kwargs=kwargs, max_turns=max_turns, attempts=attempts)
     end = None if epochs is None else epochs * rows
-    numbers = _numbers(part + parts * start, parts, end)
+    first = part + parts * start
+    numbers = count(first, parts) if end is None else iter(range(first, end, parts))
     return (
         replace(
             task,
@@ -84,10 +85,6 @@ def rows_of(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
         return inner.num_rows if isinstance(inner, TextEnv) else None
     finally:
         close(env)
-
-
-def _numbers(first: int, step: int, end: int | None) -> Iterator[int]:
-    return count(first, step) if end is None else iter(range(first, end, step))
 
 
 def _with_rows(numbers: Iterator[int], rows: int, seed: int | None) -> Iterator[tuple[int, int]]:
@@ -131,17 +128,14 @@ def _group(task: Task, size: int, index: int) -> Iterator[Task]:
         )
     # Not the global generator: equal seeds of two processes would make equal group ids.
     seed = secrets.randbits(63) if task.sampling.seed is None else task.sampling.seed
-    group = _group_id(replace(task, sampling=replace(task.sampling, seed=seed)), index)
+    whole = replace(task, sampling=replace(task.sampling, seed=seed))
+    # With the index, because a data set may have the same row twice. A hash, because the fields may
+    # be long, and a group id is stored with every item.
+    fields = f"{index} {whole!r}".encode(errors="backslashreplace")
+    group = hashlib.blake2b(fields, digest_size=16).hexdigest()
     for member in range(size):
         sampling = replace(task.sampling, seed=derived_seed(seed, member))
         yield replace(task, sampling=sampling, group=group)
-
-
-def _group_id(task: Task, index: int) -> str:
-    # With the index, because a data set may have the same row twice.
-    # A hash, because the fields may be long, and a group id is stored with every item.
-    fields = f"{index} {task!r}".encode(errors="backslashreplace")
-    return hashlib.blake2b(fields, digest_size=16).hexdigest()
 
 
 async def by_group(episodes: AsyncIterator[Episode], size: int) -> AsyncIterator[list[Episode]]:

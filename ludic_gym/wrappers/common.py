@@ -194,7 +194,10 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     ) -> tuple[str, Info]:
         """Start an episode, in the next stage if this one is solved; the info has "stage"."""
         # At the reset and not at the end of the episode, whose env is still in use.
-        if self._is_solved() and self._stage + 1 < len(self._stages):
+        # A full window first: one success of one episode is no evidence for a rate.
+        seen = self._successes
+        solved = len(seen) == seen.maxlen and sum(seen) >= self._threshold * len(seen)
+        if solved and self._stage + 1 < len(self._stages):
             self._enter(self._stage + 1)
         observation, info = self.env.reset(seed=seed, options=options)
         return observation, {**info, "stage": self._stage}
@@ -213,11 +216,6 @@ class Curriculum(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
                 self._successes.append(bool(info["success"]))
             info = {**info, "stage": self._stage}
         return observation, float(reward), terminated, truncated, info
-
-    def _is_solved(self) -> bool:
-        # A full window first: one success of one episode is no evidence for a rate.
-        seen = self._successes
-        return len(seen) == seen.maxlen and sum(seen) >= self._threshold * len(seen)
 
     def _enter(self, stage: int) -> None:
         # Made before the old one is closed: arguments that cannot work leave this stage playable.

@@ -6,7 +6,7 @@ from importlib.metadata import Distribution
 import pytest
 
 from ludic_gym import ConfigError, LudicError, MissingPackage
-from ludic_gym.packages import _install_command, optional
+from ludic_gym.packages import install_command, optional
 
 DATA = "ludic-gym[data]"
 
@@ -94,9 +94,9 @@ class Installed(Distribution):
     ],
 )
 def test_an_extra_is_installed_as_ludic_was(files, command):
-    assert _install_command("ludic-gym[train]", Installed(**files)) == command
+    assert install_command("ludic-gym[train]", Installed(**files)) == command
 
 
 def test_other_packages_are_installed_by_their_names():
     clone = Installed(direct_url='{"url": "file:///clone", "dir_info": {}}')
-    assert _install_command("pytest", clone) == "pip install 'pytest'"
+    assert install_command("pytest", clone) == "pip install 'pytest'"
