@@ -67,12 +67,26 @@ def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (
         for verdict in verdicts("my/Riddle-v0"):
             print(verdict.rule, verdict.complaint or "ok")
     """
-    for rule, check in named_checks(env_id, **kwargs):
+    # Gymnasium's checks are a rule of their own; in `make` they would hide other broken rules.
+    make: Make = partial(gym.make, env_id, **{"disable_env_checker": True, **kwargs})
+    # A game of several players alone has no view for Gymnasium's rules.
+    one_player = env_id in gym.registry or env_id not in pettingzoo.aec_registry
+    rules = (*RULES, *SCALE_RULES) if one_player else ()
+    checks: Iterator[tuple[str, Check]] = ((rule, partial(check, make)) for rule, check in rules)
+    for rule, check in chain(checks, pettingzoo_rules(env_id)):
         verdict = Verdict(rule=rule)
         try:
-            _insist(check)
+            with warnings.catch_warnings():
+                # An env that passes with a warning here fails in every project that runs its tests
+                # with -W error.
+                warnings.simplefilter("error")
+                check()
         except ContractError as error:
             verdict = Verdict(rule=rule, complaint=str(error), cause=error)
+        # The environment is foreign code: each of its errors is a verdict on it, and no fault of
+        # this test.
+        except Exception as error:
+            verdict = Verdict(rule=rule, complaint=repr(error), cause=error)
         yield verdict
 
 
@@ -83,34 +97,3 @@ def complaint_about(env_id: str, verdict: Verdict) -> str:
     "my/Maze-v0 breaks the rule 'any text is an action': no 'up'"
     """
     return f"{env_id} breaks the rule '{verdict.rule}': {verdict.complaint}"
-
-
-def named_checks(env_id: str, **kwargs: Any) -> Iterator[tuple[str, Check]]:  # noqa: ANN401
-    """Every rule as text, and a function that raises if it is broken; nothing is run yet.
-
-    env_id, kwargs: as in `check_text_env`. The function raises ContractError or, for a fault that
-    no rule foresees, the environment's own error.
-    """
-    # Gymnasium's checks are a rule of their own; in `make` they would hide other broken rules.
-    make: Make = partial(gym.make, env_id, **{"disable_env_checker": True, **kwargs})
-    # A game of several players alone has no view for Gymnasium's rules.
-    if env_id in gym.registry or env_id not in pettingzoo.aec_registry:
-        for rule, check in chain(RULES, SCALE_RULES):
-            yield rule, partial(check, make)
-    yield from pettingzoo_rules(env_id)
-
-
-def _insist(check: Check) -> None:
-    """Run the check with warnings as errors. Raises ContractError for every error in it."""
-    try:
-        with warnings.catch_warnings():
-            # An env that passes with a warning here fails in every project that runs its tests with
-            # -W error.
-            warnings.simplefilter("error")
-            check()
-    except ContractError:
-        raise
-    # The environment is foreign code: each of its errors is a verdict on it, not a fault of this
-    # test.
-    except Exception as error:
-        raise ContractError(repr(error)) from error

@@ -8,9 +8,9 @@ import math
 import pickle
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Any, SupportsFloat, TypeVar
 
 import gymnasium as gym
@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from ludic_gym.envs.core.base import RENDER_MODES, Info, TextEnv
+from ludic_gym.envs.core.base import RENDER_MODES, TextEnv
 from ludic_gym.errors import ConfigError, ContractError, EpisodeOver, NoOracle
 from ludic_gym.types import Env
 
@@ -114,14 +114,6 @@ def episodes(make: Make) -> Iterator[list[AnyTurn]]:
         yield list(turns(env, seed, player(seed)))
 
 
-def infos(make: Make) -> Iterator[Info]:
-    """The infos of some resets and episodes."""
-    for seed in SEEDS:
-        yield make().reset(seed=seed)[1]
-    for record in episodes(make):
-        yield from (turn[4] for turn in record)
-
-
 @contextmanager
 def taking(action: str) -> Iterator[None]:
     """A block that plays the action. Raises ContractError instead of any other error."""
@@ -152,16 +144,12 @@ def insist_copies_continue(env: T, play: Callable[[T], Iterator[object]]) -> Non
 def insist_same(what: str, first: object, second: object) -> None:
     """Raise ContractError unless both are equal."""
     if first != second:
-        raise ContractError(f"{what} is {_short(first)} at one time, {_short(second)} at another")
+        # Cut, so that a complaint stays readable.
+        one, other = (text[:300] + "..." * (len(text) > 300) for text in map(repr, (first, second)))
+        raise ContractError(f"{what} is {one} at one time, {other} at another")
 
 
-def _short(value: object) -> str:
-    """The repr in at most 300 characters and an ellipsis, so that a complaint stays readable."""
-    text = repr(value)
-    return text if len(text) <= 300 else f"{text[:300]}..."
-
-
-def _passes_gymnasium(make: Make) -> None:
+def passes_gymnasium(make: Make) -> None:
     """Gymnasium's own `check_env` passes, with every warning as an error.
 
     Broken by `reset` that returns the observation without the info.
@@ -177,7 +165,7 @@ def spec_of(make: Make) -> EnvSpec:
     return spec
 
 
-def _spec_is_json(make: Make) -> None:
+def spec_is_json(make: Make) -> None:
     """The env built from its spec in JSON is equal, so that a stored result can be repeated.
 
     Broken by `register(..., kwargs={"rng": random.Random(0)})`, which JSON cannot hold.
@@ -189,7 +177,7 @@ def _spec_is_json(make: Make) -> None:
     insist_same("reset(seed=0)", make().reset(seed=0), again.reset(seed=0))
 
 
-def _renders(make: Make) -> None:
+def renders(make: Make) -> None:
     """`render()` returns a str in both modes: "ansi" for terminals, "html" for pages.
 
     Broken by `metadata = {"render_modes": ["ansi"]}`.
@@ -206,7 +194,7 @@ def _renders(make: Make) -> None:
             raise ContractError(f"render_mode={mode!r} gives {picture!r}, not a str")
 
 
-def _suggests_prompt(make: Make) -> None:
+def suggests_prompt(make: Make) -> None:
     """`reset` gives a system prompt, without which a policy does not know the format of actions.
 
     Broken by `return observation, {}`; not by {"system_prompt": ""}, if none is needed.
@@ -216,7 +204,7 @@ def _suggests_prompt(make: Make) -> None:
         raise ContractError(f'reset gives no text in info["system_prompt"]: {info!r}')
 
 
-def _takes_any_text(make: Make) -> None:
+def takes_any_text(make: Make) -> None:
     """`step` takes every str: actions are untrusted text, and an exception ends the rollout.
 
     Broken by `cell = self.board[int(action)]`, which raises ValueError for "".
@@ -228,14 +216,15 @@ def _takes_any_text(make: Make) -> None:
             env.step(text)
 
 
-def _infos_can_be_merged(make: Make) -> None:
+def infos_can_be_merged(make: Make) -> None:
     """Every key of the infos has one type, so that vector environments can merge them.
 
     Broken by info {"rule": "tag"} after one action and {"rule": None} after another.
     """
     # Vector environments merge the infos of several, in one array per key.
     types: dict[str, type] = {}
-    for info in infos(make):
+    infos = [make().reset(seed=seed)[1] for seed in SEEDS]
+    for info in chain(infos, (turn[4] for record in episodes(make) for turn in record)):
         for key, value in info.items():
             kind = types.setdefault(key, type(value))
             if value is None or key in ("episode", "_episode"):
@@ -247,7 +236,7 @@ def _infos_can_be_merged(make: Make) -> None:
                 )
 
 
-def _turns_are_valid(make: Make) -> None:
+def turns_are_valid(make: Make) -> None:
     """Observations are in their space, rewards are finite floats, and an end has one reason.
 
     Broken by `reward = 1` (an int), by a reward of nan, and by (text, 1.0, True, True, info).
@@ -263,7 +252,7 @@ def _turns_are_valid(make: Make) -> None:
                 raise ContractError(f"terminated and truncated at once, info {info!r}")
 
 
-def _explains_reward(make: Make) -> None:
+def explains_reward(make: Make) -> None:
     """The last info has a bool `success`, and floats that sum to the reward, for logs.
 
     Broken by a reward of 0.5 with {"success": True, "reward/correct": 1.0}.
@@ -282,28 +271,25 @@ def _explains_reward(make: Make) -> None:
             raise ContractError(f"{parts} sum to {sum(parts.values())}, but the reward is {reward}")
 
 
-def _keeps_order(make: Make) -> None:
+def keeps_order(make: Make) -> None:
     """`step` raises EpisodeOver before the first reset and after the end: a loop's fault is seen.
 
     Broken by `step` that raises AttributeError there, or plays on after `terminated`.
     """
     env = make().unwrapped
-    _refuses(env, "before the first reset")
+
+    def refuse(when: str) -> None:
+        with suppress(EpisodeOver):
+            env.step("")
+            raise ContractError(f"step() {when} raises no EpisodeOver")
+
+    refuse("before the first reset")
     for seed in SEEDS:
         if ended(list(turns(env, seed, legal_or_sampled(seed)))[-1]):
-            _refuses(env, "after the end of the episode")
+            refuse("after the end of the episode")
 
 
-def _refuses(env: Env, when: str) -> None:
-    """Raise ContractError unless the env, without a running episode, raises EpisodeOver."""
-    try:
-        env.step("")
-    except EpisodeOver:
-        return
-    raise ContractError(f"step() {when} raises no EpisodeOver")
-
-
-def _depends_on_seed_alone(make: Make) -> None:
+def depends_on_seed_alone(make: Make) -> None:
     """Equal seeds and actions give equal episodes, whatever else the process has drawn or played.
 
     Broken by `random.choice(tasks)` in place of `self.np_random`, and by state on the class.
@@ -326,7 +312,7 @@ def _depends_on_seed_alone(make: Make) -> None:
         np.random.set_state(old)
 
 
-def _continues_as_copy(make: Make) -> None:
+def continues_as_copy(make: Make) -> None:
     """Deep copies and pickles play on like the original, which tree search and checkpoints need.
 
     Broken by an attribute that is a lock, a generator or an open file.
@@ -345,7 +331,7 @@ def _continues_as_copy(make: Make) -> None:
         insist_copies_continue(env, play)
 
 
-def _plays_rows(make: Make) -> None:
+def plays_rows(make: Make) -> None:
     """`options={"row": n}` selects a row whatever the seed, and a row beyond the last is refused.
 
     Broken by an env that reads `options["row"] % num_rows`, or shuffles a row by the seed.
@@ -363,7 +349,7 @@ def _plays_rows(make: Make) -> None:
     raise ContractError(f"row {env.num_rows} of {env.num_rows} raises no ConfigError")
 
 
-def _oracle_is_legal(make: Make) -> None:
+def oracle_is_legal(make: Make) -> None:
     """The oracle's action is one of `legal_actions()`, if the env lists any.
 
     Broken by the oracle's "e4" where the legal actions are ("e2e4", "d2d4").
@@ -384,17 +370,17 @@ def _oracle_is_legal(make: Make) -> None:
 
 
 RULES: tuple[tuple[str, Callable[[Make], None]], ...] = (
-    ("any text is an action", _takes_any_text),
-    ("every info key has one type, is never None, never 'episode'", _infos_can_be_merged),
-    ("it passes Gymnasium's check_env without a warning", _passes_gymnasium),
-    ("its spec survives JSON", _spec_is_json),
-    ("it renders as 'ansi' and 'html'", _renders),
-    ("reset suggests a system prompt", _suggests_prompt),
-    ("observations are in their space, rewards finite floats", _turns_are_valid),
-    ("the last info has success, and components that sum to the reward", _explains_reward),
-    ("no step without a running episode", _keeps_order),
-    ("the seed alone decides", _depends_on_seed_alone),
-    ("a copy or a pickle continues like the original", _continues_as_copy),
-    ("a row is the same task for every seed", _plays_rows),
-    ("the oracle's action is legal", _oracle_is_legal),
+    ("any text is an action", takes_any_text),
+    ("every info key has one type, is never None, never 'episode'", infos_can_be_merged),
+    ("it passes Gymnasium's check_env without a warning", passes_gymnasium),
+    ("its spec survives JSON", spec_is_json),
+    ("it renders as 'ansi' and 'html'", renders),
+    ("reset suggests a system prompt", suggests_prompt),
+    ("observations are in their space, rewards finite floats", turns_are_valid),
+    ("the last info has success, and components that sum to the reward", explains_reward),
+    ("no step without a running episode", keeps_order),
+    ("the seed alone decides", depends_on_seed_alone),
+    ("a copy or a pickle continues like the original", continues_as_copy),
+    ("a row is the same task for every seed", plays_rows),
+    ("the oracle's action is legal", oracle_is_legal),
 )

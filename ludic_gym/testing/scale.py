@@ -47,7 +47,7 @@ CHILD = "from ludic_gym.testing.scale import play_in_forks; play_in_forks()"
 ACTIONS = ("5", "A1", "é\n😀 \ud800")
 
 
-def _same_in_other_processes(make: Make) -> None:
+def same_in_other_processes(make: Make) -> None:
     """A seed has the same episodes in every process, so that a result can be repeated elsewhere.
 
     Compared with this process are two with other string hashes, which decide the order in which
@@ -79,9 +79,11 @@ def _same_in_other_processes(make: Make) -> None:
     here = transcripts(make_one, SEEDS)
     for hash_seed, (process, errors), reply in zip(HASH_SEEDS, players, replies, strict=True):
         if not reply:
+            status = process.wait()
+            errors.seek(0)
+            tail = errors.read().decode(errors="replace").strip()[-500:]
             raise ContractError(
-                f"another process cannot play it: it ended with status {process.wait()}; "
-                f"{tail_of(errors)}"
+                f"another process cannot play it: it ended with status {status}; {tail}"
             )
         for number, (one, other) in enumerate(zip(here, json.loads(reply), strict=True)):
             what = f"episode {number} in this process, and in one with PYTHONHASHSEED={hash_seed},"
@@ -129,21 +131,15 @@ def _player(hash_seed: str, owner: int) -> tuple[subprocess.Popen[str], IO[bytes
         stderr=errors,
         text=True,
     )
-    atexit.register(_end, process, errors, owner)
+
+    def end() -> None:
+        # The process ends when its pipes are closed. A fork of this process does not own it.
+        if os.getpid() == owner:
+            process.communicate()
+            errors.close()
+
+    atexit.register(end)
     return process, errors
-
-
-def tail_of(errors: IO[bytes]) -> str:
-    """The last 500 characters of a file of errors, wherever the file is positioned."""
-    errors.seek(0)
-    return errors.read().decode(errors="replace").strip()[-500:]
-
-
-def _end(process: subprocess.Popen[str], errors: IO[bytes], owner: int) -> None:
-    """Close the pipes of a player, by which it ends; no effect in a fork, which does not own it."""
-    if os.getpid() == owner:
-        process.communicate()
-        errors.close()
 
 
 def play_in_forks() -> None:
@@ -161,24 +157,18 @@ def play_in_forks() -> None:
             if status:
                 sys.exit(status)
             continue
+        folder, sys.path[:], variables, pickled, seeds = json.loads(line)
+        os.chdir(folder)
+        os.environ.update(variables)
+        with contextlib.redirect_stdout(io.StringIO()):
+            episodes = transcripts(pickle.loads(base64.b64decode(pickled)), seeds)
         # ASCII, so that neither process depends on the other's locale.
-        print(json.dumps(_played(*json.loads(line))), flush=True)
+        print(json.dumps(episodes), flush=True)
         if hasattr(os, "fork"):
             sys.exit()
 
 
-def _played(
-    folder: str, path: list[str], variables: dict[str, str], pickled: str, seeds: list[int]
-) -> list[str]:
-    """The transcripts of one request, in its folder and with its import path and variables."""
-    os.chdir(folder)
-    sys.path[:] = path
-    os.environ.update(variables)
-    with contextlib.redirect_stdout(io.StringIO()):
-        return transcripts(pickle.loads(base64.b64decode(pickled)), seeds)
-
-
-def _same_in_vectors(make: Make) -> None:
+def same_in_vectors(make: Make) -> None:
     """SyncVectorEnv and AsyncVectorEnv give equal turns, so that either can be used for training.
 
     Each has as many copies as there are `ACTIONS`, plays `TURNS_IN_VECTORS` turns with Gymnasium's
@@ -212,7 +202,7 @@ def _vector_turns(vector: VectorEnv[Any, Any, Any]) -> list[str]:
     return [ascii(each) for each in seen]
 
 
-def _stays_small(make: Make) -> None:
+def stays_small(make: Make) -> None:
     """`FEW` to `MANY` episodes leave an environment no larger than a few do.
 
     Long training runs out of memory otherwise, hours after its start. The env's pickle may grow by
@@ -224,7 +214,10 @@ def _stays_small(make: Make) -> None:
     and by an unbounded `functools.cache` whose keys are the players' actions.
     """
     env = make()
-    many = _affordable(env)
+    start = time.perf_counter()
+    _play(env, 10, different=10)
+    affordable = int(10 * BUDGET_S / (time.perf_counter() - start))
+    many = min(max(FEW, affordable), MANY)
     play = partial(_play, env, different=many // 10)
     # Fills caches and draws each seed at least once, so that the growth below is a leak.
     play(many // 5)
@@ -239,16 +232,20 @@ def _growth(env: gym.Env[str, str], play: Callable[[int], None], many: int) -> s
     play(many // 5 * 3)
     # Only the last episodes are traced, which is up to eight times slower. Both halves end with the
     # same episode, so that the state of the environment itself makes no difference.
-    half = many // 10
+    half, snapshots = many // 10, []
     tracemalloc.start()
     try:
-        first, second = (_memory_after(partial(play, half)) for _ in range(2))
+        for _ in range(2):
+            play(half)
+            # Cycles that wait for the collector are no leak.
+            gc.collect()
+            snapshots.append(tracemalloc.take_snapshot())
     finally:
         tracemalloc.stop()
     grown = len(pickle.dumps(env)) - before
     if grown > STATE_BYTES:
         return f"{8 * half} episodes more made its pickle {grown} bytes larger"
-    lines = second.compare_to(first, "lineno")
+    lines = snapshots[1].compare_to(snapshots[0], "lineno")
     held = sum(line.size_diff for line in lines)
     if held <= PROCESS_BYTES + EPISODE_BYTES * half:
         return ""
@@ -256,25 +253,6 @@ def _growth(env: gym.Env[str, str], play: Callable[[int], None], many: int) -> s
         f"{half} episodes more left {held} bytes in memory, most of them made in "
         f"{lines[0].traceback}"
     )
-
-
-def _memory_after(play: Callable[[], None]) -> tracemalloc.Snapshot:
-    """The memory that is held after some play."""
-    play()
-    # Cycles that wait for the collector are no leak.
-    gc.collect()
-    return tracemalloc.take_snapshot()
-
-
-def _affordable(env: gym.Env[str, str]) -> int:
-    """Number of episodes that can be played in `BUDGET_S`, from the time that ten take.
-
-    At least `FEW`, even if they take longer, and `MANY` at most.
-    """
-    start = time.perf_counter()
-    _play(env, 10, different=10)
-    affordable = int(10 * BUDGET_S / (time.perf_counter() - start))
-    return min(max(FEW, affordable), MANY)
 
 
 def _play(env: gym.Env[str, str], count: int, *, different: int) -> None:
@@ -286,7 +264,7 @@ def _play(env: gym.Env[str, str], count: int, *, different: int) -> None:
 
 
 SCALE_RULES = (
-    ("Sync and Async vector environments give equal results", _same_in_vectors),
-    ("a seed means the same in every process", _same_in_other_processes),
-    (f"{FEW} to {MANY} episodes take no more memory than a few", _stays_small),
+    ("Sync and Async vector environments give equal results", same_in_vectors),
+    ("a seed means the same in every process", same_in_other_processes),
+    (f"{FEW} to {MANY} episodes take no more memory than a few", stays_small),
 )

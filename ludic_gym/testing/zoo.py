@@ -10,7 +10,6 @@ import random
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import ModuleType
 from typing import Any, cast
 
 import pettingzoo
@@ -47,37 +46,28 @@ def pettingzoo_rules(env_id: str) -> Iterator[tuple[str, Callable[[], None]]]:
     Raises MissingPackage without pytest, which PettingZoo's tests import.
     """
     if env_id in pettingzoo.aec_registry:
-        yield from _aec_rules(lambda: cast(TurnEnv, pettingzoo.make("aec", env_id)))
+        suite = optional("pettingzoo.test", "pytest")
+
+        def match() -> TurnEnv:
+            return cast(TurnEnv, pettingzoo.make("aec", env_id))
+
+        yield "it passes PettingZoo's api_test", lambda: _quietly(suite.api_test, match())
+        yield "it passes PettingZoo's seed_test", lambda: _quietly(suite.seed_test, match)
+        yield "any text is an action of any agent in turn", lambda: takes_any_text(match())
+        yield "the seed alone decides the match", lambda: depends_on_seed_alone(match)
+        yield "a copy of a match continues like the original", lambda: continues_as_copy(match)
+    # Seeds and copies have no rule of ours here: PettingZoo's seed test covers the first, and a
+    # parallel env of this package is a view of an AEC env, which has both.
     if env_id in pettingzoo.parallel_registry:
-        yield from _parallel_rules(lambda: cast(JointEnv, pettingzoo.make("parallel", env_id)))
+        tests = optional("pettingzoo.test", "pytest")
 
+        def joint() -> JointEnv:
+            return cast(JointEnv, pettingzoo.make("parallel", env_id))
 
-def _aec_rules(make: Callable[[], TurnEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """PettingZoo's two tests, and the rules of one-player environments for matches."""
-    suite = _pettingzoo_tests()
-    yield "it passes PettingZoo's api_test", lambda: _quietly(suite.api_test, make())
-    yield "it passes PettingZoo's seed_test", lambda: _quietly(suite.seed_test, make)
-    yield "any text is an action of any agent in turn", lambda: _takes_any_text(make())
-    yield "the seed alone decides the match", lambda: _depends_on_seed_alone(make)
-    yield "a copy of a match continues like the original", lambda: _continues_as_copy(make)
-
-
-def _parallel_rules(make: Callable[[], JointEnv]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """PettingZoo's two tests, and any text as the action of all agents.
-
-    Seeds and copies have no rule here: PettingZoo's seed test covers the first, and a parallel env
-    of this package is a view of an AEC env, which has both.
-    """
-    suite = _pettingzoo_tests()
-    api_test, seed_test = suite.parallel_api_test, suite.parallel_seed_test
-    yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(api_test, make())
-    yield "it passes PettingZoo's parallel_seed_test", lambda: _quietly(seed_test, make)
-    yield "any text is a joint action", lambda: _takes_any_joint_text(make())
-
-
-def _pettingzoo_tests() -> ModuleType:
-    """PettingZoo's own tests. Raises MissingPackage without pytest, which they import."""
-    return optional("pettingzoo.test", "pytest")
+        api_test, seed_test = tests.parallel_api_test, tests.parallel_seed_test
+        yield "it passes PettingZoo's parallel_api_test", lambda: _quietly(api_test, joint())
+        yield "it passes PettingZoo's parallel_seed_test", lambda: _quietly(seed_test, joint)
+        yield "any text is a joint action", lambda: takes_any_joint_text(joint())
 
 
 def _quietly(test: Callable[[Any], None], subject: object) -> None:
@@ -88,28 +78,24 @@ def _quietly(test: Callable[[Any], None], subject: object) -> None:
         test(subject)
 
 
-def _takes_any_text(env: TurnEnv) -> None:
+def takes_any_text(env: TurnEnv) -> None:
     """Every agent may send any str, in its first turn and after legal ones.
 
     Broken by `x, y = action.split(",")` in `step`, which raises ValueError for "".
     """
     for seed, text in enumerate(HOSTILE_TEXTS):
         for legal_turns in range(3):
+            env.reset(seed=seed)
+            rng = random.Random(seed)
             with taking(text):
-                _step_after(env, seed, legal_turns, text)
+                for turn, agent in enumerate(env.agent_iter(max_iter=20)):
+                    over = env.terminations[agent] or env.truncations[agent]
+                    # PettingZoo's protocol: an agent that is out acts once more, with None.
+                    action = _drawn_for(env, rng) if turn < legal_turns else text
+                    env.step(None if over else action)
 
 
-def _step_after(env: TurnEnv, seed: int, legal_turns: int, text: str) -> None:
-    """Play the text, and again until the end of the match, after some legal turns."""
-    env.reset(seed=seed)
-    rng = random.Random(seed)
-    for turn, agent in enumerate(env.agent_iter(max_iter=20)):
-        over = env.terminations[agent] or env.truncations[agent]
-        # PettingZoo's protocol: an agent that is out acts once more, with None.
-        env.step(None if over else _drawn_for(env, rng) if turn < legal_turns else text)
-
-
-def _takes_any_joint_text(env: JointEnv) -> None:
+def takes_any_joint_text(env: JointEnv) -> None:
     """All agents may send any str at once, for up to ten rounds.
 
     Broken by a `step` that reads the action of an agent whose earlier text has ended its part.
@@ -122,7 +108,7 @@ def _takes_any_joint_text(env: JointEnv) -> None:
                     env.step(dict.fromkeys(env.agents, text))
 
 
-def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
+def depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
     """A match depends on its seed and its actions, not on another match that is played in between.
 
     Broken by a deck of cards that is shuffled at import and shared by all matches.
@@ -133,7 +119,7 @@ def _depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
         insist_same(f"the match of seed {seed}", alone, together)
 
 
-def _continues_as_copy(make: Callable[[], TurnEnv]) -> None:
+def continues_as_copy(make: Callable[[], TurnEnv]) -> None:
     """A deep copy and a pickle of a match, made after one turn, play on like the match itself.
 
     Broken by agents that keep a reference to the original board, which the copy does not own.
