@@ -66,12 +66,12 @@ from .envs.core.code import Problem as Problem
 from .envs.core.game import Game as Game
 from .envs.core.game import solved as solved
 from .envs.core.one_player import OnePlayerEnv as OnePlayerEnv
+from .envs.core.one_player import SolitaireEnv as SolitaireEnv
 from .envs.core.question import DatasetEnv as DatasetEnv
 from .envs.core.question import Question as Question
 from .envs.core.question import QuestionEnv as QuestionEnv
 from .envs.core.seats import GameOver as GameOver
 from .envs.core.seats import SeatsAECEnv as SeatsAECEnv
-from .envs.core.solitaire import SolitaireEnv as SolitaireEnv
 from .envs.core.two_player import GameAECEnv as GameAECEnv
 from .envs.core.two_player import GameParallelEnv as GameParallelEnv
 from .envs.core.two_player import SimultaneousEnv as SimultaneousEnv

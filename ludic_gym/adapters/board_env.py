@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.game import outcome_of
-from ludic_gym.envs.core.replies import said
+from ludic_gym.envs.core.game import outcome_of, said
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.envs.core.two_player import lost_by
 from ludic_gym.packages import optional

@@ -8,7 +8,7 @@ from typing import Any
 
 from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.concurrency import Caught
-from ludic_gym.envs.core.replies import said
+from ludic_gym.envs.core.game import said
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import optional
 

@@ -26,7 +26,7 @@ from ludic_gym.audit.subject import (
     random_player,
     within,
 )
-from ludic_gym.envs.core.solitaire import SolitaireEnv
+from ludic_gym.envs.core.one_player import SolitaireEnv
 from ludic_gym.types import Env
 
 THREADS = 4

@@ -9,8 +9,8 @@ import re
 
 from ludic_gym.audit.subject import AuditSubject, within
 from ludic_gym.data.contamination import Overlap, overlap
+from ludic_gym.envs.core.one_player import SolitaireEnv
 from ludic_gym.envs.core.question import QuestionEnv
-from ludic_gym.envs.core.solitaire import SolitaireEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Env
 

@@ -26,7 +26,7 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
 )
 from ludic_gym.data.contamination import SIZE
-from ludic_gym.envs.core.replies import one_line
+from ludic_gym.envs.core.game import one_line
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\

@@ -9,8 +9,8 @@ from ludic_gym.data.load import load_rows
 from ludic_gym.envs.code.rows import function_problem
 from ludic_gym.envs.core.code import CodeEnv
 
-SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
-REAL = "openai/openai_humaneval"
+FUNCTIONS_SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
+HUMANEVAL = "openai/openai_humaneval"
 
 
 class PythonFunctionsEnv(CodeEnv):
@@ -51,5 +51,5 @@ class PythonFunctionsEnv(CodeEnv):
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
-        rows = load_rows(data, function_problem, sample=SAMPLE, real=REAL, split=split)
+        rows = load_rows(data, function_problem, sample=FUNCTIONS_SAMPLE, real=HUMANEVAL, split=split)
         super().__init__(rows, render_mode=render_mode, **options)

@@ -15,8 +15,8 @@ from ludic_gym.envs.core.question import Question
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.types import CallTests, StdinTests
 
-SAMPLE = Path(__file__).parents[1] / "data" / "stdin_stdout_sample.jsonl"
-REAL = "codeparrot/apps"
+PROGRAMS_SAMPLE = Path(__file__).parents[1] / "data" / "stdin_stdout_sample.jsonl"
+APPS = "codeparrot/apps"
 
 
 class StdinStdoutEnv(CodeEnv):
@@ -67,7 +67,7 @@ class StdinStdoutEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         # Options are applied here and not in the parser, whose results are cached per file.
-        found = load_rows(data, stdin_problem, sample=SAMPLE, real=REAL, split=split)
+        found = load_rows(data, stdin_problem, sample=PROGRAMS_SAMPLE, real=APPS, split=split)
         problems = tuple(with_case_options(p, comparator, case_s) for p in found.items if p)
         if not problems:
             raise DataError(f"{found.origin}: no row has cases of input and output")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick
-from ludic_gym.envs.core.splits import SPLITS, Split, drawn
+from ludic_gym.envs.core.levels import SPLITS, Split, drawn
 from ludic_gym.errors import GraderError
 from ludic_gym.graders.extract import Grade
 

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 
 from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
 SIDE = 4

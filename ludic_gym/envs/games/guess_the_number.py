@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ludic_gym.envs.core.base import between, checked_range
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
 
 LARGEST = 9999
 LONGEST_GUESS = 4

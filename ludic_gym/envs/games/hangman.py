@@ -10,10 +10,10 @@ import numpy as np
 
 from ludic_gym.data.row import words
 from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
 
-WORDS = Path(__file__).parents[1] / "data" / "hangman_words.txt"
+HANGMAN_WORDS = Path(__file__).parents[1] / "data" / "hangman_words.txt"
 
 
 class HangmanEnv(SolitaireEnv):
@@ -58,7 +58,7 @@ class HangmanEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a word."""
-        self._word = pick(rng, words(WORDS))
+        self._word = pick(rng, words(HANGMAN_WORDS))
         self._guessed = ""
 
     def game(self) -> str:
@@ -90,7 +90,7 @@ class HangmanEnv(SolitaireEnv):
     def best_action(self) -> str:
         """The letter that occurs in most of the bundled words that fit."""
         known = masked(self._word, self._guessed)
-        fitting = (word for word in words(WORDS) if masked(word, self._guessed) == known)
+        fitting = (word for word in words(HANGMAN_WORDS) if masked(word, self._guessed) == known)
         # A letter once per word: the one that most words have is most likely right.
         counts = Counter(letter for word in fitting for letter in set(word))
         return max(self.allowed_actions(), key=lambda letter: counts[letter])

@@ -10,8 +10,8 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range
 from ludic_gym.envs.core.game import Game, Opponent, random_action
+from ludic_gym.envs.core.levels import SPLITS, Level, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.splits import SPLITS, Level, Split
 from ludic_gym.envs.core.two_player import GameAECEnv
 from ludic_gym.envs.games.dice.players import best_actions, counting, inferring
 from ludic_gym.envs.games.dice.rules import (

@@ -10,8 +10,8 @@ from string import ascii_uppercase
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_range, pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, guesses_left
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv, guesses_left
 from ludic_gym.errors import ConfigError
 
 # The legal actions are a tuple of all codes, and the oracle compares them with every hint.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_range, pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
 from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
 
 TURNS_PER_CELL = 2

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_range
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
 from ludic_gym.errors import ConfigError
 
 # A set of cells: bit i for cell i, row by row.

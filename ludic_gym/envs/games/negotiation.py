@@ -13,10 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range, pick
-from ludic_gym.envs.core.game import Game
+from ludic_gym.envs.core.game import Game, one_line, undecorated
+from ludic_gym.envs.core.levels import SPLITS, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.replies import one_line, undecorated
-from ludic_gym.envs.core.splits import SPLITS, Split
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 from ludic_gym.envs.games.sharing import (
     FAIR,

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_range, pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
 from ludic_gym.envs.games.grid import DIRECTIONS, Cell, shifted, shortest_path
 from ludic_gym.errors import NoOracle
 

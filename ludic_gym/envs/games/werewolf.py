@@ -10,12 +10,12 @@ import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range, shuffled
 from ludic_gym.envs.core.game import Game, Opponent
+from ludic_gym.envs.core.levels import SPLITS, Level, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
-from ludic_gym.envs.core.splits import SPLITS, Level, Split
 from ludic_gym.envs.core.two_player import GameAECEnv
 from ludic_gym.envs.games.village.players import at_random, best_actions, by_claims, by_evidence
 from ludic_gym.envs.games.village.rules import (
-    NAMES,
+    LEVELS,
     ROLES,
     State,
     dealt,

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ludic_gym.data.row import words
 from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.core.solitaire import Outcome, SolitaireEnv, guesses_left
-from ludic_gym.envs.core.splits import Split
+from ludic_gym.envs.core.levels import Split
+from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv, guesses_left
 
-WORDS = Path(__file__).parents[1] / "data" / "wordle_words.txt"
+WORDLE_WORDS = Path(__file__).parents[1] / "data" / "wordle_words.txt"
 LENGTH = 5
 RIGHT, ELSEWHERE, ABSENT = "GY-"
 
@@ -57,7 +57,7 @@ class WordleEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a word."""
-        self._word = pick(rng, words(WORDS))
+        self._word = pick(rng, words(WORDLE_WORDS))
         self._marks: dict[str, str] = {}
         self._guess = ""
 
@@ -86,7 +86,7 @@ class WordleEnv(SolitaireEnv):
 
     def allowed_actions(self) -> tuple[str, ...]:
         """The bundled words."""
-        return words(WORDS)
+        return words(WORDLE_WORDS)
 
     def best_action(self) -> str:
         """The fitting word whose marks distinguish most of the fitting words."""
@@ -113,7 +113,7 @@ def best_guess(guesses: tuple[tuple[str, str], ...]) -> str:
     guesses: pairs of a guess and its marks.
     """
     fitting = [
-        word for word in words(WORDS) if all(marks(guess, word) == m for guess, m in guesses)
+        word for word in words(WORDLE_WORDS) if all(marks(guess, word) == m for guess, m in guesses)
     ]
     letters = np.frombuffer("".join(fitting).encode(), np.uint8).reshape(-1, LENGTH)
     by_place = np.ascontiguousarray(letters.T)

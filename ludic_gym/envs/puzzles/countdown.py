@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import between, checked_range, pick
+from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.puzzles.expressions import BadExpression, evaluated
 from ludic_gym.graders.extract import Grade, extract
 

@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any
 
 from ludic_gym.envs.core.base import checked_range, pick
+from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.splits import Split
 from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.extract import Grade, extract
 

@@ -10,8 +10,8 @@ from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError
 from ludic_gym.graders.numeric import grade_number, parse_number
 
-SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k_sample.jsonl"
-REAL = "openai/gsm8k"
+GSM8K_SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k_sample.jsonl"
+GSM8K = "openai/gsm8k"
 
 
 class GSM8KEnv(DatasetEnv):
@@ -45,7 +45,7 @@ class GSM8KEnv(DatasetEnv):
         self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
         super().__init__(
-            load_rows(data, question, sample=SAMPLE, real=REAL, split=split), render_mode
+            load_rows(data, question, sample=GSM8K_SAMPLE, real=GSM8K, split=split), render_mode
         )
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ludic_gym.envs.core.base import Info, Turn, between, checked_choice, checked_range, end, pick
+from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.splits import Split
 from ludic_gym.envs.questions.model_text import STARTS, model_text
 from ludic_gym.envs.questions.topics import LEAST, TOPICS, is_on_topic
 from ludic_gym.graders.constraints import (

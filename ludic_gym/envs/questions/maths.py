@@ -13,7 +13,7 @@ from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.graders.extract import Grade, boxed
 from ludic_gym.graders.maths import grade_maths, require_math_verify
 
-SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
+MATH_SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
 TEST = "HuggingFaceH4/MATH-500"
 ALL = "qwedsacf/competition_math"
 LEVELS = range(1, 6)
@@ -90,11 +90,11 @@ def problems_of(data: str | None, split: str | None) -> Rows[Problem]:
     The hub's set of 12,500 problems contains MATH-500, which is for tests: "train" omits these.
     """
     real = ALL if split == "train" else TEST
-    rows = load_rows(data, problem, sample=SAMPLE, real=real, split=split)
+    rows = load_rows(data, problem, sample=MATH_SAMPLE, real=real, split=split)
     if data is not None or split != "train":
         return rows
     # By text, because the two data sets number their problems in different ways.
-    test = {p.text for p in load_rows(None, problem, sample=SAMPLE, real=TEST, split="test")}
+    test = {p.text for p in load_rows(None, problem, sample=MATH_SAMPLE, real=TEST, split="test")}
     return Rows(tuple(p for p in rows if p.text not in test), rows.origin)
 
 

@@ -104,10 +104,10 @@ def drop(row: Row) -> Sequence[PublishedQuestion]:
     passage, pairs = text_field(row, "passage"), row.fields.get("qa_pairs", [row.fields])
     if not isinstance(pairs, list) or not all(isinstance(pair, Mapping) for pair in pairs):
         raise DataError(f"{row.where}: field 'qa_pairs' must be a list of objects, got {pairs!r}")
-    return [_drop(Row(f"{row.where} question {i}", pair), passage) for i, pair in enumerate(pairs)]
+    return [_drop_question(Row(f"{row.where} question {i}", pair), passage) for i, pair in enumerate(pairs)]
 
 
-def _drop(row: Row, passage: str) -> PublishedQuestion:
+def _drop_question(row: Row, passage: str) -> PublishedQuestion:
     spans = row.fields.get("answers_spans")
     answers: list[tuple[str, ...]]
     if isinstance(spans, Mapping):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import Info, between, pick
+from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.core.splits import Split
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.sandbox.types import Sandbox

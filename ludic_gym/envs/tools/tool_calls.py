@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, checked_range, end, proceed
-from ludic_gym.envs.core.splits import SPLITS, Split, drawn
+from ludic_gym.envs.core.levels import SPLITS, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, calls_in
 from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
 from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world

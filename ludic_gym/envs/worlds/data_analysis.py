@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.sandboxed import SandboxedEnv, output_of
-from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.code import SandboxedEnv, output_of
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.worlds.tables.questions import KINDS, PROGRAM
 from ludic_gym.envs.worlds.tables.sales import drawn_sales, products_file, sales_file
 from ludic_gym.errors import SandboxError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, proceed, shuffled
-from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
 from ludic_gym.envs.worlds.functions.groups import GROUPS
 from ludic_gym.envs.worlds.functions.requests import Request, requests

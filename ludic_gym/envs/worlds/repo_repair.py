@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, proceed
-from ludic_gym.envs.core.sandboxed import OUTPUT, SandboxedEnv
-from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split
+from ludic_gym.envs.core.code import OUTPUT, SandboxedEnv
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
 from ludic_gym.envs.worlds.repair.issues import Task, drawn_task
 from ludic_gym.envs.worlds.repair.judge import failures, program_output, tests_output

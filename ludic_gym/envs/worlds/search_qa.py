@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
 from ludic_gym.envs.worlds.archive.facts import COUNTS, country
 from ludic_gym.envs.worlds.archive.passages import index, passage, titles

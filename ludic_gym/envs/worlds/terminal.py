@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed, shuffled
-from ludic_gym.envs.core.sandboxed import OUTPUT, SandboxedEnv
-from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.code import OUTPUT, SandboxedEnv
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.worlds.shell import debugging, files, git, permissions, services, text
 from ludic_gym.envs.worlds.shell.machine import executed
 from ludic_gym.envs.worlds.shell.task import Task, home_of, judged

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, proceed
-from ludic_gym.envs.core.splits import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.worlds.quests.house import DIRECTIONS, House, task_text
 from ludic_gym.envs.worlds.quests.maker import SIZES, quest_of
 from ludic_gym.envs.worlds.quests.planner import next_action

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG
-from ludic_gym.envs.core.replies import refusal
+from ludic_gym.envs.core.game import refusal
 from ludic_gym.envs.tools.calls import Call, calls_in
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.programs.types import is_fenced, program_in

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from ludic_gym.envs.core.replies import one_line
+from ludic_gym.envs.core.game import one_line
 
 Role = Literal["werewolf", "seer", "doctor", "villager"]
 Phase = Literal["talk", "vote", "kill", "see", "protect"]

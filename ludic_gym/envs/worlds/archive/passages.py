@@ -41,7 +41,6 @@ SENTENCES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "work.form": ("{s} is counted as a {o}.", "In form, it is a {o}."),
     }
 )  # fmt: skip
-_VOWELS = tuple("aeiou")
 
 
 def passage(number: int) -> str:
@@ -53,7 +52,7 @@ def passage(number: int) -> str:
     for relation, value in thing.facts.items():
         other = country()[value].name if isinstance(value, int) else value
         sentence = rng.choice(SENTENCES[f"{thing.kind}.{relation}"])
-        if other.startswith(_VOWELS):
+        if other.startswith(tuple("aeiou")):
             sentence = sentence.replace("a {o}", "an {o}")
         sentences.append(sentence.format(s=thing.name, o=other))
     rng.shuffle(sentences)

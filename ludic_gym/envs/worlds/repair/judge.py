@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from ludic_gym.envs.core.sandboxed import output_of
+from ludic_gym.envs.core.code import output_of
 from ludic_gym.envs.worlds.repair.packages import Example, Package, plain_output
 from ludic_gym.sandbox.types import ExecResult, Program
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.envs.core.splits import in_test
+from ludic_gym.envs.core.levels import in_test
 
 FOLDER = Path(__file__).with_name("packages")
 MUTATIONS = Path(__file__).with_name("mutations.json")

@@ -237,4 +237,4 @@ def bug(number: int, folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-MAKERS = tuple(partial(bug, number) for number in range(len(BUGS)))
+DEBUGGING = tuple(partial(bug, number) for number in range(len(BUGS)))

@@ -183,4 +183,4 @@ def find(folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-MAKERS = (move, delete, ending, pad, large, empty, create, copy, parts, index, find)
+FILES = (move, delete, ending, pad, large, empty, create, copy, parts, index, find)

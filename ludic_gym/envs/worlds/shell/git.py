@@ -221,4 +221,4 @@ def drop(folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-MAKERS = (commit, one_file, branch, restore, merge, tag, revert, rename, culprit, drop)
+GIT = (commit, one_file, branch, restore, merge, tag, revert, rename, culprit, drop)

@@ -141,7 +141,7 @@ def script(folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-MAKERS = (
+PERMISSIONS = (
     by_ending, tree, writable, executable, private, no_execute, no_others, readable,
     as_model, script,
 )  # fmt: skip

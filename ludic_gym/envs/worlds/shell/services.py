@@ -266,4 +266,4 @@ def service(number: int, folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-MAKERS = tuple(partial(service, number) for number in range(len(SERVICES)))
+SERVICE_TASKS = tuple(partial(service, number) for number in range(len(SERVICES)))

@@ -180,4 +180,4 @@ def joined(folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-MAKERS = (total, count, frequent, unique, replace, column, ordered, part, comments, lower, joined)
+TEXT = (total, count, frequent, unique, replace, column, ordered, part, comments, lower, joined)

@@ -7,7 +7,7 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG
 from ludic_gym.envs.core.base import TextEnv, end
-from ludic_gym.envs.core.levels import NAMES, level_arguments
+from ludic_gym.envs.core.levels import LEVELS, level_arguments
 from ludic_gym.errors import ConfigError
 
 ENTRIES = {entry.id: entry for entry in CATALOG}
@@ -20,7 +20,7 @@ HEAVY = {"ludic/MATH-v0", "ludic/SearchQA-v0"}
 def test_every_environment_has_three_levels_or_a_reason_why_not(entry):
     assert bool(entry.levels[1]) != bool(entry.no_levels)
     if entry.levels[1]:
-        assert len({str(level_arguments(entry, name)) for name in NAMES}) == 3
+        assert len({str(level_arguments(entry, name)) for name in LEVELS}) == 3
 
 
 def settings(env):
@@ -32,7 +32,7 @@ def settings(env):
 @pytest.mark.parametrize("env_id", [i for i in LEVELLED if i not in HEAVY])
 def test_a_named_level_is_the_value_of_its_argument(env_id):
     entry = ENTRIES[env_id]
-    for name in NAMES:
+    for name in LEVELS:
         named = gym.make(env_id, level=name).unwrapped
         explicit = gym.make(env_id, **level_arguments(entry, name)).unwrapped
         assert settings(named) == settings(explicit)
@@ -45,14 +45,14 @@ def test_a_named_level_is_the_value_of_its_argument(env_id):
 def test_names_are_the_ends_and_the_middle_of_the_ladder_and_numbers_count_from_one():
     maze, maths = ENTRIES["ludic/Maze-v0"], ENTRIES["ludic/MATH-v0"]
     assert maze.levels == ("size", (3, 4, 6, 8))
-    assert [level_arguments(maze, name) for name in NAMES] == [
+    assert [level_arguments(maze, name) for name in LEVELS] == [
         {"size": 3},
         {"size": 6},
         {"size": 8},
     ]
     assert level_arguments(maze, 2) == level_arguments(maze, "2") == {"size": 4}
     # Its own argument has that name; 0 stands for all levels there.
-    assert [level_arguments(maths, name) for name in (*NAMES, 4, 0)] == [
+    assert [level_arguments(maths, name) for name in (*LEVELS, 4, 0)] == [
         {"level": n} for n in (1, 3, 5, 4, 0)
     ]
 

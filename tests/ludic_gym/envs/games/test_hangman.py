@@ -3,7 +3,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.hangman import WORDS, masked
+from ludic_gym.envs.games.hangman import HANGMAN_WORDS, masked
 
 ID = "ludic/Hangman-v0"
 
@@ -16,7 +16,7 @@ def hidden(word, **kwargs):
 
 
 def test_the_list_has_300_different_lower_case_words():
-    listed = words(WORDS)
+    listed = words(HANGMAN_WORDS)
     assert len(listed) == len(set(listed)) == 300
     assert all(word.isascii() and word.isalpha() and word.islower() for word in listed)
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.questions.gsm8k import SAMPLE
+from ludic_gym.envs.questions.gsm8k import GSM8K_SAMPLE
 from ludic_gym.errors import DataError
 
 ID = "ludic/GSM8K-v0"
@@ -34,7 +34,7 @@ def total(env, answer):
 
 
 def test_the_bundled_sample_works_out():
-    rows = [json.loads(line) for line in SAMPLE.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in GSM8K_SAMPLE.read_text(encoding="utf-8").splitlines()]
     assert len(rows) >= 20
     assert len({row["question"] for row in rows}) == len(rows)
     for row in rows:
@@ -45,7 +45,7 @@ def test_the_bundled_sample_works_out():
 
 
 def test_the_oracle_and_the_written_solutions_are_correct():
-    rows = [json.loads(line) for line in SAMPLE.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in GSM8K_SAMPLE.read_text(encoding="utf-8").splitlines()]
     env = gym.make(ID)
     assert total(env, lambda env, row: env.oracle_action()) == len(rows)
     assert total(env, lambda env, row: rows[row]["answer"]) == len(rows)
