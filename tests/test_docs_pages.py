@@ -39,7 +39,7 @@ def test_the_page_of_an_environment_has_prompt_transcript_arguments_and_scores()
     assert "## System prompt\n\n````text\nFind" in page
     assert "\n> 50\n\n" in page
     assert "(reward 1, success True)\n````" in page
-    assert "::: ludic_gym.envs.games.guess_the_number.GuessTheNumberEnv" in page
+    assert "::: ludic_gym.envs.games.guessing.GuessTheNumberEnv" in page
     assert '| `"test"` | the others, which no seed gives in `"train"` |' in page
     page = environment_pages.environment_page(entry("ludic/ConnectFour-v0"))
     assert "## Splits" not in page

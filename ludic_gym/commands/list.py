@@ -171,7 +171,7 @@ def source_of(entry: EnvEntry) -> str:
     'sample written here, Apache-2.0; openai/gsm8k, MIT'
     """
     # Imported here: --help needs no data.
-    from ludic_gym.data.licences import OWN, licence_of
+    from ludic_gym.data.hub import OWN, licence_of
 
     if "dataset" in entry.tags:
         module = import_module(entry.gym.partition(":")[0])

@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
-from ludic_gym.data.hub import HubData, hub_data, hub_rows
-from ludic_gym.data.licences import licence_of
+from ludic_gym.data.hub import HubData, hub_data, hub_rows, licence_of
 from ludic_gym.data.row import ENDINGS, Row, file_rows
 from ludic_gym.errors import ConfigError, DataError
 

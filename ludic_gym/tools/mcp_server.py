@@ -15,8 +15,7 @@ from aiohttp import web
 
 import ludic_gym
 from ludic_gym.errors import LudicError
-from ludic_gym.tools.schema import problem_of
-from ludic_gym.tools.tool import tool_schema
+from ludic_gym.tools.tool import problem_of, tool_schema
 from ludic_gym.types import ToolSchema
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")

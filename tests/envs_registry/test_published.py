@@ -7,8 +7,7 @@ import pytest
 import ludic_gym as lg
 from envs_registry.catalog import CATALOG, SUITES
 from envs_registry.published import ENV, PUBLISHED
-from ludic_gym.envs.questions.published import MARKERS
-from ludic_gym.envs.questions.published_rows import PARSERS
+from ludic_gym.envs.questions.published import MARKERS, PARSERS
 
 IDS = [entry.id for entry in PUBLISHED.values()]
 entries = pytest.mark.parametrize("entry", PUBLISHED.values(), ids=PUBLISHED)

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from ludic_gym.data.hub import HUB_SETS, HubData, hub_data
-from ludic_gym.data.licences import UNKNOWN, licence_of
+from ludic_gym.data.hub import HUB_SETS, UNKNOWN, HubData, hub_data, licence_of
 from ludic_gym.data.load import Origin, load_rows, locate
 from ludic_gym.data.row import Row, renamed, text_field
 from ludic_gym.errors import ConfigError, DataError

@@ -1,10 +1,10 @@
 """Faults of the contract of text environments: ends, infos, limits, oracle, texts."""
 
 from ludic_gym.envs.core.base import proceed
-from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
-from ludic_gym.envs.games.maze import MazeEnv
+from ludic_gym.envs.games.grids import MazeEnv
+from ludic_gym.envs.games.guessing import GuessTheNumberEnv
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeEnv
-from ludic_gym.envs.games.wordle import WordleEnv
+from ludic_gym.envs.games.words import WordleEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.short_answer import ShortAnswerEnv
 from mutants.planted import graded_by, number_in, planted

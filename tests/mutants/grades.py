@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ludic_gym.envs.core.base import end
 from ludic_gym.envs.core.question import Question
-from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
+from ludic_gym.envs.games.guessing import GuessTheNumberEnv
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.multiple_choice import MultipleChoiceEnv

@@ -3,8 +3,8 @@
 import base64
 
 from ludic_gym.envs.core.question import Question
-from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
-from ludic_gym.envs.games.wordle import WordleEnv
+from ludic_gym.envs.games.guessing import GuessTheNumberEnv
+from ludic_gym.envs.games.words import WordleEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.multiple_choice import MultipleChoiceEnv
 from ludic_gym.envs.questions.short_answer import ShortAnswerEnv

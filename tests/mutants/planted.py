@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium as gym
 
 from ludic_gym.envs.core.base import end
-from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
-from ludic_gym.envs.games.maze import MazeEnv
+from ludic_gym.envs.games.grids import MazeEnv
+from ludic_gym.envs.games.guessing import GuessTheNumberEnv
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeEnv
-from ludic_gym.envs.games.wordle import WordleEnv
+from ludic_gym.envs.games.words import WordleEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.multiple_choice import MultipleChoiceEnv
 from ludic_gym.envs.questions.short_answer import ShortAnswerEnv

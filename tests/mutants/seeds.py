@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ludic_gym.envs.core.question import Question
-from ludic_gym.envs.games.guess_the_number import GuessTheNumberEnv
-from ludic_gym.envs.games.wordle import WordleEnv
+from ludic_gym.envs.games.guessing import GuessTheNumberEnv
+from ludic_gym.envs.games.words import WordleEnv
 from ludic_gym.envs.questions.arithmetic import ArithmeticEnv
 from ludic_gym.envs.questions.multiple_choice import MultipleChoiceEnv
 from mutants.planted import planted

@@ -8,8 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ludic_gym.data.row import Row, text_field
-from ludic_gym.envs.code.livecodebench import SITES_PRELUDE, livecodebench_problem
-from ludic_gym.envs.code.mbpp import inputs_of, plus_tests
+from ludic_gym.envs.code.published import (
+    SITES_PRELUDE,
+    inputs_of,
+    livecodebench_problem,
+    plus_tests,
+)
 from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.plain import NotPlain, encoded

@@ -13,12 +13,14 @@ from ludic_gym.envs.core.game import Game, Opponent, random_action
 from ludic_gym.envs.core.levels import SPLITS, Level, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv
-from ludic_gym.envs.games.dice.players import best_actions, counting, inferring
-from ludic_gym.envs.games.dice.rules import (
+from ludic_gym.envs.games.dice import (
     REFUSALS,
     Reveal,
     State,
+    best_actions,
+    counting,
     dealt,
+    inferring,
     legal_actions,
     play,
     raises,

@@ -1,8 +1,11 @@
-"""InstructionFollowing: texts under constraints that a program can verify."""
+"""InstructionFollowing: texts about a topic under constraints that a program can verify."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle, islice, product
 from typing import Any, Literal
 
 import numpy as np
@@ -10,8 +13,7 @@ import numpy as np
 from ludic_gym.envs.core.base import Info, Turn, between, checked_choice, checked_range, end, pick
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.envs.questions.model_text import STARTS, model_text
-from ludic_gym.envs.questions.topics import LEAST, TOPICS, is_on_topic
+from ludic_gym.errors import NoOracle
 from ludic_gym.graders.constraints import (
     KINDS,
     Constraint,
@@ -21,6 +23,142 @@ from ludic_gym.graders.constraints import (
     wording,
     written,
 )
+
+# Topic -> beginnings of words that a text about it uses and its name does not contain.
+TOPICS: Mapping[str, tuple[str, ...]] = {
+    topic: tuple(stems.split())
+    for topic, stems in {
+        "a lost umbrella": "rain wet found left black handle forgot forgott bus owner seat shelter",
+        "the first snow of the year": "cold white flake ice frost sled boot glov mitten froz melt",
+        "a village fair": "stall music dance prize cake ride tent crowd games children booth",
+        "how to repair a bicycle": "wheel tyre tire chain brake pump wrench spoke pedal gear tool",
+        "a train that comes late": "station platform delay wait passeng track minut timetab rail",
+        "moving to a smaller flat": "box furniture apartment space rent sell pack van decl shelf",
+        "a cat that will not eat": "food bowl vet fish hungry meal appetit kitten fur purr feed",
+        "the new opening hours of a library": "book reader open clos monday saturday evening loan",
+        "growing tomatoes on a balcony": "pot soil water sun plant seed fruit ripe leaf leav pick",
+        "a broken lift": "stair elevator floor repair button technic door climb engineer build",
+        "learning to swim as an adult": "pool water breath float stroke lesson coach fear goggle",
+        "a night without electricity": "power dark torch outage lamp blackout flashlight",
+        "the best soup for winter": "broth carrot onion potato pot cook recipe bowl leek lentil",
+        "a neighbour who plays the drums": "noise loud beat rhythm sleep practi quiet",
+        "an old map": "paper road town treasure ink border fold compass river draw route",
+        "saving water": "tap shower leak toilet rain bath litre liter drop drip bucket hose",
+        "a walk along the coast": "sea beach wave sand cliff shore gull shell tide ocean",
+        "the choice of a first musical instrument": "piano guitar violin flute play lesson teach",
+        "a school trip to a museum": "pupil teach exhibit bus class student guide painting paint",
+        "bees in the attic": "hive honey swarm sting roof buzz keeper nest queen wasp insect",
+        "packing for a week in the hills": "boot sock tent trail backpack jacket hik mountain bag",
+        "a chess club for beginners": "board pawn king queen game move opponent piece rook knight",
+        "baking bread": "flour yeast dough oven knead loaf crust salt rise bake rising",
+        "a football match in the rain": "goal ball team mud pitch player score kick wet referee",
+        "keeping a diary": "write page pen thought day note memor entry secret feel wrote journal",
+        "a market that moves to another square": "stall vendor trader sell fruit vegetab customer",
+        "a telescope on the roof": "moon planet sky lens night saturn jupiter galax astronom",
+        "sharing a kitchen": "fridge dish cook clean sink wash shelf stove pan roommate flatmate",
+        "a bridge that is closed for repairs": "river traffic detour road driver work cyclist",
+        "planting a hedge": "shrub soil root dig spade prun leaf leav bush trim water fence",
+    }.items()
+}
+LEAST = 2
+# A text that names many topics is about none of them.
+SHARE = 1 / 3
+_WORD = re.compile(r"[a-z]+")
+
+
+def is_on_topic(text: str, topic: str) -> bool:
+    """True if the text uses words of the topic, and not as many of other topics.
+
+    It needs two of the words in `TOPICS[topic]`, and they must be a third of all such words in it.
+    So a fixed text is about three topics at most, and one that repeats the task about none.
+
+    >>> is_on_topic("It was left on the bus. The rain came, and I got wet.", "a lost umbrella")
+    True
+    >>> is_on_topic("A note about a lost umbrella.", "a lost umbrella")
+    False
+    """
+    words = set(_WORD.findall(text.casefold()))
+    used = {
+        stem
+        for stems in TOPICS.values()
+        for stem in stems
+        if any(word.startswith(stem) for word in words)
+    }
+    own = used & set(TOPICS[topic])
+    return len(own) >= LEAST and len(own) >= SHARE * len(used)
+
+
+STARTS = ("Here is what happened", "It began like this", "Let us be brief")
+FILLER = (
+    "this", "is", "not", "so", "hard", "to", "do", "but", "it", "takes", "some", "time", "and",
+    "a", "little", "patience", "so", "we", "start", "soon", "then", "look", "at", "what", "comes",
+    "next", "to", "see", "how", "the", "rest", "turns", "out",
+)  # fmt: skip
+# Numbers of filler sentences to try, and numbers of words in each.
+SENTENCES = range(13)
+LENGTHS = (3, 5, 7, 9, 11, 13, 16, 20, 28, 40, 60)
+
+By = Mapping[str, Constraint]
+Lines = Mapping[str, Callable[[Constraint], Sequence[str]]]
+# Kind -> the lines that meet a constraint, in the order of the text.
+OPENINGS: Lines = {
+    "starts_with": lambda c: c.texts[:1],
+    "title": lambda c: ["<<plain words>>"],
+    "sections": lambda c: [f"Section {i + 1}" for i in range(c.count)],
+    "bullets": lambda c: ["* one more thing"] * c.count,
+    "keywords": lambda c: [" ".join(c.texts)],
+    "frequency": lambda c: [" ".join(c.texts * c.count)],
+    "placeholders": lambda c: [" ".join(["[name]"] * c.count)],
+}
+CLOSINGS: Lines = {
+    "postscript": lambda c: ["P.S. take care"],
+    "ends_with": lambda c: c.texts[:1],
+}
+
+
+def model_text(constraints: Sequence[Constraint], words: Sequence[str] = ()) -> str:
+    """The first text, from short to long, that meets all constraints and has the words.
+
+    Raises NoOracle if none does.
+    """
+    by = {constraint.kind: constraint for constraint in constraints}
+    for count, length in product(SENTENCES, LENGTHS):
+        text = assembled(by, count, length, words)
+        if all(kept(text, constraints)):
+            return text
+    raise NoOracle(f"no text is known that meets all of {constraints}")
+
+
+def assembled(by: By, count: int, length: int, words: Sequence[str] = ()) -> str:
+    """The pieces that the constraints need, and `count` sentences of `length` words."""
+    sentences = [f"{' '.join(islice(cycle(FILLER), i, i + length))}." for i in range(count)]
+    topical = [" ".join(words)] if words else []
+    lines = [*pieces(OPENINGS, by), *topical, *sentences, *pieces(CLOSINGS, by)]
+    if "json" in by:
+        text = json.dumps({"text": " ".join(lines)})
+    else:
+        text = in_paragraphs(lines, by["paragraphs"].count if "paragraphs" in by else 1)
+    if "quoted" in by:
+        text = f'"{text}"'
+    # Last, because the case of all pieces must change.
+    text = text.lower() if "lower_case" in by else text
+    return text.upper() if "upper_case" in by else text
+
+
+def pieces(lines: Lines, by: By) -> Iterator[str]:
+    """The lines of the kinds that are wanted."""
+    for kind, made in lines.items():
+        if kind in by:
+            yield from made(by[kind])
+
+
+def in_paragraphs(lines: Sequence[str], count: int) -> str:
+    """The lines in `count` paragraphs, with filler if there are too few lines."""
+    # Added in front, because the last lines may be an ending that must stay last.
+    lines = [*["and so"] * (count - len(lines)), *lines]
+    head, tail = lines[: count - 1], lines[count - 1 :]
+    return "\n\n".join([*head, "\n".join(tail)])
+
 
 MOST = 6
 FORMS = ("a note", "a short report", "a letter", "a few lines", "advice", "an announcement")

@@ -1,21 +1,305 @@
-"""ToolCalls: errands done by tool calls that change a calendar, a bank and a shop."""
+"""ToolCalls: errands done by calls to a calendar, a bank and a shop.
+
+The docstrings of the calls are the tool descriptions that models see: they are part of the
+benchmark.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, checked_range, end, proceed
+from ludic_gym.envs.core.base import (
+    TextEnv,
+    Turn,
+    between,
+    checked_choice,
+    checked_range,
+    end,
+    pick,
+    proceed,
+)
 from ludic_gym.envs.core.levels import SPLITS, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, calls_in
-from ludic_gym.envs.tools.world import PURPOSES, SCHEMAS, World
-from ludic_gym.envs.worlds.errands import KINDS, Errand, new_world
-from ludic_gym.tools.schema import problem_of
-from ludic_gym.tools.tool import tool_schema
+from ludic_gym.tools.tool import JSONSchema, described, parameters_schema, problem_of, tool_schema
+
+Call = tuple[str, dict[str, Any]]
+PEOPLE = ("Ana", "Boris", "Chidi", "Dana", "Elif", "Femi")
+OCCASIONS = ("lunch with", "call with", "review with", "walk with")
+ACCOUNTS = ("daily", "savings", "rent", "travel")
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A task in words, and the function that returns its next call; None once it is done."""
+
+    text: str
+    next_call: Callable[[World], Call | None]
+
+
+def new_world(rng: np.random.Generator) -> World:
+    """A world with two appointments a day, and money in all accounts."""
+    world = World()
+    titles = [f"{occasion} {person}" for occasion in OCCASIONS for person in PEOPLE]
+    # Two of the first four hours of each day, so that the first free hour has to be looked up.
+    times = [(day, int(hour)) for day in DAYS for hour in rng.permutation(HOURS[:4])[:2]]
+    for number, title in enumerate(rng.permutation(titles)[: len(times)], 1):
+        day, hour = times[number - 1]
+        world.events[number] = [day, hour, str(title)]
+    world.balances = {name: between(rng, 100, 999) for name in ACCOUNTS}
+    return world
+
+
+def cancel(rng: np.random.Generator, world: World) -> Errand:
+    """Cancel one appointment."""
+    number = pick(rng, tuple(world.events))
+    day, _, title = world.events[number]
+
+    def next_call(now: World) -> Call | None:
+        # The calls follow from the state, not from a script, so that the oracle also continues
+        # another player's episode.
+        return ("cancel_event", {"number": number}) if number in now.events else None
+
+    return Errand(f"Cancel the {title} on day {day}.", next_call)
+
+
+def move(rng: np.random.Generator, world: World) -> Errand:
+    """Move one appointment to the first free hour of another day."""
+    number = pick(rng, tuple(world.events))
+    old_day, _, title = world.events[number]
+    day = pick(rng, tuple(one for one in DAYS if one != old_day))
+    hour = first_free(world, day)
+
+    def next_call(now: World) -> Call | None:
+        if number not in now.events or now.events[number][:2] == [day, hour]:
+            return None
+        return "move_event", {"number": number, "day": day, "hour": hour}
+
+    text = f"Move the {title} from day {old_day} to the first free hour of day {day}"
+    return Errand(f"{text} (hours begin at 8).", next_call)
+
+
+def add(rng: np.random.Generator, world: World) -> Errand:
+    """Make a new appointment at the first free hour of a day."""
+    day, title = pick(rng, tuple(DAYS)), f"visit to {pick(rng, PEOPLE)}"
+    hour = first_free(world, day)
+
+    def next_call(now: World) -> Call | None:
+        if [day, hour, title] in now.events.values():
+            return None
+        return "add_event", {"day": day, "hour": hour, "title": title}
+
+    text = f'Make an appointment "{title}" at the first free hour of day {day} (hours begin at 8).'
+    return Errand(text, next_call)
+
+
+def transfer(rng: np.random.Generator, world: World) -> Errand:
+    """Transfer money until an account holds a sum."""
+    source, target = (str(name) for name in rng.permutation(ACCOUNTS)[:2])
+    # Within the balance, so that one transfer is enough and legal.
+    amount = between(rng, 1, world.balances[source])
+    goal = world.balances[target] + amount
+
+    def next_call(now: World) -> Call | None:
+        # The goal is a sum, not an amount: a player has to look up the balance.
+        lacking = goal - now.balances[target]
+        call = {"source": source, "target": target, "amount": lacking}
+        return ("transfer", call) if lacking > 0 else None
+
+    text = f"Transfer money from {source} to {target}, so that {target} holds exactly {goal}."
+    return Errand(text, next_call)
+
+
+def buy(rng: np.random.Generator, world: World) -> Errand:
+    """Buy some of the cheapest or the most expensive item of a kind."""
+    kind = pick(rng, sorted({kind for kind, _ in ITEMS.values()}))
+    choose, word = pick(rng, ((min, "cheapest"), (max, "dearest")))
+    of_kind = {name: price for name, (other, price) in ITEMS.items() if other == kind}
+    item, quantity = choose(of_kind, key=of_kind.__getitem__), between(rng, 1, 9)
+
+    def next_call(now: World) -> Call | None:
+        if [item, quantity] in now.orders:
+            return None
+        if now.cart == {item: quantity}:
+            return "check_out", {}
+        return "put_in_cart", {"item": item, "quantity": quantity}
+
+    return Errand(f"Buy {quantity} of the {word} {kind} there is.", next_call)
+
+
+def first_free(world: World, day: int) -> int:
+    """The first hour of a day without an appointment."""
+    taken = {event[1] for event in world.events.values() if event[0] == day}
+    return next(hour for hour in HOURS if hour not in taken)
+
+
+# An episode has at most one errand per kind, because two of one kind may conflict.
+KINDS: Mapping[str, tuple[Callable[[np.random.Generator, World], Errand], ...]] = {
+    "calendar": (cancel, move, add),
+    "bank": (transfer,),
+    "shop": (buy,),
+}
+
+
+HOURS = range(8, 18)
+DAYS = range(1, 8)
+_PRICES = {
+    "blue pen": 2, "gel pen": 3, "fountain pen": 19,
+    "ruled notebook": 5, "plain notebook": 4, "leather notebook": 25,
+    "desk lamp": 30, "clip lamp": 12, "floor lamp": 55,
+    "tin mug": 7, "glass mug": 9, "stone mug": 14,
+}  # fmt: skip
+# Name of an item -> its kind and price.
+ITEMS: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {name: (name.split()[-1], price) for name, price in _PRICES.items()}
+)
+
+
+class World:
+    """A week of appointments, bank accounts, and a shop.
+
+    events: number -> [day, hour, title].
+    balances: account -> amount.
+    cart: item -> quantity.
+    orders: [item, quantity] of each purchase.
+    """
+
+    def __init__(self) -> None:
+        self.events: dict[int, list[int | str]] = {}
+        self.balances: dict[str, int] = {}
+        self.cart: dict[str, int] = {}
+        self.orders: list[list[str | int]] = []
+
+    def state(self) -> tuple[object, ...]:
+        """The parts that are compared: events without their numbers, balances, cart, orders."""
+        # Numbers depend on the order of the calls, which is free.
+        events = sorted(self.events.values(), key=str)
+        return events, self.balances, self.cart, sorted(self.orders, key=str)
+
+    def list_events(self, day: int) -> str:
+        """List the appointments of a day, with their numbers.
+
+        day: from 1 to 7
+        """
+        lines = [f"{n}: {e[1]}:00 {e[2]}" for n, e in sorted(self.events.items()) if e[0] == day]
+        return "\n".join(lines) or "no appointments"
+
+    def add_event(self, day: int, hour: int, title: str) -> str:
+        """Make an appointment of one hour.
+
+        day: from 1 to 7
+        hour: from 8 to 17
+        title: what it is
+        """
+        self._check_free(day, hour)
+        number = max(self.events, default=0) + 1
+        self.events[number] = [day, hour, title]
+        return f"made appointment {number}"
+
+    def move_event(self, number: int, day: int, hour: int) -> str:
+        """Move an appointment.
+
+        number: its number
+        day: the new day, from 1 to 7
+        hour: the new hour, from 8 to 17
+        """
+        event = self._event(number)
+        self._check_free(day, hour)
+        # The number stays, so that later calls still find the appointment.
+        event[:2] = [day, hour]
+        return f"moved appointment {number}"
+
+    def cancel_event(self, number: int) -> str:
+        """Cancel an appointment.
+
+        number: its number
+        """
+        self._event(number)
+        del self.events[number]
+        return f"cancelled appointment {number}"
+
+    def list_accounts(self) -> str:
+        """List the bank accounts with what is in them."""
+        return "\n".join(f"{name}: {amount}" for name, amount in self.balances.items())
+
+    def transfer(self, source: str, target: str, amount: int) -> str:
+        """Transfer money between two accounts.
+
+        source: the account it is taken from
+        target: the account it goes to
+        amount: a whole number, at least 1
+        """
+        for name in (source, target):
+            if name not in self.balances:
+                raise ValueError(f"there is no account {name!r}")
+        if not 1 <= amount <= self.balances[source] or source == target:
+            raise ValueError(f"{amount} cannot be taken from {source} to {target}")
+        self.balances[source] -= amount
+        self.balances[target] += amount
+        return f"transferred {amount} from {source} to {target}"
+
+    def find_items(self, kind: str) -> str:
+        """List what the shop has of a kind, with prices.
+
+        kind: pen, notebook, lamp or mug
+        """
+        lines = [f"{name}: {price}" for name, (other, price) in ITEMS.items() if other == kind]
+        return "\n".join(lines) or "nothing of that kind"
+
+    def put_in_cart(self, item: str, quantity: int) -> str:
+        """Set how many of an item are in the cart.
+
+        item: its name
+        quantity: 0 takes it out
+        """
+        if item not in ITEMS or not 0 <= quantity <= 99:
+            raise ValueError(f"there are not {quantity} of {item!r}")
+        self.cart[item] = quantity
+        # Without items of quantity 0, because carts are compared.
+        self.cart = {name: count for name, count in self.cart.items() if count}
+        return f"the cart holds {self.cart}"
+
+    def check_out(self) -> str:
+        """Buy what is in the cart."""
+        if not self.cart:
+            raise ValueError("the cart is empty")
+        total = sum(ITEMS[name][1] * count for name, count in self.cart.items())
+        self.orders += [[name, count] for name, count in sorted(self.cart.items())]
+        self.cart = {}
+        return f"bought for {total}"
+
+    def _event(self, number: int) -> list[int | str]:
+        if number not in self.events:
+            raise ValueError(f"there is no appointment {number}")
+        return self.events[number]
+
+    def _check_free(self, day: int, hour: int) -> None:
+        if day not in DAYS or hour not in HOURS:
+            raise ValueError(f"day {day}, {hour}:00 is no time for an appointment")
+        taken = [event[2] for event in self.events.values() if event[:2] == [day, hour]]
+        if taken:
+            raise ValueError(f"day {day}, {hour}:00 is taken by {taken[0]}")
+
+
+# The methods in their order, which is that of the tools in the prompt.
+CALLS = tuple(name for name in vars(World) if name[0] != "_" and name != "state")
+# Parameters and description of each call.
+SCHEMAS: Mapping[str, JSONSchema] = MappingProxyType(
+    {name: parameters_schema(getattr(World(), name)) for name in CALLS}
+)
+PURPOSES: Mapping[str, str] = MappingProxyType(
+    {
+        name: described(getattr(World, name).__doc__, tuple(SCHEMAS[name]["properties"]))[0]
+        for name in CALLS
+    }
+)
+
 
 FINISH = "finish"
 DONE = "Say that all is done."

@@ -14,12 +14,9 @@ import numpy as np
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
-from ludic_gym.envs.worlds.desk.airline import Airline
-from ludic_gym.envs.worlds.desk.base import Desk, Wish
-from ludic_gym.envs.worlds.desk.customer import Customer, phrase
-from ludic_gym.envs.worlds.desk.library import Library
-from ludic_gym.envs.worlds.desk.retail import Retail
-from ludic_gym.tools.schema import described, parameters_schema, problem_of
+from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
+from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, phrase
+from ludic_gym.tools.tool import described, parameters_schema, problem_of
 
 DOMAINS: Mapping[str, type[Desk]] = MappingProxyType(
     {"airline": Airline, "retail": Retail, "library": Library}

@@ -12,8 +12,7 @@ from typing import Any
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.code import SandboxedEnv, output_of
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
-from ludic_gym.envs.worlds.tables.questions import KINDS, PROGRAM
-from ludic_gym.envs.worlds.tables.sales import drawn_sales, products_file, sales_file
+from ludic_gym.envs.worlds.tables import KINDS, PROGRAM, drawn_sales, products_file, sales_file
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.numeric import marked_number

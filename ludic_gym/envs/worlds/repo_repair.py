@@ -12,12 +12,17 @@ from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, proceed
 from ludic_gym.envs.core.code import OUTPUT, SandboxedEnv
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
-from ludic_gym.envs.worlds.repair.issues import Task, drawn_task
-from ludic_gym.envs.worlds.repair.judge import failures, program_output, tests_output
-from ludic_gym.envs.worlds.repair.packages import broken, package
+from ludic_gym.envs.worlds.repair.bugs import (
+    Task,
+    broken,
+    drawn_task,
+    failures,
+    package,
+    program_output,
+    tests_output,
+)
 from ludic_gym.errors import SandboxError
-from ludic_gym.tools.schema import described, parameters_schema, problem_of
-from ludic_gym.tools.tool import shortened, tool_schema
+from ludic_gym.tools.tool import described, parameters_schema, problem_of, shortened, tool_schema
 
 # Level -> number of turns.
 TURNS: Mapping[str, int] = MappingProxyType({"easy": 12, "medium": 16, "hard": 24})

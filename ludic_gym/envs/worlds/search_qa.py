@@ -11,13 +11,10 @@ from typing import Any
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
-from ludic_gym.envs.worlds.archive.facts import COUNTS, country
-from ludic_gym.envs.worlds.archive.passages import index, passage, titles
-from ludic_gym.envs.worlds.archive.questions import Query, asked
+from ludic_gym.envs.worlds.archive import COUNTS, Query, asked, country, index, passage, titles
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.text import normalised
-from ludic_gym.tools.schema import problem_of
-from ludic_gym.tools.tool import tool_schema
+from ludic_gym.tools.tool import problem_of, tool_schema
 
 RESULTS = 5
 # Characters of a query that are used.

@@ -11,9 +11,10 @@ import numpy as np
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed, shuffled
 from ludic_gym.envs.core.code import OUTPUT, SandboxedEnv
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
-from ludic_gym.envs.worlds.shell import debugging, files, git, permissions, services, text
-from ludic_gym.envs.worlds.shell.machine import executed
-from ludic_gym.envs.worlds.shell.task import Task, home_of, judged
+from ludic_gym.envs.worlds.shell.files import FILES, PERMISSIONS, TEXT
+from ludic_gym.envs.worlds.shell.git import GIT
+from ludic_gym.envs.worlds.shell.processes import DEBUGGING, SERVICE_TASKS
+from ludic_gym.envs.worlds.shell.task import Task, executed, home_of, judged
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.programs.types import is_fenced, program_in
 from ludic_gym.tools.tool import shortened
@@ -23,12 +24,12 @@ Maker = Callable[[str, np.random.Generator], Task]
 
 FAMILIES: Mapping[str, tuple[Maker, ...]] = MappingProxyType(
     {
-        "files": files.MAKERS,
-        "text": text.MAKERS,
-        "permissions": permissions.MAKERS,
-        "git": git.MAKERS,
-        "services": services.MAKERS,
-        "debugging": debugging.MAKERS,
+        "files": FILES,
+        "text": TEXT,
+        "permissions": PERMISSIONS,
+        "git": GIT,
+        "services": SERVICE_TASKS,
+        "debugging": DEBUGGING,
     }
 )
 DONE = ("done", "exit", "submit")

@@ -8,9 +8,7 @@ from typing import Any
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, proceed
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
-from ludic_gym.envs.worlds.quests.house import DIRECTIONS, House, task_text
-from ludic_gym.envs.worlds.quests.maker import SIZES, quest_of
-from ludic_gym.envs.worlds.quests.planner import next_action
+from ludic_gym.envs.worlds.quests import DIRECTIONS, SIZES, House, next_action, quest_of, task_text
 
 LONGEST_ACTION = 200
 # Other words for the beginning of an action, the longest first.

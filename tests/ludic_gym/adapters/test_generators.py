@@ -7,7 +7,7 @@ import pytest
 
 from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.adapters.reasoning_gym_env import ReasoningGymEnv, puzzles
-from ludic_gym.adapters.textarena_env import TextArenaEnv
+from ludic_gym.adapters.textarena import TextArenaEnv
 from ludic_gym.errors import MissingPackage
 
 

@@ -11,8 +11,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.adapters import ADAPTERS, SKIPPED
-from ludic_gym.adapters.textarena_env import TextArenaAECEnv, TextArenaEnv
-from ludic_gym.adapters.textarena_game import Match
+from ludic_gym.adapters.textarena import Match, TextArenaAECEnv, TextArenaEnv
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
 from ludic_gym.testing.rules import RULES
 

@@ -73,7 +73,7 @@ def test_a_record_holds_all_that_an_audit_needs(capsys, tmp_path):
     # 7 * 3 and 3 * 10, in millionths.
     assert (record["score"]["model"], record["score"]["cost"]) == ("small-1", 51e-6)
     assert record["score"]["data"].startswith("sample@")
-    assert record["environment"].startswith("ludic_gym.envs.questions.gsm8k@")
+    assert record["environment"].startswith("ludic_gym.envs.questions.maths@")
     assert {"python", "ludic-gym", "gymnasium", "numpy"} <= set(record["versions"])
     request = json.loads((tmp_path / "bench.json").read_text())
     assert request["served"] == "small-1"

@@ -1,6 +1,6 @@
 import pytest
 
-from ludic_gym.tools.schema import problem_of
+from ludic_gym.tools.tool import problem_of
 
 
 @pytest.mark.parametrize(

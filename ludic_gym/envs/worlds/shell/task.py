@@ -1,15 +1,231 @@
-"""Tasks of Terminal: files before, what must hold after, and words for their content."""
+"""Tasks of the terminal, and the machine in which they are played.
+
+A machine's state is the content of its home folder and the working directory. A sandbox gets it,
+runs the command, and returns it. So episodes can be copied, stored and replayed, and a checker
+works on the final state in another sandbox, in which no process of the player runs.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ludic_gym.envs.core.base import between, shuffled
-from ludic_gym.envs.worlds.shell.machine import FILE, FOLDER, Entry, Git, Home, Run, executed
 from ludic_gym.sandbox.types import ExecResult, Program
+
+# Of all files of the home folder together.
+# It travels into a sandbox and back with each command, as text of 4/3 of its size.
+MOST_BYTES = 400_000
+COMMAND_S = 20
+FILE, FOLDER, LINK = "file", "folder", "link"
+
+# It runs in the sandbox with nothing but the standard library. Paths are relative to the home
+# folder. `git` works on a copy of a repository's objects, references and index, without its
+# configuration and hooks, which the player may have changed.
+DRIVER = """\
+import base64, json, os, shutil, signal, stat, subprocess
+
+with open("job.json") as file:
+    job = json.load(file)
+os.remove("job.json")
+base = os.getcwd()
+home, cwd_file, output = (os.path.join(base, name) for name in ("home", "cwd", "output"))
+env = {"PATH": os.environ["PATH"], "HOME": home, "LANG": "C.UTF-8", "PAGER": "cat",
+       "CWD_FILE": cwd_file, "COMMAND": job["command"], "GIT_CONFIG_NOSYSTEM": "1",
+       "GIT_AUTHOR_NAME": "Player", "GIT_AUTHOR_EMAIL": "player@example.org",
+       "GIT_COMMITTER_NAME": "Player", "GIT_COMMITTER_EMAIL": "player@example.org",
+       "GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z",
+       "GIT_EDITOR": "true", "GIT_MERGE_AUTOEDIT": "no"}
+
+def restore():
+    os.mkdir(home)
+    entries = sorted(job["entries"].items())
+    for path, (kind, mode, data) in entries:
+        path = os.path.join(home, path)
+        if kind == "folder":
+            os.makedirs(path, exist_ok=True)
+        elif kind == "link":
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.symlink(data, path)
+        else:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(base64.b64decode(data))
+    for path, (kind, mode, data) in reversed(entries):
+        if kind != "link":
+            os.chmod(os.path.join(home, path), mode)
+
+def execute(command, stdin, cwd):
+    with open(output, "wb") as out:
+        try:
+            process = subprocess.Popen(command, cwd=cwd, env=env, stdin=subprocess.PIPE, stdout=out,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+        except OSError as error:
+            return str(error), 126
+        try:
+            process.communicate(stdin.encode(), timeout=job["seconds"])
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    with open(output, "rb") as out:
+        return out.read(job["most"]).decode(errors="replace"), code
+
+def packed():
+    entries, size = {}, 0
+    folders = [home]
+    while folders:
+        folder = folders.pop()
+        if folder != home:
+            entries[os.path.relpath(folder, home)] = ("folder", mode_of(folder), "")
+        os.chmod(folder, 0o700)
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if os.path.islink(path):
+                entries[os.path.relpath(path, home)] = ("link", 0, os.readlink(path))
+            elif os.path.isdir(path):
+                folders.append(path)
+            elif os.path.isfile(path):
+                mode = mode_of(path)
+                os.chmod(path, 0o600)
+                size += os.path.getsize(path)
+                if size > job["most"]:
+                    return None
+                with open(path, "rb") as file:
+                    data = base64.b64encode(file.read()).decode()
+                entries[os.path.relpath(path, home)] = ("file", mode, data)
+    return entries
+
+def mode_of(path):
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+def git_outputs(number, repository, commands):
+    clean = os.path.join(base, "clean", str(number))
+    git = os.path.join(home, repository, ".git")
+    subprocess.run(["git", "init", "-q", clean], env=env, check=False)
+    try:
+        for name in ("HEAD", "packed-refs", "index"):
+            if os.path.isfile(os.path.join(git, name)):
+                shutil.copyfile(os.path.join(git, name), os.path.join(clean, ".git", name))
+        for name in ("objects", "refs"):
+            if os.path.isdir(os.path.join(git, name)):
+                shutil.copytree(os.path.join(git, name), os.path.join(clean, ".git", name),
+                                copy_function=shutil.copyfile, dirs_exist_ok=True)
+    except OSError as error:
+        return [str(error)]
+    return [execute(["git", *command], "", clean)[0] for command in commands]
+
+restore()
+done = {"output": "", "code": 0, "cwd": job["cwd"], "runs": [], "git": []}
+if job["command"]:
+    cwd = os.path.join(home, job["cwd"])
+    script = "trap 'pwd -P > \\"$CWD_FILE\\"' EXIT; eval \\"$COMMAND\\""
+    done["output"], done["code"] = execute(["bash", "-c", script], "",
+                                           cwd if os.path.isdir(cwd) else home)
+    if os.path.isfile(cwd_file):
+        with open(cwd_file, errors="replace") as file:
+            inside = os.path.relpath(file.read().rstrip("\\n") or home, home)
+        done["cwd"] = "." if inside.startswith("..") else inside
+done["runs"] = [execute(command, stdin, home) for command, stdin in job["runs"]]
+done["git"] = [git_outputs(number, *one) for number, one in enumerate(job["git"])]
+done["entries"] = packed()
+print(json.dumps(done))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, folder or link. data: of a file its bytes, of a link its target."""
+
+    kind: str
+    mode: int
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The home folder by relative path, and the working directory in it."""
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    cwd: str = "."
+
+
+Run = tuple[tuple[str, ...], str]
+"""A command in the home folder, and its stdin."""
+
+Git = tuple[str, tuple[tuple[str, ...], ...]]
+"""A repository's folder, and arguments of git."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of a job: output and exit code of the command, outputs of runs and of git."""
+
+    home: Home
+    output: str
+    code: int
+    runs: tuple[str, ...] = ()
+    git: tuple[tuple[str, ...], ...] = ()
+
+
+def executed(
+    run: Callable[[Program], ExecResult],
+    home: Home,
+    command: str = "",
+    runs: tuple[Run, ...] = (),
+    git: tuple[Git, ...] = (),
+) -> Outcome:
+    """The outcome of a command; if it cannot be kept, the home folder is as before.
+
+    run: runs a program in a sandbox; its SandboxError is raised.
+    """
+    job = {
+        "entries": {path: _written(entry) for path, entry in home.entries.items()},
+        "cwd": home.cwd,
+        "command": command,
+        "runs": runs,
+        "git": git,
+        "most": MOST_BYTES,
+        "seconds": COMMAND_S,
+    }
+    result = run(Program(source=DRIVER, files={"job.json": json.dumps(job).encode()}))
+    try:
+        done: dict[str, Any] = json.loads(result.stdout)
+        entries = done["entries"]
+        if entries is None:
+            text = f"The files exceed {MOST_BYTES} bytes; the command is undone."
+            return Outcome(home, text, 1)
+        found = {path: _read(*entry) for path, entry in entries.items()}
+        outputs = tuple(output for output, _ in done["runs"])
+        after = Home(found, str(done["cwd"]))
+        checks = tuple(tuple(outputs) for outputs in done["git"])
+        return Outcome(after, str(done["output"]), int(done["code"]), outputs, checks)
+    # The player's processes may have ended the driver, or written in its place.
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Outcome(home, f"The command broke its sandbox ({result.ended}); it is undone.", 1)
+
+
+def _written(entry: Entry) -> tuple[str, int, str]:
+    if entry.kind == LINK:
+        return entry.kind, entry.mode, entry.data.decode("utf-8", "surrogateescape")
+    return entry.kind, entry.mode, base64.b64encode(entry.data).decode()
+
+
+def _read(kind: str, mode: int, data: str) -> Entry:
+    if kind == LINK:
+        # Links have no mode of their own on Linux.
+        return Entry(kind, 0, data.encode("utf-8", "surrogateescape"))
+    return Entry(kind, mode, base64.b64decode(data))
+
 
 WORDS = (
     "amber", "birch", "cedar", "delta", "eagle", "flint", "grape", "hazel", "ivory", "jade",

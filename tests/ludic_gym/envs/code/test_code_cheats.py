@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from cheats import CHEATS, ONE_OF_EACH_KIND, PRETENDERS
 
-from ludic_gym.envs.code.functions import PythonFunctionsEnv
-from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
+from ludic_gym.envs.code.programs import PythonFunctionsEnv, StdinStdoutEnv
 from ludic_gym.errors import NoSandbox
 from ludic_gym.sandbox.choice import shared_sandbox
 

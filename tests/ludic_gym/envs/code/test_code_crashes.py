@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from crashing import CrashingSandbox
 
-from ludic_gym.envs.code.functions import PythonFunctionsEnv
+from ludic_gym.envs.code.programs import PythonFunctionsEnv
 from ludic_gym.errors import NoSandbox
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.rollout.episodes import run_episodes

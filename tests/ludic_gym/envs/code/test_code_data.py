@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludic_gym.envs.code.functions import PythonFunctionsEnv
+from ludic_gym.envs.code.programs import PythonFunctionsEnv
 
 SETS = [("humaneval/HumanEval.jsonl.gz", 164), ("mbppplus/MbppPlus.jsonl.gz", 378)]
 WRONG = """

@@ -7,9 +7,8 @@ import pytest
 from code_rows import ADD, answer
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.code.functions import PythonFunctionsEnv
+from ludic_gym.envs.code.programs import PythonFunctionsEnv, StdinStdoutEnv
 from ludic_gym.envs.code.sql import SQLEnv
-from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
 from ludic_gym.envs.core import code as base
 from ludic_gym.errors import ConfigError, NoOracle, NoSandbox, SandboxError
 from ludic_gym.policies.reference import ScriptedPolicy

@@ -5,8 +5,7 @@ import json
 import pytest
 from code_rows import ADD, answer
 
-from ludic_gym.envs.code.functions import PythonFunctionsEnv
-from ludic_gym.envs.code.stdin_stdout import StdinStdoutEnv
+from ludic_gym.envs.code.programs import PythonFunctionsEnv, StdinStdoutEnv
 from ludic_gym.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("a_sandbox")

@@ -6,7 +6,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.levels import drawn, in_test
-from ludic_gym.envs.worlds.quests.maker import SIZES, quest_of
+from ludic_gym.envs.worlds.quests import SIZES, quest_of
 from ludic_gym.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-from ludic_gym.envs.games.grid import shifted, shortest_path
+from ludic_gym.envs.games.grids import shifted, shortest_path
 
 
 def neighbours(n):

@@ -3,7 +3,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.hangman import HANGMAN_WORDS, masked
+from ludic_gym.envs.games.words import HANGMAN_WORDS, masked
 
 ID = "ludic/Hangman-v0"
 

@@ -16,16 +16,22 @@ from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.game import random_action
-from ludic_gym.envs.games.dice.players import (
+from ludic_gym.envs.games.dice import (
+    Bid,
+    State,
     believed,
     best_actions,
     binomial,
     counting,
     inferred,
     inferring,
+    legal_actions,
     named,
+    play,
+    raises,
+    read,
+    refused,
 )
-from ludic_gym.envs.games.dice.rules import Bid, State, legal_actions, play, raises, read, refused
 from ludic_gym.envs.games.liars_dice import LiarsDiceAECEnv, liars_dice, observation
 from ludic_gym.errors import ConfigError
 

@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.mastermind import all_codes, hint
+from ludic_gym.envs.games.guessing import all_codes, hint
 from ludic_gym.errors import ConfigError
 
 ID = "ludic/Mastermind-v0"

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.maze import carved
+from ludic_gym.envs.games.grids import carved
 
 ID = "ludic/Maze-v0"
 

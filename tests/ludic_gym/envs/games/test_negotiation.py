@@ -7,6 +7,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.negotiation import (
+    Scenario,
     State,
     best_actions,
     demand,
@@ -14,7 +15,6 @@ from ludic_gym.envs.games.negotiation import (
     play,
     returns,
 )
-from ludic_gym.envs.games.sharing import Scenario
 from ludic_gym.errors import ConfigError
 
 ID = "ludic/Negotiation-v0"

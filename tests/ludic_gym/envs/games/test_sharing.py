@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ludic_gym.envs.games.sharing import (
+from ludic_gym.envs.games.negotiation import (
     Scenario,
     any_scenario,
     fair_share,

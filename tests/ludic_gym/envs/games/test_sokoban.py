@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.sokoban import pushes, solution
+from ludic_gym.envs.games.grids import pushes, solution
 from ludic_gym.errors import ConfigError, NoOracle
 
 ID = "ludic/Sokoban-v0"

@@ -12,27 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.village.players import (
-    at_random,
-    best_actions,
-    by_claims,
-    by_evidence,
-    claims_in,
-    suspicions,
-)
-from ludic_gym.envs.games.village.rules import (
+from ludic_gym.envs.games.village import (
     LAST_DAY,
     ROLES,
     dealt,
     legal_actions,
+    observation,
     play,
     read,
     refused,
     returns,
     verdict,
 )
-from ludic_gym.envs.games.village.texts import observation
-from ludic_gym.envs.games.werewolf import werewolf
+from ludic_gym.envs.games.werewolf import (
+    at_random,
+    best_actions,
+    by_claims,
+    by_evidence,
+    claims_in,
+    suspicions,
+    werewolf,
+)
 from ludic_gym.errors import ConfigError
 
 ID = "ludic/Werewolf-v0"

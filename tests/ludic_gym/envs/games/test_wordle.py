@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.wordle import WORDLE_WORDS, best_guess, marks
+from ludic_gym.envs.games.words import WORDLE_WORDS, best_guess, marks
 
 ID = "ludic/Wordle-v0"
 
@@ -60,7 +60,9 @@ def test_anything_else_is_illegal(action):
 
 @given(st.data())
 def test_the_oracle_splits_the_fitting_words_into_most_groups(data):
-    target, *guessed = data.draw(st.lists(st.sampled_from(words(WORDLE_WORDS)), min_size=2, max_size=3))
+    target, *guessed = data.draw(
+        st.lists(st.sampled_from(words(WORDLE_WORDS)), min_size=2, max_size=3)
+    )
     said = tuple((guess, marks(guess, target)) for guess in guessed)
     fitting = [w for w in words(WORDLE_WORDS) if all(marks(g, w) == m for g, m in said)]
     groups = [len({marks(guess, word) for word in fitting}) for guess in fitting]

@@ -4,8 +4,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.puzzles.countdown import grade_countdown, joins
-from ludic_gym.envs.puzzles.expressions import evaluated
+from ludic_gym.envs.puzzles.countdown import evaluated, grade_countdown, joins
 from ludic_gym.errors import ConfigError, NoOracle
 
 ID = "ludic/Countdown-v0"

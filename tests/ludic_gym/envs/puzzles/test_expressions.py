@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from ludic_gym.envs.puzzles.expressions import BadExpression, evaluated
+from ludic_gym.envs.puzzles.countdown import BadExpression, evaluated
 
 
 @pytest.mark.parametrize(

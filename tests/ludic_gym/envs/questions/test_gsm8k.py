@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.questions.gsm8k import GSM8K_SAMPLE
+from ludic_gym.envs.questions.maths import GSM8K_SAMPLE
 from ludic_gym.errors import DataError
 
 ID = "ludic/GSM8K-v0"

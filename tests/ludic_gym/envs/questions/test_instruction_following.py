@@ -2,9 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ludic_gym.envs.questions.instruction_following import CLASHES, drawn
-from ludic_gym.envs.questions.model_text import model_text
-from ludic_gym.envs.questions.topics import TOPICS
+from ludic_gym.envs.questions.instruction_following import CLASHES, TOPICS, drawn, model_text
 from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.graders.constraints import KINDS, Constraint, kept, read
 

@@ -2,9 +2,15 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.questions.instruction_following import ENDS, WORDS
-from ludic_gym.envs.questions.model_text import FILLER, STARTS, model_text
-from ludic_gym.envs.questions.topics import TOPICS, is_on_topic
+from ludic_gym.envs.questions.instruction_following import (
+    ENDS,
+    FILLER,
+    STARTS,
+    TOPICS,
+    WORDS,
+    is_on_topic,
+    model_text,
+)
 from ludic_gym.graders.constraints import read
 
 

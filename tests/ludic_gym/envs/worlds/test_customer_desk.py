@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.tools.calls import Call
+from ludic_gym.envs.worlds.businesses import MOST_BAGS, Airline
 from ludic_gym.envs.worlds.customer_desk import DOMAINS, CustomerDeskEnv, opened
-from ludic_gym.envs.worlds.desk.airline import MOST_BAGS, Airline
-from ludic_gym.envs.worlds.desk.customer import Customer, pattern, phrase
+from ludic_gym.envs.worlds.desk import Customer, pattern, phrase
 
 
 def case(domain, wanted, *, refused, level="easy"):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ludic_gym.envs.worlds import tables
 from ludic_gym.envs.worlds.data_analysis import DataAnalysisEnv, Study
-from ludic_gym.envs.worlds.tables import questions
-from ludic_gym.envs.worlds.tables.sales import CATEGORIES, PRODUCTS, Sales, sales_file
+from ludic_gym.envs.worlds.tables import CATEGORIES, PRODUCTS, Sales, sales_file
 from ludic_gym.errors import ConfigError
 
 # Three orders: revenues 2 * 10 = 20, 3 * 4 = 12 and 1 * 7 = 7.
@@ -38,23 +38,23 @@ def answer(maker, *words):
 
 
 def test_answers_worked_out_by_hand():
-    assert answer(questions.revenue, "North") == 32
+    assert answer(tables.revenue, "North") == 32
     # Shop: (20 + 7) / (2 + 1).
-    assert answer(questions.mean_price, "shop") == 9
+    assert answer(tables.mean_price, "shop") == 9
     # Online: 12 of 32.
-    assert answer(questions.share, "North", "online") == 37.5
-    assert answer(questions.median, "January") == 16
+    assert answer(tables.share, "North", "online") == 37.5
+    assert answer(tables.median, "January") == 16
     # 20 and 12 differ from their mean by 4: sqrt(32 / 1).
-    assert answer(questions.deviation, "North") == pytest.approx(32**0.5)
+    assert answer(tables.deviation, "North") == pytest.approx(32**0.5)
     # Only the first lamp has no rating.
-    assert answer(questions.rated, "products lamp") == 20
+    assert answer(tables.rated, "products lamp") == 20
     # Lamps: 2 * (10 - 3) in the North.
-    assert answer(questions.profit, "light", "North") == 14
+    assert answer(tables.profit, "light", "North") == 14
     # Light: 14 in January, 1 * (7 - 3) in February. Wood: 3 * (4 - 3).
-    assert answer(questions.best_month, "light") == 14
-    assert answer(questions.best_month, "wood") == 3
+    assert answer(tables.best_month, "light") == 14
+    assert answer(tables.best_month, "wood") == 3
     # Light: mean of 20 and 7; wood: 12.
-    assert answer(questions.spread, "category light higher") == 1.5
+    assert answer(tables.spread, "category light higher") == 1.5
 
 
 def test_an_untidy_file_has_the_same_orders():

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.tools.calls import Call
-from ludic_gym.envs.worlds.function_calls import FunctionCallsEnv, Plan
-from ludic_gym.envs.worlds.functions.groups import GROUPS, Shares, Sums, Trains
-from ludic_gym.envs.worlds.functions.requests import MAKERS, Request, requests
-from ludic_gym.envs.worlds.functions.toolbox import Toolbox, same_call
+from ludic_gym.envs.worlds.function_calls import MAKERS, FunctionCallsEnv, Plan, Request, requests
+from ludic_gym.envs.worlds.functions import GROUPS, Shares, Sums, Toolbox, Trains, same_call
 
 READ = tuple(Call("read_temperature", {"room": room}) for room in ("hall", "attic"))
 WARM = Call("set_temperature", {"room": "hall", "degrees": 21.5})

@@ -8,18 +8,25 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ludic_gym.envs.worlds.repair.issues import choices, drawn_task
-from ludic_gym.envs.worlds.repair.judge import failures, failures_in
-from ludic_gym.envs.worlds.repair.packages import (
+from ludic_gym.envs.worlds.repair.bugs import (
     Package,
     broken,
+    choices,
+    drawn_task,
     examples_in,
+    failures,
+    failures_in,
     mutations,
     package,
     package_names,
     reported_bugs,
 )
-from ludic_gym.envs.worlds.repo_repair import FOLDER_TOOLS, SCHEMAS, Folder, RepoRepairEnv
+from ludic_gym.envs.worlds.repo_repair import (
+    FOLDER_TOOLS,
+    SCHEMAS,
+    Folder,
+    RepoRepairEnv,
+)
 
 BUGS = (*reported_bugs(), *mutations())
 SESSION = """\

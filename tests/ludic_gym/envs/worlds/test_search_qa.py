@@ -11,9 +11,18 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.contamination import overlap
-from ludic_gym.envs.worlds.archive.facts import COUNTS, country
-from ludic_gym.envs.worlds.archive.passages import SENTENCES, index, passage, titles
-from ludic_gym.envs.worlds.archive.questions import INVERSE, PHRASES, Query, asked
+from ludic_gym.envs.worlds.archive import (
+    COUNTS,
+    INVERSE,
+    PHRASES,
+    SENTENCES,
+    Query,
+    asked,
+    country,
+    index,
+    passage,
+    titles,
+)
 from ludic_gym.envs.worlds.search_qa import SearchQAEnv, read
 
 ID = "ludic/SearchQA-v0"

@@ -6,8 +6,16 @@ import pickle
 import numpy as np
 import pytest
 
-from ludic_gym.envs.worlds.shell.machine import FILE, FOLDER, Entry, Home
-from ludic_gym.envs.worlds.shell.task import Task, faults, home_of, judged
+from ludic_gym.envs.worlds.shell.task import (
+    FILE,
+    FOLDER,
+    Entry,
+    Home,
+    Task,
+    faults,
+    home_of,
+    judged,
+)
 from ludic_gym.envs.worlds.terminal import FAMILIES, TerminalEnv
 
 TASK = Task(

@@ -6,10 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from ludic_gym.envs.games.grid import shortest_path
-from ludic_gym.envs.worlds.quests.house import YOU, Exit, House, Quest
-from ludic_gym.envs.worlds.quests.maker import SIZES, quest_of
-from ludic_gym.envs.worlds.quests.planner import plan
+from ludic_gym.envs.games.grids import shortest_path
+from ludic_gym.envs.worlds.quests import SIZES, YOU, Exit, House, Quest, plan, quest_of
 from ludic_gym.envs.worlds.textworld import TextWorldEnv, read
 
 # The cup is in the box, which is locked; its key is on the floor of the hall, behind a closed door.

@@ -1,1 +1,0 @@
-"""Liar's Dice: its rules, and its scripted players."""

@@ -1,1 +1,0 @@
-"""Werewolf: its rules, its texts, and its scripted players."""

@@ -1,1 +1,0 @@
-"""The archive of SearchQA: a fictional country, passages about it, and questions."""

@@ -1,1 +1,0 @@
-"""CustomerDesk: databases with tools, policies, and the scripted customer."""

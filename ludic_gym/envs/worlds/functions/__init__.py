@@ -1,1 +1,0 @@
-"""FunctionCalls: groups of functions with a state, and requests that need them."""

@@ -1,1 +1,0 @@
-"""DataAnalysis: generated tables, and questions about them."""
