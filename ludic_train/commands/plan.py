@@ -16,7 +16,7 @@ from ludic_train.trainer.config import Load
 if TYPE_CHECKING:
     from ludic_train.trainer.memory_estimate import Estimate
 
-# Time of an update for each second of its matrix products, as benchmarks/plan.py measures it.
+# Time of an update for each second of its matrix products, as measured on a CPU.
 BESIDE_PRODUCTS = 1.5
 
 

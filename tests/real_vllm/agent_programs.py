@@ -1,6 +1,6 @@
-"""Unmodified agents of three packages, for benchmarks/gateway.py: their Python needs no Ludic.
+"""Unmodified agents of three packages, as programs: their Python needs no Ludic.
 
-    python gateway_agents.py openai|anthropic|smolagents < sessions.json
+    python agent_programs.py openai|anthropic|smolagents < sessions.json
 
 The input is a list of {"root_url", "key"}: an episode each. Prints the number of right answers.
 """

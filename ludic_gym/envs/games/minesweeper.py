@@ -24,8 +24,7 @@ MOST_CELLS_PER_MINE = 5
 # Boards of a size and number of mines for which the verdict of each is kept.
 MOST_KEPT = 2**20
 UNFAIR, FAIR = 1, 2
-# Sizes and numbers of mines whose verdicts are in files, made by
-# `python benchmarks/minesweeper_verdicts.py`: the levels' and those of GEM's easy game.
+# Sizes and numbers of mines whose verdicts are in files: the levels' and those of GEM's easy game.
 SOLVED = ((5, 5), (6, 3), (6, 5))
 DATA = Path(__file__).parents[1] / "data"
 
