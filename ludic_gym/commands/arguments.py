@@ -153,18 +153,17 @@ def keyword_arguments(pairs: Sequence[str]) -> Mapping[str, Any]:
     >>> keyword_arguments(["digits=3", "opponent=random"])
     {'digits': 3, 'opponent': 'random'}
     """
-    return dict(_keyword_argument(pair) for pair in pairs)
-
-
-def _keyword_argument(pair: str) -> tuple[str, Any]:
-    key, equals, value = pair.partition("=")
-    if not equals or not key.isidentifier():
-        raise ConfigError(f"{pair!r} is not of the form key=value")
-    # JSON and not Python's syntax: true, null and lists need no quotes in a shell.
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigError(f"{pair!r} is not of the form key=value")
+        # JSON and not Python's syntax: true, null and lists need no quotes in a shell.
+        try:
+            found[key] = json.loads(value)
+        except json.JSONDecodeError:
+            found[key] = value
+    return found
 
 
 @contextmanager
@@ -176,24 +175,19 @@ def readable_env_errors() -> Iterator[None]:
     try:
         yield
     except gym.error.Error as error:
-        raise ConfigError(f"{error}{_id_hint(str(error))} (`ludic list` shows the ids)") from error
+        hint, wanted = "", re.search("`(.+?)`", str(error))
+        # It compares names in one namespace only: neither "gsm8k" nor "game" leads to "ludic/".
+        if wanted is not None and "Did you mean" not in str(error):
+            ids = {entry.id.partition("/")[2].rpartition("-")[0]: entry.id for entry in CATALOG}
+            near = nearest(wanted[1], [*ids, *SUITES])
+            hint = "" if near is None else f" Did you mean: `{ids.get(near, near)}`?"
+        raise ConfigError(f"{error}{hint} (`ludic list` shows the ids)") from error
     except TypeError as error:
         # Gymnasium's texts for a wrong keyword. Any other TypeError is a bug of the env, whose
         # traceback is needed.
         if "environment creator" not in str(error) and "keyword argument" not in str(error):
             raise
         raise ConfigError(str(error)) from error
-
-
-def _id_hint(message: str) -> str:
-    """A suggestion for the id or suite in Gymnasium's message, if it has none itself."""
-    # It compares names in one namespace only: neither "gsm8k" nor "game" leads to "ludic/".
-    wanted = re.search("`(.+?)`", message)
-    if wanted is None or "Did you mean" in message:
-        return ""
-    ids = {entry.id.partition("/")[2].rpartition("-")[0]: entry.id for entry in CATALOG}
-    near = nearest(wanted[1], [*ids, *SUITES])
-    return "" if near is None else f" Did you mean: `{ids.get(near, near)}`?"
 
 
 def check_port(port: int) -> None:

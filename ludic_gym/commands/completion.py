@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
         *(name for name in find_plugins("ludic.commands") if name not in COMMANDS),
     ]
     options = {command: options_of(command) for command in commands}
-    print(SCRIPTS[args.shell](options), end="")
+    print(fish(options) if args.shell == "fish" else posix(args.shell, options), end="")
     return 0
 
 
@@ -117,25 +117,18 @@ def arguments_of(command: str) -> list[str]:
     return ids * (command in OF_ENVS) + list(SUITES) * (command in OF_SUITES)
 
 
-def bash(options: Mapping[str, Iterable[str]]) -> str:
-    """The script for bash. options: of each command."""
-    return _filled(BASH, 'words="{}"', options)
-
-
-def zsh(options: Mapping[str, Iterable[str]]) -> str:
-    """The script for zsh. options: of each command."""
-    return _filled(ZSH, "compadd -- {}", options)
-
-
-def _filled(script: str, offer: str, options: Mapping[str, Iterable[str]]) -> str:
-    """The script with a case for each command. offer: the shell's way to propose words."""
+def posix(shell: str, options: Mapping[str, Iterable[str]]) -> str:
+    """The script for bash or zsh. options: of each command."""
+    # The shell's way to propose words.
+    offer = 'words="{}"' if shell == "bash" else "compadd -- {}"
     cases = []
     for command, names in options.items():
         cases.append(f'    "{command} -"*) {offer.format(" ".join(names))} ;;')
         if arguments := arguments_of(command):
             cases.append(f'    "{command} "*) {offer.format(" ".join(arguments))} ;;')
-    words = {"commands": " ".join(options), "suites": " ".join(SUITES)}
-    return script.format(cases="\n".join(cases), **words)
+    return (BASH if shell == "bash" else ZSH).format(
+        cases="\n".join(cases), commands=" ".join(options), suites=" ".join(SUITES)
+    )
 
 
 def fish(options: Mapping[str, Iterable[str]]) -> str:
@@ -148,6 +141,3 @@ def fish(options: Mapping[str, Iterable[str]]) -> str:
         if arguments := arguments_of(command):
             lines.append(f'{seen} -a "{" ".join(arguments)}"')
     return "\n".join(lines) + "\n"
-
-
-SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -101,7 +101,7 @@ def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
     suite: None for all. Raises ConfigError for an unknown suite.
 
     >>> [entry.title for entry in entries_of("core")][:2]
-    ['Tic-Tac-Toe', 'Arithmetic']
+    ['GSM8K', 'Countdown']
     """
     if suite is None:
         return CATALOG
@@ -122,11 +122,11 @@ def players_of(entry: EnvEntry | AdapterEntry) -> str:
 def level_row(entry: EnvEntry) -> tuple[str, ...]:
     """Levels, splits, starts, source and reason for few starts, as cells of the table.
 
-    Starts are "different ones/seeds that were tried", in the order of the levels.
+    Starts are "different ones/seeds that were tried", in the order of the levels; none for rows.
     """
     argument, values = entry.levels
     levels = f"{argument}={'|'.join(map(str, values))}" if values else f"none: {entry.no_levels}"
-    starts = " ".join(f"{found}/{seeds}" for seeds, _, found in starts_of(entry).values())
+    starts = " ".join(f"{found}/{seeds}" for seeds, _, found in STARTS.get(entry.id, {}).values())
     splits = ", ".join(splits_of(entry)) or f"none: {entry.no_splits}"
     return entry.id, levels, splits, starts, source_of(entry), entry.few_starts
 
@@ -136,7 +136,7 @@ def plain_levels(entry: EnvEntry) -> dict[str, object]:
     argument, values = entry.levels
     starts = {
         level: {"seeds": seeds, "observations": seen, "starts": found}
-        for level, (seeds, seen, found) in starts_of(entry).items()
+        for level, (seeds, seen, found) in STARTS.get(entry.id, {}).items()
     }
     return {
         "levels": {argument: values} if values else {},
@@ -147,11 +147,6 @@ def plain_levels(entry: EnvEntry) -> dict[str, object]:
         "source": source_of(entry),
         "few_starts": entry.few_starts,
     }
-
-
-def starts_of(entry: EnvEntry) -> dict[str, tuple[int, int, int]]:
-    """Numbers of seeds, first observations and starts by level; {} for rows of a data set."""
-    return dict(STARTS.get(entry.id, {}))
 
 
 def splits_of(entry: EnvEntry) -> tuple[str, ...]:
@@ -165,10 +160,8 @@ def splits_of(entry: EnvEntry) -> tuple[str, ...]:
 def source_of(entry: EnvEntry) -> str:
     """Origin and licence of the tasks.
 
-    >>> source_of(entries_of("core")[0])
-    'generated, Apache-2.0'
-    >>> source_of(entries_of("core")[2])
-    'sample written here, Apache-2.0; openai/gsm8k, MIT'
+    >>> source_of(entries_of("core")[0]), source_of(entries_of("core")[1])
+    ('sample written here, Apache-2.0; openai/gsm8k, MIT', 'generated, Apache-2.0')
     """
     # Imported here: --help needs no data.
     from ludic_gym.data.hub import OWN, licence_of

@@ -19,13 +19,12 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import gymnasium as gym
 import pettingzoo
@@ -146,43 +145,23 @@ def main(argv: list[str]) -> int:
 async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
     """The human's rollout, and in a match those of the other players after it.
 
-    Raises ConfigError for an unknown id, for options of matches in an environment of one player,
-    and EOFError if the human leaves.
+    Raises ConfigError for an unknown id, a seat that the env does not have, and options of matches
+    in an environment of one player, and EOFError if the human leaves.
     """
+    env: MatchEnv | None = None
     with readable_env_errors():
-        match = match_env(task)
-    if match is not None:
-        return await game_for_several(match, task, args)
-    if args.against is not None or args.model is not None or args.seat != "first":
-        raise ConfigError(f"{task.env_id} has one player: leave out --against and --seat")
-    return (await game_for_one(task),)
-
-
-def match_env(task: Task) -> MatchEnv | None:
-    """The PettingZoo env of that id, as an AEC env if there is one; None if it has one player.
-
-    An AEC env first, because its turns alternate as at a table.
-    """
-    if task.env_id in pettingzoo.aec_registry:
-        return pettingzoo.make("aec", task.env_id, **task.kwargs)
-    if task.env_id in pettingzoo.parallel_registry:
-        return pettingzoo.make("parallel", task.env_id, **task.kwargs)
-    return None
-
-
-async def game_for_one(task: Task) -> Rollout:
-    """The human's rollout of a Gymnasium env."""
-    with readable_env_errors():
-        env: Env = gym.make(task.env_id, **task.kwargs)
-    print(HINT)
-    return await run_episode(env, human(env.unwrapped, read=prompted), task)
-
-
-async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
-    """The human's rollout of a match, and those of the others, who share one policy.
-
-    Raises ConfigError for a seat that the env does not have, and for an unknown policy.
-    """
+        # An AEC env first, because its turns alternate as at a table.
+        if task.env_id in pettingzoo.aec_registry:
+            env = pettingzoo.make("aec", task.env_id, **task.kwargs)
+        elif task.env_id in pettingzoo.parallel_registry:
+            env = pettingzoo.make("parallel", task.env_id, **task.kwargs)
+        elif args.against is not None or args.model is not None or args.seat != "first":
+            raise ConfigError(f"{task.env_id} has one player: leave out --against and --seat")
+        else:
+            alone: Env = gym.make(task.env_id, **task.kwargs)
+    if env is None:
+        print(HINT)
+        return (await run_episode(alone, human(alone.unwrapped, read=prompted), task),)
     agents = list(env.possible_agents)
     you = seat_named(args.seat, agents)
     async with rivals(env, args) as make_policy:
@@ -190,8 +169,7 @@ async def game_for_several(env: MatchEnv, task: Task, args: PlayArgs) -> tuple[R
         # A policy each, since policies store the dialog of their own seat.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
         print(HINT)
-        policies = {you: human(env.unwrapped, read=prompted), **others}
-        return await run_match(env, policies, task)
+        return await run_match(env, {you: human(env.unwrapped, read=prompted), **others}, task)
 
 
 def rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[MakePolicy]:
@@ -238,27 +216,17 @@ def farewell(rollout: Rollout, *others: Rollout) -> str:
     others: rollouts of the other players, whose illegal moves are named as the reason of the end.
     """
     info = rollout.steps[-1].info
-    truth = f" (the answer is {info['truth']})" if "truth" in info else ""
-    faults = [
-        f"the move {other.steps[-1].decision.action!r} of {other.agent} is not allowed"
-        for other in others
-        if outcome(other) == "illegal"
-    ]
-    reasons = [] if succeeded(rollout) else reasons_in(info)
-    lines = [printable(rollout.final_observation), *faults, *reasons, f"{outcome(rollout)}{truth}"]
-    return "\n" + "\n".join([*filter(None, lines), f"reward {rollout.total_reward:g}"])
-
-
-def reasons_in(info: Mapping[str, Any]) -> list[str]:
-    """Reasons for a failure that the last info names, a line for each.
-
-    >>> reasons_in({"passed": 2, "total": 5, "message": "", "broken": "R2"})
-    ['tests passed: 2 of 5', 'rules broken: R2']
-    """
-    tests = [f"tests passed: {info['passed']} of {info['total']}"] if info.get("total") else []
-    return tests + [
-        f"{label}: {printable(str(info[name]))}"
-        for name, label in REASONS.items()
+    lines = [printable(rollout.final_observation)]
+    for other in others:
+        if outcome(other) == "illegal":
+            action = other.steps[-1].decision.action
+            lines.append(f"the move {action!r} of {other.agent} is not allowed")
+    if not succeeded(rollout):
+        if info.get("total"):
+            lines.append(f"tests passed: {info['passed']} of {info['total']}")
         # A number may be 0; a text is empty where there is nothing to say.
-        if info.get(name, "") != ""
-    ]
+        named = {name: info[name] for name in REASONS if info.get(name, "") != ""}
+        lines += [f"{REASONS[name]}: {printable(str(value))}" for name, value in named.items()]
+    truth = f" (the answer is {info['truth']})" if "truth" in info else ""
+    lines += [f"{outcome(rollout)}{truth}", f"reward {rollout.total_reward:g}"]
+    return "\n" + "\n".join(filter(None, lines))

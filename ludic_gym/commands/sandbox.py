@@ -27,7 +27,7 @@ from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.memory import place
 from ludic_gym.sandbox.probes import measured
-from ludic_gym.sandbox.types import Guarantees, Sandbox
+from ludic_gym.sandbox.types import Guarantees
 
 EXAMPLES = """\
 ludic sandbox doctor
@@ -92,15 +92,16 @@ def examined(name: str) -> Finding:
     reason = why_not(name)
     if reason:
         return Finding(why_not=reason, broken={})
-    # No processes in reserve: they would be started for a few programs only.
-    return Finding(broken=run_blocking(_measured_and_closed(open_sandbox(name, warm=0))))
 
+    async def probed() -> dict[str, str]:
+        # No processes in reserve: they would be started for a few programs only.
+        sandbox = open_sandbox(name, warm=0)
+        try:
+            return await measured(sandbox)
+        finally:
+            await sandbox.close()
 
-async def _measured_and_closed(sandbox: Sandbox) -> dict[str, str]:
-    try:
-        return await measured(sandbox)
-    finally:
-        await sandbox.close()
+    return Finding(broken=run_blocking(probed()))
 
 
 def table_rows(findings: Mapping[str, Finding]) -> list[tuple[str, ...]]:
