@@ -17,9 +17,11 @@ from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.recipes.catalog import TIC_TAC_TOE
+from ludic_train.runs.config import IN_PYTHON
 from ludic_train.runs.learner import Learner, learner_from_model
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.runs.settled import settled
 from ludic_train.runs.stages import rl_stage
 from ludic_train.runs.tasks import training_tasks
 
@@ -91,8 +93,9 @@ async def served_run(
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
     small = {"groups": 2, "group_size": 2, "minibatches": minibatches}
     config = replace(TIC_TAC_TOE.defaults, out=out, top_p=top_p, **small)
-    algo = replace(ALGO, **changes)
     machine = Machine(queue=queue or f"file://{out}/queue.sqlite3", engine=(url,))
+    given = replace(config, algo=IN_PYTHON)
+    algo, config = settled(replace(ALGO, **changes), given, machine)
     stage = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)
     stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, config, 5)
     actor = asyncio.create_task(

@@ -212,7 +212,7 @@ def dpo(*, beta: float = 0.1, **parts: Unpack[Parts]) -> RLAlgorithm:
         loss=DPOLoss(beta),
         aggregation=ConstantLength(1),
         attach=frozenset({REFERENCE}),
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def kto(*, beta: float = 0.1, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -222,7 +222,7 @@ def kto(*, beta: float = 0.1, **parts: Unpack[Parts]) -> RLAlgorithm:
     beta: as in DPOLoss.
     """
     usual = dpo(loss=KTOLoss(beta), refine=KTOBaseline())
-    return usual.having({"name": "kto", "attach": frozenset({REFERENCE, PROXIMAL}), **parts})
+    return usual.with_parts({"name": "kto", "attach": frozenset({REFERENCE, PROXIMAL}), **parts})
 
 
 def _rows(rollout: Rollout) -> Sequence[SAWItem]:

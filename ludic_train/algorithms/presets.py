@@ -76,6 +76,8 @@ class RLAlgorithm:
     retire_at: tasks whose pass rate over all their rollouts reaches this are not played again.
     max_lag: rollouts with a token sampled by params older than this many updates are dropped, and
         their rows counted; None keeps all.
+    think_share: share of a reply's tokens after which a thought is ended, where the run sets no
+        number; None lets thoughts go on.
 
     >>> grpo(clip=0.1, max_lag=2).loss
     TokenClippedSurrogateLoss(clip_low=0.1, clip_high=0.1, dual_clip=None)
@@ -92,6 +94,7 @@ class RLAlgorithm:
     full_batches: bool = False
     retire_at: float | None = None
     max_lag: int | None = None
+    think_share: float | None = None
 
     def __post_init__(self) -> None:
         if self.retire_at is not None and not 0 < self.retire_at <= 1:
@@ -101,7 +104,7 @@ class RLAlgorithm:
         if self.teacher_top_k is not None and self.teacher_top_k < 1:
             raise ConfigError(f"teacher_top_k={self.teacher_top_k}; it must be 1 or more, or None")
 
-    def having(self, parts: Parts) -> RLAlgorithm:
+    def with_parts(self, parts: Parts) -> RLAlgorithm:
         """The algorithm with some of its parts replaced. Raises ConfigError for unknown names."""
         known = [field.name for field in fields(self)]
         if unknown := [name for name in parts if name not in known]:
@@ -126,6 +129,7 @@ class Parts(TypedDict, total=False):
     full_batches: bool
     retire_at: float | None
     max_lag: int | None
+    think_share: float | None
 
 
 def reinforce(
@@ -149,7 +153,7 @@ def reinforce(
         name="reinforce",
         credit=MonteCarloReturn(gamma),
         loss=with_entropy(_reinforce_loss(max_ratio, max_sequence_ratio), entropy),
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def grpo(
@@ -167,7 +171,8 @@ def grpo(
     expected gradient away from that of the reward: on two prompts by 0.293, 0.091 and 0.073 of its
     length (`tests/exactness`); `rloo` and `dr_grpo` have none of these.
     entropy: coefficient of an entropy bonus.
-    clip: distance from a ratio of 1 on both sides; dual_clip: as in TokenClippedSurrogateLoss.
+    clip: distance from a ratio of 1 on both sides.
+    dual_clip: bound of the loss where the advantage is negative; None for none.
     """
     return RLAlgorithm(
         name="grpo",
@@ -175,7 +180,7 @@ def grpo(
         loss=with_entropy(TokenClippedSurrogateLoss(clip, clip, dual_clip), entropy),
         aggregation=sequence_mean,
         filter=drop_zero_variance_groups(),
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def reinforce_baseline(
@@ -191,7 +196,7 @@ def reinforce_baseline(
     gamma, max_ratio, entropy: as in `reinforce`.
     """
     usual = reinforce(max_ratio=max_ratio, entropy=entropy, credit=BatchCenteredReturn(gamma))
-    return usual.having({"name": "reinforce_baseline", **parts})
+    return usual.with_parts({"name": "reinforce_baseline", **parts})
 
 
 def reinforce_plus_plus(
@@ -203,7 +208,7 @@ def reinforce_plus_plus(
     gamma: discount per step. clip: distance from a ratio of 1 on both sides.
     """
     credit, loss = TokenWhitened(MonteCarloReturn(gamma)), TokenClippedSurrogateLoss(clip, clip)
-    return reinforce(name="reinforce_plus_plus", credit=credit, loss=loss).having(parts)
+    return reinforce(name="reinforce_plus_plus", credit=credit, loss=loss).with_parts(parts)
 
 
 def rloo(
@@ -227,7 +232,7 @@ def rloo(
         loss=with_entropy(_reinforce_loss(max_ratio, max_sequence_ratio), entropy),
         # 1 / rollouts at every token, which makes the log-prob of a rollout a sum.
         aggregation=ConstantLength(1),
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def dr_grpo(
@@ -243,20 +248,26 @@ def dr_grpo(
     # Division by the std favours prompts of little spread, by the own length long failures.
     credit, share = GroupNormalizedReturn(divide_by_std=False), ConstantLength(max_tokens)
     usual = grpo(clip=clip, entropy=entropy, credit=credit, aggregation=share, filter=None)
-    return usual.having({"name": "dr_grpo", **parts})
+    return usual.with_parts({"name": "dr_grpo", **parts})
 
 
 def dapo(
-    *, max_tokens: int, buffer: int, entropy: Entropy = 0.0, **parts: Unpack[Parts]
+    *,
+    max_tokens: int,
+    buffer: int | None = None,
+    entropy: Entropy = 0.0,
+    **parts: Unpack[Parts],
 ) -> RLAlgorithm:
     """DAPO (Yu et al. 2025, arXiv:2503.14476).
 
     Sets clip-higher (0.2 below, 0.28 above), the token mean, GroupNormalizedReturn of rewards with
     OverlongPenalty(max_tokens, buffer), and dynamic sampling: groups of equal raw rewards are
-    dropped and others played in their place. max_tokens: of a completion; buffer: the last of
-    these, over which the penalty grows.
+    dropped and others played in their place.
+    max_tokens: of a completion. buffer: the last of these, over which the penalty grows; without
+        it, a fifth, as in the paper (4,096 of 20,480).
     entropy: coefficient of an entropy bonus.
     """
+    buffer = max(1, max_tokens // 5) if buffer is None else buffer
     return grpo(
         name="dapo",
         # In the credit and not in the rewards: a group that differs in length alone is dropped.
@@ -264,7 +275,7 @@ def dapo(
         loss=with_entropy(TokenClippedSurrogateLoss(0.2, 0.28), entropy),
         aggregation=token_mean,
         full_batches=True,
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -275,7 +286,7 @@ def gspo(*, clip_low: float = 3e-4, clip_high: float = 4e-4, **parts: Unpack[Par
     clip_low, clip_high: distances from a ratio of 1.
     """
     loss = SequenceClippedSurrogateLoss(clip_low, clip_high)
-    return grpo(name="gspo", loss=loss).having(parts)
+    return grpo(name="gspo", loss=loss).with_parts(parts)
 
 
 def cispo(
@@ -288,7 +299,7 @@ def cispo(
     low, high: bounds of the ratio. entropy: coefficient of an entropy bonus.
     """
     loss = with_entropy(CISPOLoss(low, high), entropy)
-    return grpo(name="cispo", loss=loss, aggregation=token_mean).having(parts)
+    return grpo(name="cispo", loss=loss, aggregation=token_mean).with_parts(parts)
 
 
 def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -296,11 +307,14 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
 
     Sets CISPOLoss(0, high), the mean over prompts, returns centred by group and divided by the
     batch's std, no groups of equal returns, retirement of tasks at a pass rate of 0.9, and rows at
-    most 8 updates old. The head computes in float32 always; vLLM's needs
-    --hf-overrides '{"head_dtype":"float32"}'. Interruptions are `ThinkingBudget`'s, or --algo's.
+    most 8 updates old; thoughts end after 6/7 of a reply's tokens (12,288 of 14,336 in the paper),
+    which is left for an answer, in runs or by `ThinkingBudget`. The head computes in float32
+    always; vLLM's needs --hf-overrides '{"head_dtype":"float32"}'.
+    high: upper bound of the ratio.
     """
     usual = cispo(high=high, credit=HybridNormalizedReturn(), aggregation=prompt_mean)
-    return usual.having({"name": "scalerl", "retire_at": 0.9, "max_lag": 8, **parts})
+    own: Parts = {"name": "scalerl", "retire_at": 0.9, "max_lag": 8, "think_share": 6 / 7}
+    return usual.with_parts({**own, **parts})
 
 
 def ppo(
@@ -316,6 +330,7 @@ def ppo(
 
     Sets whitened GAE(gamma, lam) over the tokens of a rollout, the clipped surrogate, the clipped
     value loss and the token mean.
+    gamma: discount per token.
     lam: 1 trusts rewards alone, 0 the values alone. clip: of ratios and of values.
     value_coefficient: weight of the value loss.
     """
@@ -327,7 +342,7 @@ def ppo(
         loss=CompositeLoss((policy, ValueLoss(value_coefficient, clip))),
         attach=frozenset({VALUES, REWARDS}),
         refine=GAE(gamma, lam),
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def self_play(
@@ -341,7 +356,7 @@ def self_play(
     """
     credit = SeatBaselineReturn(decay)
     usual = reinforce(entropy=entropy, credit=credit, aggregation=sequence_mean)
-    return usual.having({"name": "self_play", **parts})
+    return usual.with_parts({"name": "self_play", **parts})
 
 
 def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -349,11 +364,13 @@ def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) 
 
     Sets ExponentialAdvantage of centred returns and cross-entropy, token mean; needs no log-probs
     of the sampler, so recorded rollouts will do.
-    beta: temperature of the weights; max_weight: the largest.
+    beta: temperature of the weights. max_weight: largest weight.
     """
     # Undivided: beta sets the scale of advantages, and a std would set it anew in every group.
     advantage = GroupNormalizedReturn(divide_by_std=False)
-    return sft(name="awr", credit=ExponentialAdvantage(advantage, beta, max_weight)).having(parts)
+    return sft(name="awr", credit=ExponentialAdvantage(advantage, beta, max_weight)).with_parts(
+        parts
+    )
 
 
 def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -361,15 +378,15 @@ def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Par
 
     Sets keep_best(best, above=above) for each group, and what `sft` sets; needs no log-probs
     of the sampler, so recorded rollouts will do.
-    best: rollouts per group; above: return that each must exceed.
+    best: rollouts of a group that are imitated. above: return that each must exceed.
     """
-    return sft(name="rejection_sampling", filter=keep_best(best, above=above)).having(parts)
+    return sft(name="rejection_sampling", filter=keep_best(best, above=above)).with_parts(parts)
 
 
 def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
     loss = MaskedCausalLMCrossEntropyLoss()
-    return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).having(parts)
+    return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).with_parts(parts)
 
 
 def with_entropy(loss: Loss, entropy: Entropy) -> Loss:

@@ -54,7 +54,7 @@ def reinforce_plus_plus_baseline(
     """
     usual = grpo(clip=clip, entropy=entropy, credit=TokenWhitened(CENTERED), filter=None)
     named: Parts = {"name": "reinforce_plus_plus_baseline", "aggregation": token_mean}
-    return usual.having({**named, **parts})
+    return usual.with_parts({**named, **parts})
 
 
 def lite_ppo(*, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -65,7 +65,7 @@ def lite_ppo(*, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts
     clip, entropy: as in `reinforce_plus_plus_baseline`.
     """
     usual = grpo(clip=clip, entropy=entropy, credit=BatchScaledReturn(), filter=None)
-    return usual.having({"name": "lite_ppo", "aggregation": token_mean, **parts})
+    return usual.with_parts({"name": "lite_ppo", "aggregation": token_mean, **parts})
 
 
 def max_rl(
@@ -78,7 +78,7 @@ def max_rl(
     max_ratio: as in `reinforce`. entropy: coefficient of an entropy bonus.
     """
     usual = rloo(max_ratio=max_ratio, entropy=entropy, credit=MeanScaledReturn())
-    return usual.having({"name": "max_rl", **parts})
+    return usual.with_parts({"name": "max_rl", **parts})
 
 
 def dppo(
@@ -98,7 +98,7 @@ def dppo(
     """
     loss = with_entropy(DPPOLoss(low, high, max_ratio), entropy)
     usual = grpo(loss=loss, credit=CENTERED, aggregation=token_mean)
-    return usual.having({"name": "dppo", **parts})
+    return usual.with_parts({"name": "dppo", **parts})
 
 
 def sapo(
@@ -115,7 +115,7 @@ def sapo(
     entropy: coefficient of an entropy bonus.
     """
     loss = with_entropy(SAPOLoss(tau_positive, tau_negative), entropy)
-    return grpo(loss=loss).having({"name": "sapo", **parts})
+    return grpo(loss=loss).with_parts({"name": "sapo", **parts})
 
 
 def gmpo(*, clip: float = 0.4, entropy: Entropy = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -124,7 +124,7 @@ def gmpo(*, clip: float = 0.4, entropy: Entropy = 0.0, **parts: Unpack[Parts]) -
     Sets GMPOLoss(clip) and what `grpo` sets.
     clip: largest log of a token's ratio that is rewarded. entropy: coefficient of an entropy bonus.
     """
-    return grpo(loss=with_entropy(GMPOLoss(clip), entropy)).having({"name": "gmpo", **parts})
+    return grpo(loss=with_entropy(GMPOLoss(clip), entropy)).with_parts({"name": "gmpo", **parts})
 
 
 def clip_cov(
@@ -146,7 +146,7 @@ def clip_cov(
     loss = with_entropy(ClipCovLoss(TokenClippedSurrogateLoss(clip, clip)), entropy)
     select = RandomCovariance(share, cov_low, cov_high)
     usual = grpo(loss=loss, refine=select, aggregation=token_mean)
-    return usual.having({"name": "clip_cov", **parts})
+    return usual.with_parts({"name": "clip_cov", **parts})
 
 
 def kl_cov(
@@ -168,7 +168,7 @@ def kl_cov(
     usual = grpo(
         loss=with_entropy(held, entropy), refine=TopCovariance(share), aggregation=token_mean
     )
-    return usual.having({"name": "kl_cov", **parts})
+    return usual.with_parts({"name": "kl_cov", **parts})
 
 
 def gigpo(
@@ -188,7 +188,7 @@ def gigpo(
     """
     credit = AnchorStateReturn(weight=step_weight, gamma=gamma)
     usual = grpo(clip=clip, entropy=entropy, credit=credit, filter=None)
-    return usual.having({"name": "gigpo", **parts})
+    return usual.with_parts({"name": "gigpo", **parts})
 
 
 def process_grpo(
@@ -200,7 +200,7 @@ def process_grpo(
     still differ. clip, entropy: as in `grpo`.
     """
     usual = grpo(clip=clip, entropy=entropy, credit=ProcessReward(), filter=None)
-    return usual.having({"name": "process_grpo", **parts})
+    return usual.with_parts({"name": "process_grpo", **parts})
 
 
 def turn_ppo(
@@ -218,7 +218,7 @@ def turn_ppo(
     gamma: discount per turn. lam, clip, value_coefficient, entropy: as in `ppo`.
     """
     usual = ppo(clip=clip, value_coefficient=value_coefficient, entropy=entropy)
-    return usual.having({"name": "turn_ppo", "refine": TurnGAE(gamma, lam), **parts})
+    return usual.with_parts({"name": "turn_ppo", "refine": TurnGAE(gamma, lam), **parts})
 
 
 def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -234,7 +234,7 @@ def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorit
         credit=ConstantCredit(),
         loss=DistillationLoss(max_ratio=max_ratio),
         attach=frozenset({REFERENCE}),
-    ).having(parts)
+    ).with_parts(parts)
 
 
 def top_k_distillation(*, k: int = 20, beta: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
@@ -249,7 +249,7 @@ def top_k_distillation(*, k: int = 20, beta: float = 0.0, **parts: Unpack[Parts]
     """
     return distillation(
         loss=TopKDistillationLoss(beta), attach=frozenset(), teacher_top_k=k
-    ).having({"name": "top_k_distillation", **parts})
+    ).with_parts({"name": "top_k_distillation", **parts})
 
 
 def with_target_entropy(

@@ -31,12 +31,12 @@ from ludic_train.distributed.local_ranks import check_gpus, own_rank, run_ranks,
 from ludic_train.errors import Interrupted, RankError, Superseded
 from ludic_train.processes import FAILED, INTERRUPTED, SUPERSEDED
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
 from ludic_train.runs.config import Demonstrator, Recipe, RunConfig
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.folder import resumable
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.preset_options import PRESET_OPTIONS, check_options
 from ludic_train.runs.tasks import by_level, eval_id
 from ludic_train.sources.levels import LevelSchedule
 
@@ -63,7 +63,11 @@ def main(argv: list[str]) -> int:
         if not found.command.print_config and own_rank() == 0:
             _try_envs(found)
     if found.command.print_config:
-        print(recipe_toml(found.recipe, found.settings.resolved(), found.machine), end="")
+        with importing():
+            from ludic_train.runs.settled import settled
+
+        _, config = settled(None, found.settings, found.machine)
+        print(recipe_toml(found.recipe, config, found.machine), end="")
         return 0
     # Ranks get --servers too, as part of their command line: theirs are running.
     if found.command.servers and not (started_by_other() and found.machine.servers):
@@ -145,7 +149,7 @@ RECIPE is a name below, or module:NAME of a ludic_train.Recipe.
 recipes:
 {recipes}
 
-algorithms (--algo): {", ".join(ALGO_OPTIONS)}
+algorithms (--algo): {", ".join(PRESET_OPTIONS)}
 
 examples:
   ludic train tic-tac-toe
@@ -166,8 +170,7 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     recipe, machine = _base(names, options)
     algo = value_of(options, "--algo") or recipe.defaults.algo
     # Before tyro, since the options themselves depend on it.
-    if algo not in ALGO_OPTIONS:
-        raise ConfigError(f"no algorithm {algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
+    check_options(algo, {})
     kind = train_class(algo)
     own = algo_class(algo)
     # Options of another algorithm than the recipe's mean nothing to this one.
@@ -187,8 +190,8 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     )
     changed = {
         name: value
-        for name, usual in ALGO_OPTIONS[algo].items()
-        if (value := getattr(found.algo, name)) != usual
+        for name, option in PRESET_OPTIONS[algo].items()
+        if (value := getattr(found.algo, name)) != option.default
     }
     chat_args = {**recipe.defaults.chat_args, **keyword_arguments(found.command.chat_arg)}
     settings = replace(found.settings, algo_options=changed, chat_args=chat_args)

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.preset_options import PRESET_OPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,10 @@ def algo_class(algo: str) -> type:
     options = [
         (
             name,
-            # An option that is off has no type of its own; those that can be are numbers.
-            Annotated[float | None if usual is None else type(usual), _help(name)],
-            field(default=usual),
+            Annotated[option.type, tyro.conf.arg(help=option.help)],
+            field(default=option.default),
         )
-        for name, usual in ALGO_OPTIONS[algo].items()
+        for name, option in PRESET_OPTIONS[algo].items()
     ]
     return make_dataclass("Algorithm", options, frozen=True, kw_only=True)
 
@@ -100,7 +99,3 @@ def train_class(algo: str) -> type:
         frozen=True,
         kw_only=True,
     )
-
-
-def _help(name: str) -> object:
-    return tyro.conf.arg(help=OPTION_HELP[name])

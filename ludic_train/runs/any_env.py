@@ -17,14 +17,8 @@ from ludic_train.models.cache import OWN_MODELS
 from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv
 from ludic_train.sources.levels import LevelSchedule
 
-# For a tiny model made from nothing: what it needs before rewards can teach it anything, and a
-# bonus without which it settles on the first answer that pays.
-WARM_START: Mapping[str, Any] = {
-    "demonstrations": 4_000,
-    "sft_updates": 300,
-    "entropy": 0.05,
-    "final_entropy": 0.0,
-}
+# For a tiny model made from nothing: what it needs before rewards can teach it anything.
+WARM_START: Mapping[str, Any] = {"demonstrations": 4_000, "sft_updates": 300}
 # Models of `ludic model` have 2 million params or fewer: all of them fit, and take large steps.
 OWN_MODEL: Mapping[str, Any] = {"lora_rank": 0, "lr": 4e-4}
 REPLIES = {"boxed": r"\boxed{{}}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import named_parser
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Sampling
-from ludic_train.runs.algo_options import ALGO_OPTIONS, checked_options
+from ludic_train.runs.preset_options import check_options
 from ludic_train.sources.levels import LevelSchedule
 
 # Least value of each setting, checked in one place for the command line, for files and for Python.
@@ -27,8 +27,6 @@ LEAST = {
     **dict.fromkeys(("kl", "entropy", "warmup"), 0.0),
     **dict.fromkeys(("max_tokens", "max_turns", "attempts"), 1),
 }
-# Peak learning rates where none is given: adapters bear and need a far larger one.
-LR_FROM_NOTHING, LR_LORA, LR_FULL = 1e-3, 5e-4, 1e-5
 MAX_TOKENS = 256
 
 
@@ -56,9 +54,10 @@ class RunConfig:
         algo: Algorithm that learns from rewards.
         algo_options: Options of the algorithm, by name.
         kl: Coefficient of a KL term that keeps the policy close to the model it began as.
-        entropy: Coefficient of the entropy bonus.
+        entropy: Coefficient of the entropy bonus. Without it, 0.05 for a tiny model, which falls to
+            0, and 0 for others.
         final_entropy: Coefficient that it falls to, on a straight line over `updates`; without it,
-            `entropy` stays.
+            an `entropy` that is given stays.
         target_entropy: Nats per token below which the coefficient rises from 0 by 0.005 a batch,
             up to `entropy`, and above which it falls and gives no bonus.
         demonstrations: Episodes for supervised fine-tuning before learning from rewards.
@@ -126,7 +125,7 @@ class RunConfig:
     # Options of their own on the command line, as --algo.NAME.
     algo_options: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     kl: float = 0.0
-    entropy: float = 0.0
+    entropy: float | None = None
     final_entropy: float | None = None
     target_entropy: float | None = None
     demonstrations: int = 0
@@ -187,13 +186,17 @@ class RunConfig:
             raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise ConfigError(f"lr={self.lr} must be greater than 0, and finite")
-        if self.final_entropy is not None and not 0 <= self.final_entropy <= self.entropy:
+        if (
+            self.final_entropy is not None
+            and self.entropy is not None
+            and not 0 <= self.final_entropy <= self.entropy
+        ):
             raise ConfigError(
                 f"final_entropy={self.final_entropy}; the bonus falls from entropy={self.entropy}, "
                 "so it must be between 0 and that"
             )
         if self.target_entropy is not None and (
-            not self.target_entropy > 0 or not self.entropy or self.final_entropy is not None
+            not self.target_entropy > 0 or self.entropy == 0 or self.final_entropy is not None
         ):
             raise ConfigError(
                 f"target_entropy={self.target_entropy} with entropy={self.entropy} and "
@@ -220,10 +223,8 @@ class RunConfig:
                 f"agent={self.agent!r} makes its own prompts and requests: leave out "
                 "system_prompt, context and think_tokens"
             )
-        if self.algo in ALGO_OPTIONS:
-            checked_options(self.algo, self.algo_options)
-        elif self.algo != IN_PYTHON:
-            raise ConfigError(f"no algorithm {self.algo!r}; there are: {', '.join(ALGO_OPTIONS)}")
+        if self.algo != IN_PYTHON:
+            check_options(self.algo, self.algo_options)
 
     @property
     def adapter_settings(self) -> dict[str, Any]:
@@ -254,19 +255,6 @@ class RunConfig:
             max_tokens=self.max_tokens or MAX_TOKENS,
             max_length=self.max_length,
         )
-
-    def resolved(self) -> RunConfig:
-        """The settings with numbers for the learning rate and for the tokens of a thought.
-
-        A run writes these, so that later versions with other defaults repeat it.
-        """
-        usual = {"nothing": LR_FROM_NOTHING, "lora": LR_LORA, "full": LR_FULL}
-        lr = usual[self.mode] if self.lr is None else self.lr
-        thought = self.think_tokens
-        if thought is None and self.algo == "scalerl" and self.mode != "nothing":
-            # 12,288 of 14,336 in the paper, of which the rest is left for the answer.
-            thought = (self.max_tokens or MAX_TOKENS) * 6 // 7
-        return replace(self, lr=lr, think_tokens=thought)
 
 
 IN_PYTHON = "in-python"

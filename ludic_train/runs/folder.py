@@ -131,8 +131,8 @@ def resumable(out: Path) -> Recipe:
 
 def _refuse_changes(started: Recipe, recipe: Recipe, config: RunConfig) -> None:
     """Raise ConfigError with both values of each setting that differs."""
-    before = {**asdict(started.defaults.resolved()), **facts(started)}
-    now = {**asdict(config.resolved()), **facts(recipe)}
+    before = {**asdict(started.defaults), **facts(started)}
+    now = {**asdict(config), **facts(recipe)}
     # As the file holds them, which has lists for tuples.
     changed = {n: v for n, v in now.items() if _plain(v) != _plain(before[n])}
     if changed:

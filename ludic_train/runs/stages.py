@@ -30,7 +30,6 @@ from ludic_train.models.chat_template import set_chat_args, with_token_ids
 from ludic_train.models.load import LoRA
 from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.rows import rows_from
-from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
 from ludic_train.runs.ends import Ends, queue_ends
 from ludic_train.runs.evaluation import CONCURRENCY, play
@@ -246,27 +245,21 @@ def rl_stage(
     recipe: Recipe,
     config: RunConfig,
     learner: Learner,
-    machine: Machine | None = None,
+    machine: Machine,
     *,
-    algo: RLAlgorithm | None = None,
+    algo: RLAlgorithm,
     score: Score | None = None,
     look: bool = False,
 ) -> Stage:
     """Updates on episodes that the learner plays itself, or that come through a queue.
 
-    algo: the config's if left out. With a queue and without a `max_lag`, it gets the one that lets
-        a batch be played while another is trained on: 2 * minibatches - 1 updates.
+    config, algo: as `settled` returns them.
     score: gives rollouts their rewards, in place of the environment.
     look: play some episodes before the first update, print what they tell, and raise CannotLearn
         where no reply is of use.
     Raises QueueError for a URL that names no queue.
     """
-    machine, config = machine or Machine(), config.resolved()
-    algo = algo or algorithm_of(config)
     queue = machine.queue
-    if queue is not None and algo.max_lag is None:
-        # One batch may be played while another is trained on.
-        algo = replace(algo, max_lag=2 * config.minibatches - 1)
     # That of a sharded model is there already, as its reference is.
     if VALUES in algo.attach and not sharded_modules(learner.model):
         add_value_head(learner.model)

@@ -24,8 +24,8 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.limits import RequestLimits
 from ludic_gym.policies.base import run_blocking
+from ludic_gym.terminal import suggestion
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
@@ -38,20 +38,20 @@ from ludic_train.distributed.device import (
 )
 from ludic_train.distributed.ranks import call_on_rank_0, rank, run_on_rank_0
 from ludic_train.metrics import Metrics
-from ludic_train.runs.algorithm import algorithm_of
 from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
-from ludic_train.runs.combinations import refuse_combination
 from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
+from ludic_train.runs.config_file import MACHINE, SETTINGS
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.machine import LOST_S, Implementation, Machine
+from ludic_train.runs.machine import Machine
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
 from ludic_train.runs.run import Run, Stage, carry_out
 from ludic_train.runs.run_logger import run_logger
+from ludic_train.runs.settled import check_combination, settled
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.sources.base import BatchSource
@@ -71,22 +71,10 @@ def train(
     reply: str = "{}",
     self_play: bool = False,
     curriculum: bool | LevelSchedule = False,
-    device: str = "auto",
-    offload: bool = False,
-    recompute: bool = False,
-    micro_tokens: int | None = None,
-    replicas: int = 1,
-    context_parallel: int = 1,
-    attention: Implementation = "auto",
-    engine: str | Sequence[str] = "local",
-    vllm_python: str | None = None,
-    lost_after: float = LOST_S,
-    exact: bool = False,
-    queue: str | None = None,
-    limits: RequestLimits | None = None,
+    machine: Machine | None = None,
     resume: bool = False,
     preflight: bool = True,
-    **settings: Any,  # noqa: ANN401 - fields of RunConfig
+    **settings: Any,  # noqa: ANN401 - fields of RunConfig and Machine
 ) -> Mapping[str, float]:
     """Train a policy for an environment, report in the folder `out`; the final evaluation.
 
@@ -106,20 +94,24 @@ def train(
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
     out: folder of the run: settings, numbers, checkpoints, model and report; runs/NAME if left out.
-    device, offload, recompute, micro_tokens, replicas, context_parallel, attention, engine,
-        vllm_python, lost_after, exact, queue, limits: as in `Machine`.
+    machine: where to compute, such as Machine(device="cuda", log=("tensorboard",)).
     resume: continue the run in `out`.
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
-    settings: fields of `RunConfig`, such as updates=200, lora_rank=16, lr=1e-4, groups=32.
+    settings: fields of `RunConfig` and `Machine`, such as updates=200, lora_rank=16, lr=1e-4,
+        groups=32, device="cpu".
     The result has the keys of an evaluation, such as "test/success" and "test/reward".
     Works in a notebook too, inside a running event loop; there, Ctrl-C ends the run at once, and
     `resume` continues from its last checkpoint. Raises ConfigError for unknown settings, and as
     `train_recipe` does.
     """
-    # From the class, so that a misspelt setting is an error before anything is loaded.
-    known = RunConfig.__dataclass_fields__.keys()
-    if unknown := sorted(settings.keys() - known):
-        raise ConfigError(f"train() has no setting {unknown[0]!r}; it has {', '.join(known)}")
+    # First, so that a misspelt setting is an error before anything is loaded.
+    computed = {name: settings.pop(name) for name in MACHINE if name in settings}
+    for name in settings:
+        if name not in SETTINGS:
+            hint = suggestion(name, [*SETTINGS, *MACHINE], otherwise="it has")
+            raise ConfigError(f"train() has no setting {name!r}; {hint}")
+    if isinstance(computed.get("engine"), str):
+        computed["engine"] = (computed["engine"],)
     if isinstance(env, Recipe):
         recipe = env if model is None else with_model(env, model)
     else:
@@ -144,21 +136,7 @@ def train(
     running = train_recipe(
         recipe,
         replace(recipe.defaults, **{**given, **settings}),
-        Machine(
-            device=device,
-            offload=offload,
-            recompute=recompute,
-            micro_tokens=micro_tokens,
-            replicas=replicas,
-            context_parallel=context_parallel,
-            attention=attention,
-            engine=(engine,) if isinstance(engine, str) else tuple(engine),
-            vllm_python=vllm_python,
-            lost_after=lost_after,
-            exact=exact,
-            queue=queue,
-            limits=limits or RequestLimits(),
-        ),
+        replace(machine or Machine(), **computed),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
         resume=resume,
@@ -199,11 +177,11 @@ async def train_recipe(
     ServerError where a server of the run's own cannot be started, or ends again and again,
     DiskError, CheckpointError and PublishError where nothing more can be written.
     """
-    machine, config = machine or Machine(), config.resolved()
+    machine = machine or Machine()
     if config.model is None or config.demonstrations:
         recipe = with_demonstrator(recipe, config.parser)
-    refuse_combination(recipe, config, machine, algo, reward)
-    algo = algo or algorithm_of(config)
+    check_combination(recipe, config, machine, reward)
+    algo, config = settled(algo, config, machine)
     own = reward or config.reward
     vllm = installed_vllm(config, machine)
     with (

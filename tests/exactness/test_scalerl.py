@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from ludic_train.runs.config import RunConfig
+from ludic_train.runs.settled import settled
 
 
 def settings(**changes):
-    return RunConfig(out=Path("x"), **{"model": "m", "algo": "scalerl", **changes}).resolved()
+    given = {"model": "m", "algo": "scalerl", **changes}
+    return settled(None, RunConfig(out=Path("x"), **given))[1]
 
 
 def test_thoughts_are_interrupted_where_the_paper_does_it():

@@ -8,10 +8,10 @@ from ludic_gym.errors import ConfigError, LudicError
 from ludic_train.commands import train as cli
 from ludic_train.commands.train import main, overview, parsed
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.algo_options import ALGO_OPTIONS
 from ludic_train.runs.config import Demonstrator
 from ludic_train.runs.config_file import parse_recipe
 from ludic_train.runs.folder import open_run
+from ludic_train.runs.preset_options import PRESET_OPTIONS
 
 MODULE = """
 import gymnasium as gym
@@ -44,7 +44,7 @@ def own_module(tmp_path, monkeypatch):
 def test_options_of_an_environment_have_defaults_for_its_model():
     found = parsed(["ludic/ConnectFour-v0"], ["--model", "m", "--lora-rank", "0", "--updates", "3"])
     assert (found.settings.model, found.settings.updates) == ("m", 3)
-    assert (found.settings.demonstrations, found.settings.resolved().lr) == (0, 1e-5)
+    assert found.settings.demonstrations == 0
     assert found.settings.out == Path("runs/connectfour")
     made = parsed(["ludic/ConnectFour-v0"], [])
     assert made.settings.demonstrations > 0
@@ -57,12 +57,12 @@ def test_an_algorithm_has_options_of_its_own(words):
     assert (found.settings.algo, found.settings.algo_options) == ("ppo", {"lam": 0.9})
 
 
-@pytest.mark.parametrize("algo", ALGO_OPTIONS)
+@pytest.mark.parametrize("algo", PRESET_OPTIONS)
 def test_help_lists_the_options_of_the_algorithm_that_is_named(algo, capsys):
     with pytest.raises(SystemExit):
         parsed(["ludic/ConnectFour-v0"], ["--model", "m", "--algo", algo, "--help"])
     printed = capsys.readouterr().out
-    for option in ALGO_OPTIONS[algo]:
+    for option in PRESET_OPTIONS[algo]:
         assert f"--algo.{option.replace('_', '-')} " in printed
 
 
@@ -153,7 +153,7 @@ def test_a_run_is_resumed_by_its_name_and_by_no_other(tmp_path, monkeypatch):
 
 
 def test_the_overview_names_all_recipes_and_algorithms():
-    for name in (*RECIPES, *ALGO_OPTIONS):
+    for name in (*RECIPES, *PRESET_OPTIONS):
         assert name in overview()
 
 

@@ -1,27 +1,17 @@
 """Recipes for any environment, and their tasks."""
 
-import inspect
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
 import gymnasium as gym
 import pytest
-from trajectories import trajectory
 
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms import presets
-from ludic_train.algorithms.composite import CompositeLoss
-from ludic_train.algorithms.entropy_control import AdaptiveEntropy, AdaptiveEntropyBonus
-from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.recipes.catalog import ARITHMETIC
-from ludic_train.runs.algo_options import ALGO_OPTIONS, OPTION_HELP
-from ludic_train.runs.algorithm import PRESETS, algorithm_of, entropy_of
 from ludic_train.runs.any_env import named_env, recipe_for, with_demonstrator, with_model
-from ludic_train.runs.config import RunConfig
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
-from ludic_train.types import REFERENCE
 
 
 def config(recipe, **changes):
@@ -120,84 +110,9 @@ def test_weights_that_cannot_work_are_refused(weight):
 def test_defaults_follow_the_model():
     tiny = recipe_for(["ludic/ConnectFour-v0"])
     assert tiny.defaults.demonstrations > 0
-    assert tiny.defaults.resolved().lr == 1e-3
-    given = recipe_for(["ludic/ConnectFour-v0"], model="m").defaults
-    assert (given.demonstrations, given.resolved().lr) == (0, 5e-4)
-    assert replace(given, lora_rank=0).resolved().lr == 1e-5
+    assert recipe_for(["ludic/ConnectFour-v0"], model="m").defaults.demonstrations == 0
     of_tiny = with_model(with_demonstrator(tiny), "m").defaults
     assert (of_tiny.demonstrations, of_tiny.sft_updates, of_tiny.lr) == (0, 0, None)
-
-
-def test_the_options_of_each_algorithm_are_those_of_its_preset():
-    given = {"entropy", "max_tokens", "parts"}
-    for name, options in ALGO_OPTIONS.items():
-        known = inspect.signature(PRESETS[name]).parameters
-        assert set(options) == set(known) - given, name
-        for option, usual in options.items():
-            assert known[option].default in (usual, inspect.Parameter.empty), (name, option)
-    assert {option for options in ALGO_OPTIONS.values() for option in options} == set(OPTION_HELP)
-
-
-@pytest.mark.parametrize("name", ALGO_OPTIONS)
-def test_every_algorithm_is_made_with_entropy_and_a_kl_term(name, tmp_path):
-    made = algorithm_of(RunConfig(out=tmp_path, algo=name, entropy=0.1, kl=0.2, max_lag=3))
-    assert made.name == name
-    assert (made.max_lag, REFERENCE in made.attach) == (3, True)
-
-
-def test_a_lag_of_none_at_all_is_a_limit(tmp_path):
-    assert algorithm_of(RunConfig(out=tmp_path, max_lag=0)).max_lag == 0
-    assert algorithm_of(RunConfig(out=tmp_path)).max_lag is None
-    assert algorithm_of(RunConfig(out=tmp_path, algo="scalerl")).max_lag == 8
-
-
-def test_full_batches_drop_equal_groups_where_the_preset_keeps_them(tmp_path):
-    flat = [trajectory(1.0), trajectory(1.0)]
-    assert algorithm_of(RunConfig(out=tmp_path, algo="rloo")).filter is None
-    made = algorithm_of(RunConfig(out=tmp_path, algo="rloo", full_batches=True))
-    assert (made.full_batches, made.filter(flat)) == (True, [])
-
-
-def test_options_reach_the_preset(tmp_path):
-    made = algorithm_of(RunConfig(out=tmp_path, algo="dapo", max_tokens=100))
-    assert (made.credit.max_tokens, made.credit.buffer) == (100, 20)
-    made = algorithm_of(RunConfig(out=tmp_path, algo="grpo", algo_options={"clip": 0.3}))
-    assert made.loss == presets.grpo(clip=0.3).loss
-
-
-def test_a_target_entropy_makes_the_bonus_follow_it(tmp_path):
-    made = algorithm_of(RunConfig(out=tmp_path, entropy=0.06, target_entropy=0.3))
-    assert made.refine == AdaptiveEntropy(0.3, highest=0.06)
-    assert made.loss == CompositeLoss((presets.grpo().loss, AdaptiveEntropyBonus()))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"entropy": 0.0}, {"target_entropy": -1.0}, {"final_entropy": 0.0}],
-)
-def test_a_target_entropy_without_a_largest_coefficient_is_refused(settings, tmp_path):
-    with pytest.raises(ConfigError, match=r"target_entropy=.* with entropy="):
-        RunConfig(out=tmp_path, **{"entropy": 0.06, "target_entropy": 0.3, **settings})
-
-
-@pytest.mark.parametrize("final", [-0.01, 0.07])
-def test_an_entropy_bonus_that_rises_or_turns_negative_is_refused(final, tmp_path):
-    with pytest.raises(ConfigError, match=rf"final_entropy={final}; .* from entropy=0\.06"):
-        RunConfig(out=tmp_path, entropy=0.06, final_entropy=final)
-
-
-@pytest.mark.parametrize(
-    ("settings", "bonus"),
-    [
-        ({"entropy": 0.06}, 0.06),
-        ({"entropy": 0.0, "final_entropy": 0.0}, 0.0),
-        ({"entropy": 0.06, "final_entropy": 0.01}, EntropyBonus(0.06, final=0.01, updates=200)),
-    ],
-)
-def test_the_entropy_bonus_falls_over_the_updates_where_a_final_one_is_given(
-    settings, bonus, tmp_path
-):
-    assert entropy_of(RunConfig(out=tmp_path, **settings)) == bonus
 
 
 @pytest.mark.parametrize(

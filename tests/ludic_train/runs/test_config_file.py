@@ -44,7 +44,7 @@ def test_names_are_those_of_the_options_with_either_dash():
         ("zzz = 3", r"no setting 'zzz'; it has: adamw_bits, .*updates"),
         ('updates = "many"', r"Expected `int`, got `str` - at `updates`"),
         ("updates = 0", "updates must be at least 1, got 0"),
-        ('algo = "grop"', "no algorithm 'grop'; there are: grpo"),
+        ('algo = "grop"', "no algorithm 'grop'; there are: reinforce"),
         ("[algo_options]\nclop = 1", r"grpo has no option 'clop'; did you mean 'clip'\?"),
         ('[evals.test]\nkwarg = "x"', r"\[evals.test\] has no setting 'kwarg'; did you mean"),
         ("updates = = 3", "no TOML: .*line 2"),

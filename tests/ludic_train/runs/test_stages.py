@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ludic_gym.errors import ConfigError
+from ludic_train.algorithms.presets import grpo
 from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_nothing
@@ -18,7 +19,7 @@ def test_the_learning_rate_falls_over_the_updates_that_whole_batches_make(
 ):
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path, updates=updates, minibatches=minibatches)
     learner = learner_from_nothing([], PolicySpec(), seed=0)
-    stage = rl_stage(TIC_TAC_TOE, config, learner)
+    stage = rl_stage(TIC_TAC_TOE, config, learner, Machine(), algo=grpo())
     assert (stage.updates, stage.trainer.cfg.decay_updates) == (made, made)
 
 
@@ -56,6 +57,9 @@ async def test_no_row_is_left_out_that_the_model_and_max_length_allow(tmp_path, 
     config = replace(TIC_TAC_TOE.defaults, out=tmp_path, demonstrations=200, max_length=given)
     learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
     learner.model.config.max_position_embeddings = 20_000
-    assert rl_stage(TIC_TAC_TOE, config, learner).trainer.cfg.max_seq_len == longest
+    assert (
+        rl_stage(TIC_TAC_TOE, config, learner, Machine(), algo=grpo()).trainer.cfg.max_seq_len
+        == longest
+    )
     # What is imitated was not sampled, and so has no limit but the model's.
     assert sft_stage(TIC_TAC_TOE, config, learner, games).trainer.cfg.max_seq_len == 20_000

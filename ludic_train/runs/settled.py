@@ -1,0 +1,186 @@
+"""The one algorithm and the settings of a run, from what its user and its recipe left open.
+
+The only place where an algorithm meets the settings of a run that change it: `kl`, `entropy`,
+`final_entropy`, `target_entropy`, `full_batches`, `max_lag`, and the limit of thoughts. A preset by
+name and the same one as an object become the same algorithm; a setting that an object cannot take
+is an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+
+from ludic_gym.errors import ConfigError
+from ludic_train.algorithms import presets, variants
+from ludic_train.algorithms.composite import CompositeLoss
+from ludic_train.algorithms.entropy_control import AdaptiveEntropyBonus
+from ludic_train.algorithms.filters import drop_zero_variance_groups
+from ludic_train.algorithms.kl import TokenKLLoss
+from ludic_train.algorithms.losses import EntropyBonus
+from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
+from ludic_train.algorithms.variants import with_target_entropy
+from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, Recipe, RunConfig
+from ludic_train.runs.machine import Machine
+from ludic_train.runs.preset_options import PRESET_OPTIONS
+from ludic_train.runs.rewards import Reward
+from ludic_train.types import REFERENCE
+
+# Peak learning rates where none is given: adapters bear and need a far larger one.
+LR = {"nothing": 1e-3, "lora": 5e-4, "full": 1e-5}
+# A bonus without which a tiny model settles on the first answer that pays; it falls to nothing.
+TINY_ENTROPY = 0.05
+
+
+def settled(
+    algo: RLAlgorithm | None, config: RunConfig, machine: Machine | None = None
+) -> tuple[RLAlgorithm, RunConfig]:
+    """The algorithm of a run, and its settings with a number for each that was left open.
+
+        algo, config = settled(None, RunConfig(out=out, algo="scalerl", model="m"))
+        algo, config = settled(scalerl(), RunConfig(out=out, algo=IN_PYTHON, model="m"))
+
+    algo: an object in place of the preset that `config.algo` names.
+    machine: with a queue and without any limit, rows may be as old as it takes to play one batch
+        while another is trained on: 2 * minibatches - 1 updates.
+    A run writes these settings, so that later versions with other defaults repeat it.
+    Raises ConfigError for settings that the object has parts for already, and for the name of an
+    algorithm that was given as an object.
+    """
+    if (config.algo == IN_PYTHON) != (algo is not None):
+        raise ConfigError(
+            f"algo={config.algo!r} and an algorithm that was given as {algo}: give one of "
+            f"{', '.join(PRESET_OPTIONS)}, or an object to lt.train(algo=...); no file holds one"
+        )
+    if algo is None:
+        algo = _preset(config)
+    else:
+        _refuse_parts_twice(algo, config)
+    config = _completed(algo, config)
+    # Not `or`: a lag of 0 is a limit.
+    lag = algo.max_lag if config.max_lag is None else config.max_lag
+    if lag is None and machine is not None and machine.queue is not None:
+        lag = 2 * config.minibatches - 1
+    algo = replace(algo, max_lag=lag)
+    if config.full_batches:
+        # Only what a filter drops can be replaced, and some algorithms drop nothing.
+        algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
+    if config.target_entropy is not None:
+        algo = with_target_entropy(algo, config.target_entropy, highest=config.entropy or 0.0)
+    elif config.entropy:
+        bonus = EntropyBonus(config.entropy)
+        if config.final_entropy is not None:
+            bonus = EntropyBonus(config.entropy, final=config.final_entropy, updates=config.updates)
+        algo = replace(algo, loss=with_entropy(algo.loss, bonus))
+    if config.kl:
+        loss = CompositeLoss((algo.loss, TokenKLLoss(config.kl)))
+        algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})
+    return algo, config
+
+
+def _preset(config: RunConfig) -> RLAlgorithm:
+    """The preset of `config.algo` with its options."""
+    preset = {**vars(presets), **vars(variants)}[config.algo]
+    options = dict(config.algo_options)
+    if "max_tokens" in inspect.signature(preset).parameters:
+        options["max_tokens"] = config.max_tokens or MAX_TOKENS
+    algo: RLAlgorithm = preset(**options)
+    return algo
+
+
+def _completed(algo: RLAlgorithm, config: RunConfig) -> RunConfig:
+    """The settings with numbers for learning rate, entropy bonus and the limit of thoughts."""
+    lr = LR[config.mode] if config.lr is None else config.lr
+    entropy, final = config.entropy, config.final_entropy
+    if entropy is None and config.mode == "nothing" and not _has_bonus(algo):
+        entropy = TINY_ENTROPY
+        final = 0.0 if final is None and config.target_entropy is None else final
+    thought = config.think_tokens
+    # An agent program makes its own requests, and a tiny model has no thoughts.
+    if thought is None and algo.think_share and config.mode != "nothing" and not config.agent:
+        thought = int((config.max_tokens or MAX_TOKENS) * algo.think_share)
+    return replace(config, lr=lr, entropy=entropy or 0.0, final_entropy=final, think_tokens=thought)
+
+
+def _refuse_parts_twice(algo: RLAlgorithm, config: RunConfig) -> None:
+    """Raise ConfigError for settings of which an algorithm that is an object has its own."""
+    if config.algo_options:
+        raise ConfigError(
+            f"algo_options={dict(config.algo_options)} are for an algorithm that is named: give "
+            f"them to the function that made the object, or take algo={algo.name!r}"
+        )
+    bonus = {"entropy": config.entropy, "target_entropy": config.target_entropy}
+    for name, value in bonus.items():
+        if value and _has_bonus(algo):
+            raise ConfigError(
+                f"{name}={value}, and {algo.name} has an entropy bonus of its own: leave out one "
+                "of them (entropy=0 keeps the algorithm's)"
+            )
+    if config.kl and REFERENCE in algo.attach:
+        raise ConfigError(
+            f"kl={config.kl}, and {algo.name} compares with a reference model already: leave out "
+            "kl, or its own term"
+        )
+
+
+def _has_bonus(algo: RLAlgorithm) -> bool:
+    """True for a loss with an entropy bonus in it."""
+    bonuses = EntropyBonus | AdaptiveEntropyBonus
+    return any(isinstance(part, bonuses) for part in _parts(algo.loss))
+
+
+def _parts(loss: object) -> Iterator[object]:
+    """The loss, and all losses in it."""
+    yield loss
+    if isinstance(loss, list | tuple):
+        for part in loss:
+            yield from _parts(part)
+    elif is_dataclass(loss):
+        for field in fields(loss):
+            yield from _parts(getattr(loss, field.name))
+
+
+def check_combination(
+    recipe: Recipe, config: RunConfig, machine: Machine, reward: Reward | None
+) -> None:
+    """Raise ConfigError for settings that cannot be meant together."""
+    if recipe.self_play and config.demonstrations and config.model and config.system_prompt is None:
+        raise ConfigError(
+            "demonstrations of self-play do not hold the prompts of the seats: give one "
+            "`system_prompt`, or learn from rewards alone (demonstrations=0)"
+        )
+    if config.model is None and not config.demonstrations:
+        raise ConfigError(
+            f"{recipe.name} has no demonstrations to make a tiny model from: name a `model`, or a "
+            "number of `demonstrations`"
+        )
+    if machine.servers and machine.queue is None and config.model is None:
+        raise ConfigError(
+            f"engine={list(machine.servers)} serve a model that exists: name the same one as "
+            "`model`, or give a queue, through which actors and servers follow a new model too"
+        )
+    if config.agent is not None and recipe.self_play:
+        raise ConfigError(f"agent={config.agent!r} plays alone: leave out self-play")
+    if config.dora and (not machine.samples_here or machine.queue is not None):
+        raise ConfigError(
+            f"dora=True with engine={' '.join(machine.engine)} and queue={machine.queue}: servers "
+            "have no such adapters, and none merges them; sample with engine=local and without a "
+            "queue, or leave out dora"
+        )
+    if machine.exact and (config.dtype == "bf16" or "WORLD_SIZE" in os.environ):
+        raise ConfigError(
+            "exact log-probs are of float32 in one process: leave out --dtype bf16 and torchrun"
+        )
+    if config.max_lag is not None and machine.queue is None:
+        raise ConfigError(
+            f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"
+        )
+    if (config.reward == IN_PYTHON) != (reward is not None):
+        raise ConfigError("this run's reward was given in Python: call lt.train(reward=...) again")
+    if machine.queue is not None and reward is not None:
+        raise ConfigError(
+            "actors are other programs and cannot get a reward that is an object: name it as "
+            "module:function"
+        )
