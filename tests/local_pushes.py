@@ -6,10 +6,9 @@ import time
 import torch
 
 from ludic_gym.clients.vllm import VLLMTokenClient
-from ludic_train.cluster.publish.control import PhaseLimits
 from ludic_train.cluster.publish.files import FilesPublisher, write_params
 
-LIMITS = PhaseLimits(connect=30, pause=30, start=30, update=30, finish=30, resume=30)
+LIMIT_S = 30
 GENERATE = "/inference/v1/generate"
 REQUEST = {
     "token_ids": [5, 6],
@@ -23,7 +22,7 @@ def client_of(server):
 
 def publisher(*servers, **kwargs):
     urls = [server.url for server in servers]
-    return FilesPublisher(urls, limits=LIMITS, **kwargs)
+    return FilesPublisher(urls, limit_s=LIMIT_S, **kwargs)
 
 
 def kept(model):

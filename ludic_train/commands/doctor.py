@@ -58,10 +58,10 @@ def main(argv: list[str]) -> int:
     options = tyro.cli(DoctorOptions, args=argv, prog="ludic doctor")
     # torch takes seconds, and --help must not wait for it.
     with importing():
-        from ludic_train.cluster.doctor.examine import examined
+        from ludic_train.cluster.doctor.examine import examine
 
     findings = asyncio.run(
-        examined(
+        examine(
             options.url,
             options.model,
             dtype=options.dtype,

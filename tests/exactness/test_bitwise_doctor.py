@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ludic_train.cluster.doctor.examine import examined
+from ludic_train.cluster.doctor.examine import examine
 from ludic_train.cluster.servers.local.process import running
 from ludic_train.cluster.servers.local.served_model import Served
 from ludic_train.engine import engine as engine_module
@@ -46,7 +46,7 @@ async def serving(folder, spoil=lambda model, tokenizer: None):
 async def bad(folder, spoil=lambda model, tokenizer: None):
     """Bad findings by name: what was found."""
     async with serving(folder, spoil) as url:
-        found = await examined(url, str(folder), dtype="float32", push=False, bitwise=True)
+        found = await examine(url, str(folder), dtype="float32", push=False, bitwise=True)
     assert [each.check for each in found][:2] == ["tokens", "params"]
     assert len(found) == 5
     return {each.check: each.found for each in found if each.verdict != "good"}

@@ -23,7 +23,7 @@ from ludic_train.cluster.doctor.checks import (
     Patient,
     check_round_trip,
     expected_masks,
-    judged,
+    finding,
 )
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.status import LIMIT_S
@@ -55,7 +55,7 @@ def bits(name: str, sampling: Sampling) -> Callable[[Patient], Awaitable[Finding
         is_equal = bool(off.max() == 0)
         found = f"{int((off > 0).sum())} of {len(off)} log-probs differ, by up to {off.max():.1e}"
         fault = "" if is_equal else _fault(patient.model, completions, float(off.mean()))
-        return judged(name, is_equal, found + fault, REMEDY)
+        return finding(name, is_equal, found + fault, REMEDY)
 
     return check
 
@@ -90,7 +90,7 @@ async def check_params(patient: Patient) -> Finding:
     if types:
         found = f"{some}: they are {', '.join(sorted(types))}"
         remedy = "serve and train in the same type, float32 for equal bits"
-    return judged("params", not wrong, found, remedy)
+    return finding("params", not wrong, found, remedy)
 
 
 def _fault(model: nn.Module, completions: Sequence[Completion], off: float) -> str:

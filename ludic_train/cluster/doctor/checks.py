@@ -25,8 +25,7 @@ from ludic_train.trainer.probes import reason_not_to_pack
 QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
 # Tokens per completion: enough to average over, and a second of sampling on a CPU.
 TOKENS = 24
-# Types in which a logit near 20 is off by up to 0.06.
-LOW_PRECISION = (torch.bfloat16, torch.float16)
+LOW_PRECISION = {torch.bfloat16, torch.float16}
 RESTART = "start the server with `ludic serve`, or with "
 
 
@@ -67,7 +66,9 @@ class Patient:
         """
         name = str(self.config.get("model_config", {}).get("dtype", "")).removeprefix("torch.")
         served: torch.dtype = getattr(torch, name or "float32")
-        return tolerance(served, next(self.model.parameters()).dtype)
+        dtypes = {served, next(self.model.parameters()).dtype}
+        # bfloat16 has 8 significant bits: a logit near 20 is off by up to 0.06.
+        return 0.05 if dtypes & LOW_PRECISION else 1e-4
 
     def prompt(self, question: str) -> list[int]:
         """Token ids of a question, as the trainer renders it."""
@@ -85,7 +86,7 @@ class Patient:
 Check = Callable[[Patient], Awaitable[Finding]]
 
 
-def judged(check: str, is_good: bool, found: str, remedy: str) -> Finding:
+def finding(check: str, is_good: bool, found: str, remedy: str) -> Finding:
     """The finding, with the remedy if it is bad.
 
     is_good: result of the check. found: the measured values. remedy: a way to correct it.
@@ -109,7 +110,7 @@ async def check_flags(patient: Patient) -> Finding:
     if not patient.config:
         remedy = f"{RESTART}VLLM_SERVER_DEV_MODE=1 in its environment"
         # The other flags cannot be read without the route.
-        return judged("flags", False, "the server has no route for its flags", remedy)
+        return finding("flags", False, "the server has no route for its flags", remedy)
     model = patient.config["model_config"]
     transfer = patient.config.get("weight_transfer_config") or {}
     wrong = {
@@ -120,7 +121,7 @@ async def check_flags(patient: Patient) -> Finding:
     if not transfer:
         wrong["""--weight-transfer-config '{"backend": "ludic"}'"""] = "no transport of params"
     found = ", ".join(wrong.values()) or f"transport of params: {transfer.get('backend')!r}"
-    return judged("flags", not wrong, found, RESTART + " ".join(wrong))
+    return finding("flags", not wrong, found, RESTART + " ".join(wrong))
 
 
 async def check_round_trip(patient: Patient) -> Finding:
@@ -135,9 +136,9 @@ async def check_round_trip(patient: Patient) -> Finding:
     # First, since other ids make every later comparison meaningless.
     if reply.prompt_ids != ours:
         found = f"the server renders {reply.prompt_ids} where the trainer has {ours}"
-        return judged("tokens", False, found, "serve the folder that --model names")
+        return finding("tokens", False, found, "serve the folder that --model names")
     text = patient.tokenizer.decode(reply.completion_ids or (), skip_special_tokens=True)
-    return judged(
+    return finding(
         "tokens",
         text == reply.text,
         f"same prompt of {len(ours)} tokens; {reply.text!r} decoded as {text!r}",
@@ -160,7 +161,7 @@ def parity(name: str, sampling: Sampling) -> Check:
             "the server has other params, or other flags: see the checks above; train the model "
             "that is served, in the precision that it is served in"
         )
-        return judged(name, bool(off.mean() <= patient.tolerance), found, remedy)
+        return finding(name, bool(off.mean() <= patient.tolerance), found, remedy)
 
     return check
 
@@ -178,7 +179,7 @@ async def check_seeds(patient: Patient) -> Finding:
     same, differ = one == again, one != other
     found = f"equal seeds {'agree' if same else 'differ'}, others {'differ' if differ else 'agree'}"
     remedy = "groups of equal samples have no advantage: send requests without seeds"
-    return judged("seeds", same and differ, found, remedy)
+    return finding("seeds", same and differ, found, remedy)
 
 
 async def check_packing(patient: Patient) -> Finding:
@@ -191,7 +192,7 @@ async def check_packing(patient: Patient) -> Finding:
     reason = reason_not_to_pack(patient.model, device)
     found = reason or "items that share a row do not see each other"
     remedy = "nothing: the trainer pads this architecture instead; it costs time only"
-    return judged("packing", reason is None, found, remedy)
+    return finding("packing", reason is None, found, remedy)
 
 
 def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
@@ -245,15 +246,6 @@ def differences(model: nn.Module, completions: Sequence[Completion]) -> Tensor:
         (torch.tensor(c.logprobs or ()) - expected_logprobs(model, c)).abs() for c in completions
     ]
     return torch.cat(each)
-
-
-def tolerance(*dtypes: torch.dtype) -> float:
-    """The mean difference, in nats, that rounding explains if one of these dtypes is used.
-
-    0.05 for 16-bit types, 1e-4 for float32.
-    """
-    # bfloat16 has 8 significant bits: a logit near 20 is off by up to 0.06.
-    return 0.05 if any(dtype in LOW_PRECISION for dtype in dtypes) else 1e-4
 
 
 NEEDED_FLAGS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}

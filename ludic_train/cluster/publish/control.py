@@ -6,39 +6,16 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ludic_gym.clients.transport import HttpTransport
-from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions
 from ludic_train.errors import PublishError
 from ludic_train.server_tokens import KEY_VARIABLE, token_of
 
 # Part of vLLM's error for a second publisher.
 SESSION_OPEN = "already active"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseLimits:
-    """Time limits for each phase of a publication, in seconds, per server.
-
-    pause: with all requests held. update: to check and prepare the params.
-    finish: for the swap, with all that vLLM computes from params.
-    Raises ConfigError for a limit that is not above 0.
-    """
-
-    connect: float = 60.0
-    pause: float = 60.0
-    start: float = 60.0
-    update: float = 300.0
-    finish: float = 300.0
-    resume: float = 60.0
-
-    def __post_init__(self) -> None:
-        for phase in self.__slots__:
-            if not getattr(self, phase) > 0:
-                raise ConfigError(f"limit of {phase} must be above 0, got {getattr(self, phase)}")
 
 
 class ControlClient:
@@ -115,11 +92,12 @@ class ControlClient:
         return all(state.get("settled", True) for state in states)
 
     async def finish(self, version: int) -> None:
-        """Load the params, close the session, and check the version that the server has then.
-
-        Raises PublishError also for a server that reports another version.
-        """
+        """Load the params, close the session, and check the version that the server has then."""
         await self.post("/finish_weight_update", {"weight_version": str(version)})
+        await self.require_version(version)
+
+    async def require_version(self, version: int) -> None:
+        """Raise PublishError for a server that reports another version."""
         found = (await self.get("/weight_info")).get("weight_version")
         if found != str(version):
             raise PublishError(f"the server has version {found!r} after version {version} was sent")
@@ -137,6 +115,11 @@ class ControlClient:
     async def world_size(self) -> int:
         """Number of workers; each receives the params."""
         return int((await self.get("/get_world_size"))["world_size"])
+
+
+def backend_of(config: Mapping[str, Any]) -> str:
+    """Name of the engine by which a server takes params; "" if its configuration has none."""
+    return str((config.get("weight_transfer_config") or {}).get("backend", ""))
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.web_pages import LOOPBACK
-from ludic_train.cluster.publish.control import SESSION_OPEN, PhaseLimits
-from ludic_train.cluster.publish.fleet import Fleet, OnFailure, Replica
+from ludic_train.cluster.publish.control import SESSION_OPEN, backend_of
+from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet, OnFailure, Replica
 from ludic_train.disk import writing
 from ludic_train.errors import PublishError
 from ludic_train.models.checkpoint_names import checkpoint_params
@@ -48,7 +48,7 @@ class FilesPublisher:
     folder: that trainer and servers see; None takes shared memory, or the folder of temporary files
         where that has no room, for servers on this machine.
     clients: get each version, and the servers that have it.
-    on_failure, limits: handling of a server that fails, and time limits of each phase.
+    on_failure, limit_s: handling of a server that fails, and the time limit of each phase.
     model: the one that is trained; params go out under the names that its checkpoint has, adapters
         merged. None for a model of the same names in memory, without adapters.
     dtype: that the trainer computes in, such as "bfloat16": of a server that computes in another
@@ -69,11 +69,11 @@ class FilesPublisher:
         *,
         clients: Sequence[Stamping] = (),
         on_failure: OnFailure = "stop",
-        limits: PhaseLimits | None = None,
+        limit_s: float = LIMIT_S,
         model: nn.Module | None = None,
         dtype: str = "auto",
     ) -> None:
-        self.fleet = Fleet(urls, clients, on_failure, limits)
+        self.fleet = Fleet(urls, clients, on_failure, limit_s)
         self.pause_s = 0.0
         self._folder = None if folder is None else Path(folder)
         self._model, self._dtype = model, dtype
@@ -108,7 +108,7 @@ class FilesPublisher:
         Servers without an open session are unchanged. A publisher that still runs loses its update.
         """
         async with aclosing(self.fleet):
-            await self.fleet.attempt("start", self.fleet.replicas, lambda r: r.server.abort())
+            await self.fleet.attempt(self.fleet.replicas, lambda r: r.server.abort())
 
     async def _push(self, folder: Path, version: int) -> None:
         """Run all phases, from "start" to "resume", on the servers that are ready."""
@@ -144,11 +144,11 @@ class FilesPublisher:
             # It may still be in the session that failed.
             await replica.server.abort()
         config = await replica.server.config()
-        backend = (config.get("weight_transfer_config") or {}).get("backend", BACKEND)
-        if backend != BACKEND:
+        backend = backend_of(config)
+        if backend not in ("", BACKEND):
             raise PublishError(
                 f"the server takes params by vLLM's {backend!r} and not from files: start it with "
-                "`ludic serve --transfer ludic`, or take a VLLMTransferPublisher"
+                "`ludic serve --transfer files`, or take a VLLMTransferPublisher"
             )
         dtype = str((config.get("model_config") or {}).get("dtype", "")).removeprefix("torch.")
         self._dtypes[replica.url] = dtype
@@ -173,8 +173,8 @@ class FilesPublisher:
         ]
         # Cancelled before the response: the server may be paused, or have opened the session.
         whole += [r for r in self.fleet.in_state("ready") if r.phase in ("pause", "start")]
-        await self.fleet.attempt("start", whole, lambda r: r.server.abort())
-        await self.fleet.attempt("resume", whole, lambda r: r.server.resume())
+        await self.fleet.attempt(whole, lambda r: r.server.abort())
+        await self.fleet.attempt(whole, lambda r: r.server.resume())
         for replica in self.fleet.in_state("updating"):
             replica.state = "ready"
 

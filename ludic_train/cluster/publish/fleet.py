@@ -9,12 +9,14 @@ from typing import Literal
 
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.publish.control import ControlClient, PhaseLimits
+from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.errors import PublishError
 from ludic_train.sources.publisher import Stamping
 
 State = Literal["new", "ready", "updating", "failed"]
 OnFailure = Literal["stop", "skip"]
+# Seconds that a server may take for a phase: to prepare the params of a large model, at most.
+LIMIT_S = 300.0
 Call = Callable[["Replica"], Awaitable[object]]
 
 
@@ -52,8 +54,8 @@ class Fleet:
     clients: get each version, and the servers that have it.
     on_failure: "stop" raises at the first phase that fails on any server; "skip" continues without
         the servers that fail, which stay paused, and raises only when none is left.
-    limits: time limits of the phases; None takes the defaults.
-    Raises ConfigError for no server, equal ones, or another `on_failure`.
+    limit_s: time limit of each phase.
+    Raises ConfigError for no server, equal ones, another `on_failure`, or a limit of 0 or less.
     """
 
     def __init__(
@@ -61,14 +63,16 @@ class Fleet:
         urls: Sequence[str] | str,
         clients: Sequence[Stamping],
         on_failure: OnFailure,
-        limits: PhaseLimits | None,
+        limit_s: float,
     ) -> None:
         addresses = root_addresses(urls)
         if not addresses or len(set(addresses)) < len(addresses):
             raise ConfigError(f"urls are one server each, got {urls!r}")
         if on_failure not in ("stop", "skip"):
             raise ConfigError(f'on_failure={on_failure!r} must be "stop" or "skip"')
-        self.limits = limits or PhaseLimits()
+        if not limit_s > 0:
+            raise ConfigError(f"limit_s={limit_s} must be above 0")
+        self.limit_s = limit_s
         self.replicas = [Replica(url, ControlClient(url)) for url in addresses]
         self._clients, self._on_failure = clients, on_failure
 
@@ -97,7 +101,7 @@ class Fleet:
     ) -> None:
         """Make the call to all of them at once; set the state of those that succeed to `then`.
 
-        phase: name of a field of PhaseLimits, which gives the time limit.
+        phase: its name, for errors.
         then: None leaves the state as it is.
         Raises PublishError according to `on_failure`, with each server and phase that failed.
         """
@@ -106,7 +110,7 @@ class Fleet:
         async def recorded(replica: Replica) -> None:
             # Recorded one by one: the publication may be cancelled while others are in the call.
             replica.phase = phase
-            error = await self._failure(phase, replica, call)
+            error = await self._failure(replica, call)
             if error is not None:
                 replica.state, replica.error = "failed", error
             elif then is not None:
@@ -118,18 +122,17 @@ class Fleet:
         if failed and (self._on_failure == "stop" or not self.in_state("ready", "updating")):
             raise PublishError("; ".join(replica.describe() for replica in failed))
 
-    async def attempt(self, phase: str, replicas: Iterable[Replica], call: Call) -> None:
+    async def attempt(self, replicas: Iterable[Replica], call: Call) -> None:
         """Make the call to all of them at once; ignore failures."""
-        await asyncio.gather(*(self._failure(phase, replica, call) for replica in replicas))
+        await asyncio.gather(*(self._failure(replica, call) for replica in replicas))
 
-    async def _failure(self, phase: str, replica: Replica, call: Call) -> str | None:
+    async def _failure(self, replica: Replica, call: Call) -> str | None:
         """The reason for which the call failed; None if it succeeded."""
-        limit_s: float = getattr(self.limits, phase)
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(self.limit_s):
                 await call(replica)
         except TimeoutError:
-            return f"no end within {limit_s:g} s"
+            return f"no end within {self.limit_s:g} s"
         except PublishError as error:
             return str(error)
         return None

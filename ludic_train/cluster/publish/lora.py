@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.publish.control import PhaseLimits
 from ludic_train.cluster.publish.files import write_file
-from ludic_train.cluster.publish.fleet import Fleet, OnFailure, Replica
+from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet, OnFailure, Replica
 from ludic_train.models.checkpoint_names import adapter_params
 from ludic_train.sources.publisher import Stamping
 
@@ -59,7 +58,7 @@ class LoRAPublisher:
         clients: Sequence[Naming] = (),
         prefix: str = PREFIX,
         on_failure: OnFailure = "stop",
-        limits: PhaseLimits | None = None,
+        limit_s: float = LIMIT_S,
     ) -> None:
         if getattr(config, "use_dora", False):
             raise ConfigError(
@@ -72,7 +71,7 @@ class LoRAPublisher:
                 "under other names for each architecture: publish it merged, "
                 "FilesPublisher(urls, model=model)"
             )
-        self.fleet = Fleet(urls, clients, on_failure, limits)
+        self.fleet = Fleet(urls, clients, on_failure, limit_s)
         self._folder = Path(folder)
         self._config = config
         self._clients = clients

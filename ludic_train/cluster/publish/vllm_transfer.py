@@ -3,8 +3,8 @@
 All of the transfer is vLLM's: this module names the servers to it, pauses and resumes them. It is
 the only one of a trainer that imports vLLM, and it does so when it publishes.
 
-What ran where: nothing here has moved params between cards yet, since no machine with cards was at
-hand. The calls are those of vLLM 0.32's trainer side, and tests hold them against a stand-in.
+What ran where: on a CPU, with vLLM 0.32's own trainer classes, up to their broadcast; tests have a
+stand-in for them. No transfer between cards has run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
@@ -24,27 +24,26 @@ from torch import Tensor, nn
 
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.publish.control import ControlClient, PhaseLimits
-from ludic_train.cluster.publish.files import FilesPublisher, outgoing
-from ludic_train.cluster.publish.fleet import Fleet, Replica
+from ludic_train.cluster.publish.control import ControlClient, backend_of
+from ludic_train.cluster.publish.files import FilesPublisher, Params, outgoing
+from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet
 from ludic_train.errors import PublishError
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.processes import free_port
 from ludic_train.sources.publisher import PolicyPublisher, Stamping
 
-Params = Iterable[tuple[str, Tensor]]
 # Backends of vLLM by which one process sends all params.
 BACKENDS = ("nccl", "ipc")
 
 
 class VLLMTransferPublisher:
-    """Has vLLM send each version to servers that were started with `--weight-transfer-config`.
+    """Has vLLM send each version to servers of `ludic serve --transfer nccl` or `ipc`.
 
     urls: of the servers. model: the one that is trained, on the card that sends.
     backend: "nccl" for other cards than the trainer's, "ipc" for the same card; for "ipc" the
         servers need VLLM_ALLOW_INSECURE_SERIALIZATION=1, as vLLM sends handles as pickles.
-    clients: get each version. limits: time limits of each phase; "update" is that of the transfer.
-    Servers are paused while they load. One that fails in it has a mixture of versions: it stays
+    clients: get each version. limit_s: time limit of each phase, of the transfer too.
+    Servers are paused while they load. One that fails then has a mixture of versions: it stays
     paused, and has to be started again.
     Raises ConfigError for another backend, and where vLLM is not installed here.
     """
@@ -56,16 +55,15 @@ class VLLMTransferPublisher:
         backend: str = "nccl",
         *,
         clients: Sequence[Stamping] = (),
-        limits: PhaseLimits | None = None,
+        limit_s: float = LIMIT_S,
     ) -> None:
         if backend not in BACKENDS:
             raise ConfigError(f"backend={backend!r} is none of {', '.join(BACKENDS)}")
         if not has_vllm():
             raise ConfigError(f"backend={backend!r} needs vLLM in the trainer's environment")
-        self.fleet = Fleet(urls, clients, "stop", limits)
+        self.fleet = Fleet(urls, clients, "stop", limit_s)
         self._model, self._backend = model, backend
-        self._source = _Source(model)
-        self._servers = _Servers(self.fleet, timeout_s=self.fleet.limits.update)
+        self._source, self._servers = _Source(model), _Servers(self.fleet)
         self._engine: Any = None
 
     async def publish(self, params: Params, version: int) -> None:
@@ -73,42 +71,28 @@ class VLLMTransferPublisher:
 
         Raises PublishError with the servers and phases that failed.
         """
-        fleet = self.fleet
         self._source.params, self._servers.version = params, version
-
-        async def check(replica: Replica) -> None:
-            found = (await replica.server.get("/weight_info")).get("weight_version")
-            if found != str(version):
-                raise PublishError(f"it has version {found!r} after version {version} was sent")
-            replica.version = version
-
+        fleet = self.fleet
         async with aclosing(fleet):
             if self._engine is None:
                 await fleet.connect("/weight_info")
                 self._servers.sizes = [await r.server.world_size() for r in fleet.replicas]
-                self._engine = await self._called("connect", self._connect)
-            await self._pause()
-            await self._called("update", self._engine.send_weights)
-            await fleet.run("finish", fleet.in_state("updating"), check)
-            fleet.stamp(version, "updating")
-            updating = fleet.in_state("updating")
-            await fleet.run("resume", updating, lambda r: r.server.resume(), then="ready")
+                self._engine = await self._in_thread("connect", self._connect)
+            ready = fleet.in_state("ready")
+            try:
+                await fleet.run("pause", ready, lambda r: r.server.pause())
+            except PublishError:
+                await fleet.attempt(ready, lambda r: r.server.resume())
+                raise
+            await self._in_thread("update", self._engine.send_weights)
+            await fleet.run("finish", ready, lambda r: r.server.require_version(version))
+            fleet.stamp(version, "ready")
+            await fleet.run("resume", ready, lambda r: r.server.resume())
+            for replica in ready:
+                replica.version = version
 
-    async def _pause(self) -> None:
-        """Pause all servers; none stays paused if one cannot be."""
-        fleet = self.fleet
-        ready = fleet.in_state("ready")
-        try:
-            await fleet.run("pause", ready, lambda r: r.server.pause(), then="updating")
-        except BaseException:
-            await fleet.attempt("resume", ready, lambda r: r.server.resume())
-            for replica in fleet.in_state("updating"):
-                replica.state = "ready"
-            raise
-
-    async def _called(self, phase: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's
-        """Result of a call of vLLM's in a thread; errors of any kind as PublishError."""
-        limit_s: float = getattr(self.fleet.limits, phase)
+    async def _in_thread(self, phase: str, call: Callable[[], Any]) -> Any:  # noqa: ANN401 - vLLM's
+        """Result of a call of vLLM's; errors of any kind as PublishError."""
 
         def on_card() -> Any:  # noqa: ANN401
             # The current device belongs to the thread.
@@ -117,7 +101,7 @@ class VLLMTransferPublisher:
             return call()
 
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(self.fleet.limit_s):
                 return await asyncio.to_thread(on_card)
         except Exception as error:
             # A group that has lost a member cannot be used again.
@@ -138,12 +122,10 @@ class VLLMTransferPublisher:
         else:
             from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-            host = _own_address(self.fleet.replicas[0].url)
+            host = own_address(self.fleet.replicas[0].url)
+            size, port = 1 + sum(self._servers.sizes), free_port(host)
             info = NCCLTrainerInitInfo(
-                rank=0,
-                master_address=host,
-                master_port=free_port(host),
-                world_size=1 + sum(self._servers.sizes),
+                rank=0, master_address=host, master_port=port, world_size=size
             )
         return WeightTransferTrainerFactory.trainer_init(
             info, client=self._servers, source=self._source
@@ -171,48 +153,48 @@ class _Source:
 
 
 class _Servers:
-    """The servers of a fleet, called together as vLLM's `VLLMWeightSyncClient`."""
+    """The servers of a fleet, called together as vLLM's `VLLMWeightSyncClient`.
 
-    def __init__(self, fleet: Fleet, timeout_s: float) -> None:
-        self._fleet, self._timeout_s = fleet, timeout_s
+    sizes: number of workers of each. version: name that the params get at the end.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self.sizes: Sequence[int] = ()
         self.version = -1
 
     def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
-        """Connect all workers; those of each server come after those of the server before."""
-        infos = []
-        for place in range(len(self.sizes)):
-            info = dict(init_info)
-            if "rank_offset" in info:
+        """Connect all workers; those of a server come after those of the servers before it."""
+        infos = [dict(init_info) for _ in self.sizes]
+        if "rank_offset" in init_info:
+            for place, info in enumerate(infos):
                 info["rank_offset"] += sum(self.sizes[:place])
-            infos.append((info,))
         self._call("init_weight_transfer_engine", infos)
 
     def start_weight_update(self) -> None:
         """Begin to load."""
-        self._call("start_weight_update", [()] * len(self.sizes))
+        self._call("start_weight_update")
 
     def update_weights(self, update_info: Any) -> None:  # noqa: ANN401 - of the backend
         """Return when all workers have received the params."""
-        self._call("update_weights", [(update_info,)] * len(self.sizes))
+        self._call("update_weights", [update_info] * len(self.sizes))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         """Give the params the name of the version."""
         name = weight_version or str(self.version)
-        self._call("finish_weight_update", [(name,)] * len(self.sizes))
+        self._call("finish_weight_update", [name] * len(self.sizes))
 
-    def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+    def _call(self, method: str, arguments: Sequence[Any] = ()) -> None:
+        """Call a method of vLLM's own client of each server, with an argument of its own if any."""
         from vllm.distributed.weight_transfer import HTTPVLLMWeightSyncClient
 
-        with ThreadPoolExecutor(len(arguments)) as pool:
-            calls = [
-                pool.submit(
-                    getattr(HTTPVLLMWeightSyncClient(replica.url, self._timeout_s), method), *given
-                )
-                for replica, given in zip(self._fleet.replicas, arguments, strict=True)
-            ]
-            for call in calls:
-                call.result()
+        def call(place: int) -> None:
+            url = self._fleet.replicas[place].url
+            client = HTTPVLLMWeightSyncClient(url, self._fleet.limit_s)
+            getattr(client, method)(*arguments[place : place + 1])
+
+        with ThreadPoolExecutor(len(self.sizes)) as pool:
+            list(pool.map(call, range(len(self.sizes))))
 
 
 class ServerPublisher:
@@ -243,7 +225,10 @@ class ServerPublisher:
 
     async def _chosen(self) -> PolicyPublisher:
         """The publisher for these servers. Raises PublishError for one that does not respond."""
-        backends = {await _backend(url) for url in self._urls}
+        backends = set()
+        for url in self._urls:
+            async with aclosing(ControlClient(url)) as server:
+                backends.add(backend_of(await server.config()))
         on_card = next(self._model.parameters()).is_cuda
         if len(backends) == 1 and (name := backends.pop()) in BACKENDS and has_vllm() and on_card:
             print(f"params go to the servers by vLLM's own {name}", flush=True)
@@ -257,14 +242,7 @@ def has_vllm() -> bool:
     return importlib.util.find_spec("vllm") is not None
 
 
-async def _backend(url: str) -> str:
-    """Name of the transfer engine that a server was started with; "" if it does not say."""
-    async with aclosing(ControlClient(url)) as server:
-        config = await server.config()
-    return str((config.get("weight_transfer_config") or {}).get("backend", ""))
-
-
-def _own_address(url: str) -> str:
+def own_address(url: str) -> str:
     """This machine's address as the server at `url` sees it. Raises OSError without a route."""
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -110,7 +110,7 @@ def _number(version: str) -> tuple[int, int]:
     return int(parts[1]), int(parts[2])
 
 
-Transfer = Literal["ludic", "nccl"]
+Transfer = Literal["files", "nccl", "ipc"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 # Types to serve in, by the `dtype` of a run.
 SERVED_DTYPES: Mapping[str, Dtype] = {"auto": "auto", "float32": "float32", "bf16": "bfloat16"}
@@ -142,8 +142,8 @@ class ServeOptions:
         lora: Largest rank of adapters that can be loaded; 0 for none.
         max_loras: Adapters that one batch can mix.
         tensor_parallel_size: GPUs that share the model.
-        transfer: Transport of params: "ludic" stages and checks them (over TCP or files, on any
-            machine), "nccl" is vLLM's own between GPUs.
+        transfer: Way of new params: "files" stages and checks them; "nccl" between GPUs and "ipc"
+            on one GPU are vLLM's own.
         sampling_mask: Return the tokens that top_p, top_k and min_p leave, which training on such
             samples needs; on GPUs alone. Each request then needs a top_k, and none is greedy.
         routed_experts: Return the experts that each token went through, of a mixture, for router
@@ -158,7 +158,7 @@ class ServeOptions:
     lora: int = 0
     max_loras: int = 4
     tensor_parallel_size: int = 1
-    transfer: Transfer = "ludic"
+    transfer: Transfer = "files"
     sampling_mask: bool = False
     routed_experts: bool = False
     float32_head: bool = True
@@ -205,8 +205,8 @@ def command_line(
     without a model.
     """
     on_cpu = options.on_cpu(vllm)
-    if on_cpu and options.transfer == "nccl":
-        raise ConfigError('transfer="nccl" is for GPUs; on a CPU take --transfer ludic')
+    if on_cpu and options.transfer != "files":
+        raise ConfigError(f"--transfer {options.transfer} is for GPUs; on a CPU take files")
     if on_cpu and options.routed_experts:
         raise ConfigError(
             "vLLM returns routed experts on GPUs alone: on a CPU take the local engine, "
@@ -219,7 +219,7 @@ def command_line(
     command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     # The first adds the route by which VLLMTokenClient samples, the second our workers' methods.
     command += ["--enable-scale-out", "--worker-extension-cls", WORKER_EXTENSION]
-    backend = BACKEND if options.transfer == "ludic" else "nccl"
+    backend = BACKEND if options.transfer == "files" else options.transfer
     command += ["--weight-transfer-config", json.dumps({"backend": backend})]
     command += ["--tensor-parallel-size", str(options.tensor_parallel_size)]
     if options.lora:

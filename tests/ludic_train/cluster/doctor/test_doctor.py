@@ -9,7 +9,7 @@ from fake_vllm.sampler import SamplingVLLM
 
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
-from ludic_train.cluster.doctor.examine import examined
+from ludic_train.cluster.doctor.examine import examine
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -40,7 +40,7 @@ async def patient(served, **wrong):
 
 
 async def examination(served, server, *, push=True):
-    found = await examined(server.url, str(served[2]), dtype="float32", push=push)
+    found = await examine(server.url, str(served[2]), dtype="float32", push=push)
     return {finding.check: finding for finding in found}
 
 
@@ -57,7 +57,7 @@ def bad(found):
 async def test_a_server_that_is_well(served):
     async with patient(served) as server:
         before = {name: value.clone() for name, value in server.params.items()}
-        found = await examined(f"{server.url}/v1", str(served[2]), dtype="float32", push=True)
+        found = await examine(f"{server.url}/v1", str(served[2]), dtype="float32", push=True)
         assert {finding.verdict for finding in found} == {"good"}
         assert [finding.check for finding in found] == [
             "flags",
@@ -145,7 +145,7 @@ async def test_without_push_the_server_stays_as_it_is(served):
 
 async def test_no_server_no_examination(served):
     with pytest.raises(ClientError, match=r"127\.0\.0\.1:1"):
-        await examined("http://127.0.0.1:1", str(served[2]), dtype="float32", push=True)
+        await examine("http://127.0.0.1:1", str(served[2]), dtype="float32", push=True)
 
 
 @pytest.mark.long

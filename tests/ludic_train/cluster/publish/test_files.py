@@ -1,19 +1,17 @@
 """Pushing params to servers that fail in every way and phase: never a mixture, always a name."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 import torch
 from fake_vllm.fleet import digest, running
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.publish.control import PhaseLimits
 from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.errors import PublishError
 
 # Long enough for a busy machine to do what works, short enough to wait for what hangs.
-LIMITS = PhaseLimits(connect=20, pause=4, start=4, update=4, finish=4, resume=4)
+LIMIT_S = 10
 ROUTES = {
     "pause": "/pause",
     "start": "/start_weight_update",
@@ -41,7 +39,7 @@ def params(version, names=("embed.weight", "layers.0.w", "layers.1.w", "norm.wei
 
 def publisher(servers, **kwargs):
     urls = [server.url for server in servers]
-    return FilesPublisher(urls, **{"limits": LIMITS, **kwargs})
+    return FilesPublisher(urls, **{"limit_s": LIMIT_S, **kwargs})
 
 
 async def published(target, version):
@@ -111,7 +109,7 @@ async def test_servers_sample_until_all_params_have_arrived():
             at = server.calls.index("/pause")
             assert "/update_weights" not in server.calls[at:]
     assert paused == [[False, False]] * 4
-    assert 0 < target.pause_s < LIMITS.pause
+    assert 0 < target.pause_s < LIMIT_S
 
 
 async def test_requests_are_held_for_the_swap_and_see_one_version_each():
@@ -139,8 +137,7 @@ async def test_requests_are_held_for_the_swap_and_see_one_version_each():
 async def test_a_fault_is_named_by_server_and_phase_and_no_server_has_a_mixture(phase, fault):
     async with running(2, params(0)) as servers:
         good, bad = servers
-        limits = replace(LIMITS, **{phase: 1}) if fault == "hang" else LIMITS
-        target = publisher(servers, limits=limits)
+        target = publisher(servers, limit_s=2 if fault == "hang" else LIMIT_S)
         await published(target, 1)
         bad.faults[ROUTES[phase]] = fault
 
@@ -288,7 +285,7 @@ async def test_what_feeds_the_params_is_read_to_its_end_when_publishing_fails():
 
 async def test_a_server_without_the_routes_is_told_how_to_be_started():
     async with running(1, params(0)) as (server,):
-        target = FilesPublisher(f"{server.url}/other", limits=LIMITS)
+        target = FilesPublisher(f"{server.url}/other", limit_s=LIMIT_S)
         with pytest.raises(PublishError, match=r"failed in connect: .*`ludic serve`"):
             await published(target, 1)
 
@@ -306,6 +303,6 @@ def test_the_same_server_twice_is_refused(urls):
         FilesPublisher(urls)
 
 
-def test_limits_are_times():
-    with pytest.raises(ConfigError, match="limit of finish must be above 0, got 0"):
-        PhaseLimits(finish=0)
+def test_a_limit_is_a_time():
+    with pytest.raises(ConfigError, match="limit_s=0 must be above 0"):
+        FilesPublisher("http://a", limit_s=0)

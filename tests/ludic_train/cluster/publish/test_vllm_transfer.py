@@ -10,11 +10,10 @@ from fake_vllm.fleet import digest, running
 from torch import nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.publish.control import PhaseLimits
 from ludic_train.cluster.publish.vllm_transfer import ServerPublisher, VLLMTransferPublisher
 from ludic_train.errors import PublishError
 
-LIMITS = PhaseLimits(connect=20, pause=4, start=4, update=10, finish=4, resume=4)
+LIMIT_S = 10
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ async def test_all_servers_get_each_version_while_they_are_paused(vllm, backend)
     async with servers(2, 3) as (one, other):
         trained = model()
         urls = [one.url, other.url]
-        target = VLLMTransferPublisher(urls, trained, backend, clients=[client], limits=LIMITS)
+        target = VLLMTransferPublisher(urls, trained, backend, clients=[client], limit_s=LIMIT_S)
         for version in range(2):
             with torch.no_grad():
                 trained[0].weight.add_(1)
@@ -77,7 +76,7 @@ async def test_all_servers_get_each_version_while_they_are_paused(vllm, backend)
 async def test_a_server_that_fails_while_it_loads_stays_paused_and_is_named(vllm):
     async with servers(1) as (server,):
         trained = model()
-        target = VLLMTransferPublisher(server.url, trained, limits=LIMITS)
+        target = VLLMTransferPublisher(server.url, trained, limit_s=LIMIT_S)
         server.faults["/update_weights"] = "500"
         with pytest.raises(PublishError, match="vLLM's nccl failed in update"):
             await target.publish(trained.named_parameters(), 1)
@@ -91,7 +90,7 @@ async def test_a_server_that_fails_while_it_loads_stays_paused_and_is_named(vllm
 async def test_servers_that_cannot_be_paused_go_on_with_their_version(vllm):
     async with servers(1, 1) as (one, other):
         trained = model()
-        target = VLLMTransferPublisher([one.url, other.url], trained, limits=LIMITS)
+        target = VLLMTransferPublisher([one.url, other.url], trained, limit_s=LIMIT_S)
         other.faults["/pause"] = "500"
         with pytest.raises(PublishError, match=f"{other.url}.*failed in pause"):
             await target.publish(trained.named_parameters(), 1)
@@ -118,7 +117,7 @@ async def test_servers_of_another_engine_are_refused_where_vllm_or_a_card_is_mis
     async with servers(1) as (server,):
         config = {"weight_transfer_config": {"backend": "nccl"}}
         server.answers["/server_info"] = {"vllm_config": config}
-        with pytest.raises(PublishError, match=r"vLLM's 'nccl'.*--transfer ludic"):
+        with pytest.raises(PublishError, match=r"vLLM's 'nccl'.*--transfer files"):
             await ServerPublisher(server.url, model=trained).publish(trained.named_parameters(), 1)
 
 

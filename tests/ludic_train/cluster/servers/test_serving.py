@@ -139,7 +139,7 @@ def test_on_a_cpu_it_computes_in_float32_unless_another_type_is_chosen():
 @pytest.mark.parametrize(
     ("options", "vllm", "reason"),
     [
-        (ServeOptions(transfer="nccl"), CPU, "--transfer ludic"),
+        (ServeOptions(transfer="nccl"), CPU, "--transfer nccl is for GPUs"),
         (ServeOptions(routed_experts=True), CPU, "on GPUs alone.*--engine local"),
         (ServeOptions(device="cpu"), GPU, "a build for GPUs"),
         (ServeOptions(device="cuda"), CPU, "the build for CPUs"),
