@@ -58,7 +58,7 @@ async def play(tasks: Iterator[lg.Task], client: lt.LocalChatClient, path: Path)
         return lg.ChatPolicy(client)
 
     episodes = lg.run_episodes(islice(tasks, 512), make_policy, concurrency=512)
-    rewards = [e.rollouts[0].total_reward async for e in lg.recorded(episodes, path)]
+    rewards = [e.rollouts[0].total_reward async for e in lg.record_episodes(episodes, path)]
     return sum(rewards) / len(rewards)
 
 

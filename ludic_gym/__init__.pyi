@@ -93,8 +93,8 @@ from .errors import PromptTooLong as PromptTooLong
 from .errors import SandboxError as SandboxError
 from .errors import ScriptExhausted as ScriptExhausted
 from .graders.constraints import Constraint as Constraint
+from .graders.constraints import constraints_json as constraints_json
 from .graders.constraints import grade_constraints as grade_constraints
-from .graders.constraints import written as written
 from .graders.extract import Exchange as Exchange
 from .graders.extract import Grade as Grade
 from .graders.extract import extract as extract
@@ -148,7 +148,7 @@ from .policies.wrappers import Retry as Retry
 from .policies.wrappers import majority as majority
 from .records import read_episodes as read_episodes
 from .records import read_rollouts as read_rollouts
-from .records import recorded as recorded
+from .records import record_episodes as record_episodes
 from .records import write_rollouts as write_rollouts
 from .rollout.episode import run_episode as run_episode
 from .rollout.episodes import env_pool as env_pool

@@ -42,20 +42,20 @@ def closing_error(close: Callable[[], object]) -> str:
     """Close an env after a failure; a description of a further error, "" for none."""
     with Caught(Exception) as failure:
         close()
-    return closing_failed(failure)
+    return closing_error_text(failure)
 
 
-def closing_failed(failure: Caught) -> str:
+def closing_error_text(failure: Caught) -> str:
     """Description of an error in closing an env, after another one; "" for none."""
     return failure.text and f"; closing its env raised {failure.text}"
 
 
-async def settled(result: T | Awaitable[T]) -> T:
+async def result_of(result: T | Awaitable[T]) -> T:
     """The result itself; of an awaitable, its result."""
     return await result if isinstance(result, Awaitable) else result
 
 
-def finished(result: object) -> None:
+def run_to_end(result: object) -> None:
     """Run an awaitable result to its end, or as a task of the running event loop if there is one.
 
     Anything else is a result already.
@@ -65,14 +65,14 @@ def finished(result: object) -> None:
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(settled(result))
+        asyncio.run(result_of(result))
         return
-    task = loop.create_task(settled(result))
+    task = loop.create_task(result_of(result))
     _unfinished.add(task)
     task.add_done_callback(_unfinished.discard)
 
 
-async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Await all coroutines; their results in order. The first error cancels the others."""
     waiting = list(coroutines)
     # A task for a single coroutine would cost more than many a call.
@@ -82,10 +82,10 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await cancelled(tasks)
+        await cancel_all(tasks)
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel the tasks and wait until all have ended."""
     tasks = list(tasks)
     for task in tasks:

@@ -101,7 +101,7 @@ def advice_for(plugin: str, packages: Collection[str] | None = None) -> Iterator
         ) from error
 
 
-def imported(module: str, spec: str) -> ModuleType:
+def import_user_module(module: str, spec: str) -> ModuleType:
     """Import the module, which may be in the current folder.
 
     spec: the user's input, for the message. Raises ConfigError if it cannot be imported.

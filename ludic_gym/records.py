@@ -113,7 +113,9 @@ def _remove_cut_line(path: Path) -> None:
             file.truncate(end)
 
 
-async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncIterator[Episode]:
+async def record_episodes(
+    episodes: AsyncIterator[Episode], path: Path | str
+) -> AsyncIterator[Episode]:
     """The same episodes, each appended to the file first, failed ones included.
 
     >>> import asyncio
@@ -121,7 +123,7 @@ async def recorded(episodes: AsyncIterator[Episode], path: Path | str) -> AsyncI
     >>> from ludic_gym import OraclePolicy, run_episodes
     >>> async def play(path):
     ...     tasks = [Task(env_id="ludic/Arithmetic-v0", seed=seed) for seed in range(3)]
-    ...     return [e.index async for e in recorded(run_episodes(tasks, OraclePolicy), path)]
+    ...     return [e.index async for e in record_episodes(run_episodes(tasks, OraclePolicy), path)]
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder) / "episodes.jsonl"
     ...     len(asyncio.run(play(path))), len(list(read_episodes(path)))

@@ -65,13 +65,15 @@ def leaves_out_tokens(sampling: Sampling) -> bool:
     return is_cut and sampling.temperature > 0
 
 
-def fitted(sampling: Sampling, prompt_tokens: int, positions: int | None = None) -> Sampling:
+def fit_max_tokens(
+    sampling: Sampling, prompt_tokens: int, positions: int | None = None
+) -> Sampling:
     """The sampling with `max_tokens` lowered to the room that a prompt leaves.
 
     positions: of the model, or of its server; None if they are unknown.
     Raises PromptTooLong for a prompt that leaves no room.
 
-    >>> fitted(Sampling(max_tokens=100, max_length=256), 200).max_tokens
+    >>> fit_max_tokens(Sampling(max_tokens=100, max_length=256), 200).max_tokens
     56
     """
     limits = [limit for limit in (sampling.max_length, positions) if limit is not None]

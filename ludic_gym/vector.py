@@ -32,7 +32,7 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _env_id = itemgetter(0)
 
 
-def merged(
+def merge_infos(
     infos: Sequence[Info], kinds: dict[str, Kind] | None = None
 ) -> tuple[Info, dict[int, str]]:
     """One array per key, and under "_key" a mask of the environments that have it; conflicts.
@@ -43,7 +43,7 @@ def merged(
     kinds: see `kind_conflicts`, whose result is the second one; with conflicts no array is made.
         Without kinds, values take the type of the first one with their key.
 
-    >>> merged([{"score": 1.5}, {}])
+    >>> merge_infos([{"score": 1.5}, {}])
     ({'score': array([1.5, 0. ]), '_score': array([ True, False])}, {})
     """
     size, known = len(infos), {} if kinds is None else kinds
@@ -71,7 +71,7 @@ def merged(
             column[place] = value
             mask[place] = True
     for key in nested:
-        together[key], _ = merged(together[key])
+        together[key], _ = merge_infos(together[key])
     return together, {}
 
 
@@ -496,12 +496,12 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         """The results as arrays; one per environment, in order."""
         fields = list(zip(*arrivals, strict=True))
         # Arrays of infos need one type per key. An environment with another type fails alone.
-        infos, conflicts = merged(fields[-1], self._kinds)
+        infos, conflicts = merge_infos(fields[-1], self._kinds)
         if conflicts:
             for env_id, conflict in conflicts.items():
                 arrivals[env_id] = self._runners[env_id].failure(conflict)
             fields = list(zip(*arrivals, strict=True))
-            infos, _ = merged(fields[-1])
+            infos, _ = merge_infos(fields[-1])
         _, self._last, rewards, terminated, truncated, _ = fields
         # Gymnasium writes into an array, but returns new tuples.
         out: Any = self._blanks if isinstance(self._blanks, tuple) else copy.deepcopy(self._blanks)

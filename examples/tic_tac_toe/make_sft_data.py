@@ -21,7 +21,7 @@ async def make(episodes: int, path: Path) -> None:
         for seed in range(episodes)
     )
     games, won = 0, 0.0
-    async for episode in lg.recorded(lg.run_episodes(tasks, lg.OraclePolicy), path):
+    async for episode in lg.record_episodes(lg.run_episodes(tasks, lg.OraclePolicy), path):
         games += 1
         won += episode.rollouts[0].total_reward == 1.0
     print(f"{games} games in {path}, {won / games:.1%} won")

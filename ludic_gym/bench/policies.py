@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_gym.packages import find_plugins, imported, install_command, load_plugin
+from ludic_gym.packages import find_plugins, import_user_module, install_command, load_plugin
 from ludic_gym.policies.chat import ServedPolicy, openai
 from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
 from ludic_gym.types import MakePolicy
@@ -168,7 +168,7 @@ def policy_from_function(spec: str) -> MakePolicy:
     Raises ConfigError if the module cannot be imported or has no such function.
     """
     module, _, name = spec.rpartition(":")
-    make_policy = getattr(imported(module, spec), name, None)
+    make_policy = getattr(import_user_module(module, spec), name, None)
     if not callable(make_policy):
         raise ConfigError(f"policy {spec!r}: the module {module!r} has no function {name!r}")
     return cast(MakePolicy, make_policy)

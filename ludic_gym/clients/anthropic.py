@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ludic_gym.clients.chat_format import needed
+from ludic_gym.clients.chat_format import required_field
 from ludic_gym.clients.openai import HostedChatClient
 from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ClientError, ConfigError
@@ -103,11 +103,11 @@ class AnthropicChatClient(HostedChatClient):
         return {name: value for name, value in fields.items() if unused.get(name) != value}
 
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
-        blocks = needed(response, "content", list)
+        blocks = required_field(response, "content", list)
         for block in blocks:
             if not isinstance(block, dict):
                 raise ClientError(f"a block of the response is {block!r}, not an object")
-        stop_reason = needed(response, "stop_reason", str)
+        stop_reason = required_field(response, "stop_reason", str)
         if stop_reason not in FINISH_REASONS:
             usable = ", ".join(FINISH_REASONS)
             raise ClientError(f"stop_reason is {stop_reason!r}; only {usable} can be used")
@@ -115,23 +115,23 @@ class AnthropicChatClient(HostedChatClient):
         if calls:
             thoughts = [block for block in blocks if "thinking" in str(block.get("type"))]
             if thoughts:
-                self._thoughts[needed(calls[0], "id", str)] = thoughts
+                self._thoughts[required_field(calls[0], "id", str)] = thoughts
             while len(self._thoughts) > REMEMBERED:
                 self._thoughts.popitem(last=False)
         return Completion(
-            text="".join(needed(b, "text", str) for b in blocks if b.get("type") == "text"),
+            text="".join(required_field(b, "text", str) for b in blocks if b.get("type") == "text"),
             finish_reason=FINISH_REASONS[stop_reason],
             sampling=sampling,
             tool_calls=tuple(
                 ToolCall(
-                    id=needed(call, "id", str),
-                    name=needed(call, "name", str),
-                    arguments=json.dumps(needed(call, "input", dict)),
+                    id=required_field(call, "id", str),
+                    name=required_field(call, "name", str),
+                    arguments=json.dumps(required_field(call, "input", dict)),
                 )
                 for call in calls
             ),
             reasoning="\n\n".join(
-                needed(b, "thinking", str) for b in blocks if b.get("type") == "thinking"
+                required_field(b, "thinking", str) for b in blocks if b.get("type") == "thinking"
             ),
         )
 

@@ -60,7 +60,7 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
     Raises ClientError if the response is malformed, or ended for a reason that makes it unusable.
     """
     choice = first_choice(response)
-    message = needed(choice, "message", dict)
+    message = required_field(choice, "message", dict)
     reason = finish_reason(choice)
     return Completion(
         text=_text(message),
@@ -78,7 +78,7 @@ def _text(message: Mapping[str, Any]) -> str:
     # Reasoning models of Mistral send parts, their thoughts among them.
     if isinstance(content, list):
         return "".join(_parts(content, "text"))
-    return needed({"content": content}, "content", str)
+    return required_field({"content": content}, "content", str)
 
 
 def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
             if isinstance(nested, list):
                 yield from _parts(nested, "text")
             else:
-                yield needed(part, kind, str)
+                yield required_field(part, kind, str)
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:
@@ -123,7 +123,7 @@ def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) ->
 
 def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
     """The first choice, the only one that is requested. Raises ClientError if there is none."""
-    choices = needed(response, "choices", list)
+    choices = required_field(response, "choices", list)
     if not choices or not isinstance(choices[0], dict):
         raise ClientError(f"the response has no choice: {excerpt(json.dumps(response))}")
     choice: dict[str, Any] = choices[0]
@@ -136,14 +136,14 @@ def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
     Raises ClientError for any other, such as "content_filter" or "abort": such a text is not a
     sample of the model.
     """
-    reason = needed(choice, "finish_reason", str)
+    reason = required_field(choice, "finish_reason", str)
     if reason not in get_args(FinishReason):
         usable = ", ".join(get_args(FinishReason))
         raise ClientError(f"finish_reason is {reason!r}; only {usable} can be used")
     return cast(FinishReason, reason)
 
 
-def needed(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
+def required_field(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
     """The value at the key. Raises ClientError if it is missing or of another type.
 
     kind: the required type, such as `dict` or `str`.
@@ -161,11 +161,11 @@ def _tool_call(call: object) -> ToolCall:
     """A tool call of a response; its arguments stay text, which the model may have got wrong."""
     if not isinstance(call, dict):
         raise ClientError(f"a tool call is an object, got {call!r}")
-    function = needed(call, "function", dict)
+    function = required_field(call, "function", dict)
     return ToolCall(
-        id=needed(call, "id", str),
-        name=needed(function, "name", str),
-        arguments=needed(function, "arguments", str),
+        id=required_field(call, "id", str),
+        name=required_field(function, "name", str),
+        arguments=required_field(function, "arguments", str),
     )
 
 

@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 from ludic_gym.clients.chat_format import (
     chat_body,
     count_usage,
-    needed,
     plain_completion,
+    required_field,
     with_cached_tokens,
 )
 from ludic_gym.clients.transport import HttpTransport, Usage, bearer
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
-from ludic_gym.sampling import fitted
+from ludic_gym.sampling import fit_max_tokens
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
 QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
@@ -96,9 +96,9 @@ class HttpClient:
 
     async def models(self) -> list[str]:
         """The names of the server's models. Raises ClientError if it does not list them."""
-        listed = needed(await self._http.get(self._models_route), "data", list)
+        listed = required_field(await self._http.get(self._models_route), "data", list)
         # vLLM lists adapters too, each with the model it belongs to.
-        return [needed(model, "id", str) for model in listed if not model.get("parent")]
+        return [required_field(model, "id", str) for model in listed if not model.get("parent")]
 
     async def request(
         self, path: str, body: Mapping[str, Any], *, prefix: Sequence[Hashable] = ()
@@ -262,7 +262,7 @@ def within_length(
             f"max_length={sampling.max_length}, and the server does not count the tokens of "
             "prompts: leave out max_length, or limit the server"
         )
-    room = fitted(sampling, prompt_tokens).max_tokens
+    room = fit_max_tokens(sampling, prompt_tokens).max_tokens
     return completion if completion_tokens <= room else replace(completion, finish_reason="length")
 
 
@@ -288,7 +288,7 @@ async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:
     Raises ConfigError for a request that no retry can mend, with the remedy: a closed port, a wrong
     key, an unknown model, a model without chat template. A server that is busy is waited for.
     """
-    await gathered(_check_port(url) for url in client.urls)
+    await gather_all(_check_port(url) for url in client.urls)
     # With a seed, because every episode has one.
     short = replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS), seed=0)
     while True:

@@ -219,7 +219,7 @@ class Router:
             return self.servers[0]
         able = [server for server in self.servers if server is not tried] or self.servers
         least = min(server.load for server in able)
-        keys = chained(prefix)
+        keys = prefix_keys(prefix)
         holders = (self._holders.get(key) for key in reversed(keys))
         chosen = next((holder for holder in holders if holder in able), None)
         if chosen is None or (chosen.load > 1.2 * least + 1 and self._leaves(chosen, able)):
@@ -239,11 +239,11 @@ class Router:
         return self._draw() > mean / holder.load
 
 
-def chained(prefix: Sequence[Hashable]) -> list[int]:
+def prefix_keys(prefix: Sequence[Hashable]) -> list[int]:
     """A hash for each piece and all before it.
 
-    >>> chained(["a", "b"])[0] == chained(["a", "c"])[0], chained(["b"]) == chained(["a", "b"])[1:]
-    (True, False)
+    >>> prefix_keys(["a", "b"])[0] == prefix_keys(["a", "c"])[0]
+    True
     """
     keys, key = list[int](), 0
     for piece in prefix:
@@ -252,10 +252,10 @@ def chained(prefix: Sequence[Hashable]) -> list[int]:
     return keys
 
 
-def blocks(token_ids: Sequence[int]) -> list[Hashable]:
+def token_blocks(token_ids: Sequence[int]) -> list[Hashable]:
     """Whole blocks of a prompt, as servers cache them.
 
-    >>> [len(block) for block in blocks(range(150))]
+    >>> [len(block) for block in token_blocks(range(150))]
     [64, 64]
     """
     ends = range(BLOCK_TOKENS, len(token_ids) + 1, BLOCK_TOKENS)

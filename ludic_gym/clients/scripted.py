@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from ludic_gym.errors import ConfigError, ScriptExhausted
-from ludic_gym.sampling import fitted
+from ludic_gym.sampling import fit_max_tokens
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 Reply = str | Message
@@ -59,7 +59,7 @@ class ScriptedClient:
             {"role": "assistant", "content": reply} if isinstance(reply, str) else reply
         )
         prompt_ids = prompt_tokens(messages)
-        text, ids, finish_reason = _generated(message, fitted(sampling, len(prompt_ids)))
+        text, ids, finish_reason = _generated(message, fit_max_tokens(sampling, len(prompt_ids)))
         return Completion(
             text=text,
             finish_reason=finish_reason,

@@ -12,18 +12,18 @@ from ludic_gym.clients.chat_format import (
     chat_body,
     finish_reason,
     first_choice,
-    needed,
     plain_completion,
+    required_field,
     sampling_fields,
     token_trace,
 )
 from ludic_gym.clients.openai import HttpClient, root_addresses, within_length
-from ludic_gym.clients.routing import blocks
+from ludic_gym.clients.routing import token_blocks
 from ludic_gym.clients.transport import HttpTransport
 from ludic_gym.errors import ClientError, ConfigError, DataError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.prompts import ExactPrompts, ReadCalls, Render
-from ludic_gym.sampling import MASK_REMEDY, fitted, leaves_out_tokens, packed_masks
+from ludic_gym.sampling import MASK_REMEDY, fit_max_tokens, leaves_out_tokens, packed_masks
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 # A model's generation_config.json could set these to other values, which log-probs would not show.
@@ -159,7 +159,7 @@ def versions_of(
     (7, 7, 8)
     """
     spans = choice.get("weight_versions") or []
-    named = [str(needed(span, "version", str)) for span in spans]
+    named = [str(required_field(span, "version", str)) for span in spans]
     # A server that was started again has the params of its checkpoint, under a name of its own.
     if not all(map(str.isdecimal, named)):
         if published is None:
@@ -193,7 +193,7 @@ async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
         "top_k": WHOLE,
     }
     choice = first_choice(await http.post(COMPLETIONS_ROUTE, body))
-    first = needed(needed(choice, "logprobs", dict), "top_logprobs", list)[0]
+    first = required_field(required_field(choice, "logprobs", dict), "top_logprobs", list)[0]
     ranked = sorted(first.values(), reverse=True)[:PROBED_TOKENS]
     return float(ranked[0] - ranked[-1])
 
@@ -231,7 +231,7 @@ class VLLMChatClient(VLLMClient):
             response = await self.request(CHAT_ROUTE, body, prefix=said)
         completion = plain_completion(response, sampling)
         choice = first_choice(response)
-        content = needed(choice, "logprobs", dict).get("content")
+        content = required_field(choice, "logprobs", dict).get("content")
         if isinstance(content, list):
             content = [token.get("logprob") for token in content]
         trace = token_trace(response.get("prompt_token_ids"), choice.get("token_ids"), content)
@@ -325,7 +325,7 @@ class VLLMTokenClient(VLLMClient):
     async def _continued(
         self, prompt_ids: Sequence[int], sampling: Sampling, further: Mapping[str, Any]
     ) -> Completion:
-        sampling = fitted(self._sent(sampling), len(prompt_ids))
+        sampling = fit_max_tokens(self._sent(sampling), len(prompt_ids))
         # Read before the request, because the publisher may change them meanwhile.
         version, adapter = self.policy_version, self._adapter
         async with self._counted(sampling) as model:
@@ -333,10 +333,10 @@ class VLLMTokenClient(VLLMClient):
             params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **further, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             response = await self.request(
-                GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=blocks(prompt_ids)
+                GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=token_blocks(prompt_ids)
             )
         choice = first_choice(response)
-        content = needed(needed(choice, "logprobs", dict), "content", list)
+        content = required_field(required_field(choice, "logprobs", dict), "content", list)
         trace = token_trace(
             list(prompt_ids), choice.get("token_ids"), [token.get("logprob") for token in content]
         )
@@ -347,7 +347,7 @@ class VLLMTokenClient(VLLMClient):
         length = len(trace["completion_ids"])
         versions = None if adapter else versions_of(choice, published=version, length=length)
         return Completion(
-            text=needed(choice, "text", str),
+            text=required_field(choice, "text", str),
             finish_reason=finish_reason(choice),
             sampling=sampling,
             # The oldest, because staleness must not be underestimated.
@@ -395,6 +395,6 @@ def _packed(choice: Mapping[str, Any], trace: Mapping[str, Any]) -> bytes | None
     if choice.get("sampling_mask") is None:
         return None
     try:
-        return packed_masks(needed(choice, "sampling_mask", list), trace["completion_ids"])
+        return packed_masks(required_field(choice, "sampling_mask", list), trace["completion_ids"])
     except (DataError, TypeError, ValueError, OverflowError) as error:
         raise ClientError(f"the response's sampling_mask cannot be used: {error}") from error

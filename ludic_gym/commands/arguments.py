@@ -22,7 +22,7 @@ from tyro import constructors
 
 from envs_registry.catalog import CATALOG, SUITES
 from ludic_gym.errors import ConfigError
-from ludic_gym.packages import imported
+from ludic_gym.packages import import_user_module
 from ludic_gym.terminal import nearest
 
 Args = TypeVar("Args")
@@ -207,7 +207,7 @@ def env_name(spec: str) -> str:
     module, colon, env_id = spec.rpartition(":")
     if not colon:
         return spec
-    imported(module, spec)
+    import_user_module(module, spec)
     return env_id
 
 

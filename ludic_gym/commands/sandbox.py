@@ -26,7 +26,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.memory import place
-from ludic_gym.sandbox.probes import measured
+from ludic_gym.sandbox.probes import find_breaches
 from ludic_gym.sandbox.types import Guarantees
 
 EXAMPLES = """\
@@ -97,7 +97,7 @@ def examined(name: str) -> Finding:
         # No processes in reserve: they would be started for a few programs only.
         sandbox = open_sandbox(name, warm=0)
         try:
-            return await measured(sandbox)
+            return await find_breaches(sandbox)
         finally:
             await sandbox.close()
 

@@ -2,7 +2,7 @@
 
 A task's truth is a list of constraints in JSON; a reply is correct if it keeps all of them:
 
->>> truth = written([Constraint("words_at_most", count=3), Constraint("no_commas")])
+>>> truth = constraints_json([Constraint("words_at_most", count=3), Constraint("no_commas")])
 >>> grade_constraints("Nice to meet you", truth).rule
 'not kept: words_at_most'
 >>> grade_constraints("Nice to see", truth).correct
@@ -241,16 +241,19 @@ def wording(constraint: Constraint) -> str:
     return KINDS[constraint.kind].wording.format(count=constraint.count, texts=texts)
 
 
-def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -> tuple[bool, ...]:
+def constraints_kept(
+    text: str, constraints: Sequence[Constraint], *, loose: bool = False
+) -> tuple[bool, ...]:
     r"""For each constraint, True if the text keeps it; a blank text keeps none.
 
     loose: also try the text without its first line, its last line and its asterisks, in any
         combination. A greeting or bold print then breaks nothing (the paper's "loose" accuracy).
 
-    >>> kept("Sure!\n* a\n* b", [Constraint("words_at_most", count=2), Constraint("bullets", 2)])
+    >>> rules = [Constraint("words_at_most", count=2), Constraint("bullets", 2)]
+    >>> constraints_kept("Sure!\n* a\n* b", rules)
     (False, True)
-    >>> kept("Sure!\n* a\n* b", [Constraint("words_at_most", count=2)], loose=True)
-    (True,)
+    >>> constraints_kept("Sure!\n* a\n* b", rules, loose=True)
+    (True, True)
     """
     lines = text.strip().split("\n")
     versions = [text.strip()]
@@ -264,10 +267,10 @@ def kept(text: str, constraints: Sequence[Constraint], *, loose: bool = False) -
     )
 
 
-def written(constraints: Sequence[Constraint]) -> str:
+def constraints_json(constraints: Sequence[Constraint]) -> str:
     """The constraints as a truth for `grade_constraints`: a list of objects in JSON.
 
-    >>> written([Constraint("forbidden", texts=("very",))])
+    >>> constraints_json([Constraint("forbidden", texts=("very",))])
     '[{"kind": "forbidden", "count": 0, "texts": ["very"]}]'
     """
     return json.dumps([asdict(constraint) for constraint in constraints])
@@ -275,8 +278,8 @@ def written(constraints: Sequence[Constraint]) -> str:
 
 @lru_cache(maxsize=2**12)
 # Every reply to a row has the same truth, and groups of rollouts repeat rows.
-def read(truth: str) -> tuple[Constraint, ...]:
-    """The constraints in a truth from `written`.
+def read_constraints(truth: str) -> tuple[Constraint, ...]:
+    """The constraints in a truth from `constraints_json`.
 
     Raises DataError for any other text, an unknown kind, a kind that lacks its texts, and [].
     """
@@ -307,15 +310,16 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
     The answer is all text after `</think>`. The rule names the constraints that are not kept ("not
     kept: title, json"), or is "kept", "echo" for a reply that repeats an instruction, "unfinished"
     or "none".
-    truth, loose: see `written` and `kept`. Raises DataError for a truth without constraints.
+    truth, loose: see `constraints_json` and `constraints_kept`.
+    Raises DataError for a truth without constraints.
 
-    >>> truth = written([Constraint("title")])
+    >>> truth = constraints_json([Constraint("title")])
     >>> grade_constraints("<think>A sea?</think><<A day at sea>> It was calm.", truth).rule
     'kept'
     >>> grade_constraints(wording(Constraint("title")), truth).rule  # it has a title in brackets
     'echo'
     """
-    constraints = read(truth)
+    constraints = read_constraints(truth)
     answer, rule = after_thought(text)
     if answer is None:
         return Grade(False, None, rule)
@@ -323,6 +327,6 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
     spaced = " ".join(answer.casefold().split())
     if any(" ".join(wording(c).casefold().split()) in spaced for c in constraints):
         return Grade(False, answer, "echo")
-    held = kept(answer, constraints, loose=loose)
+    held = constraints_kept(answer, constraints, loose=loose)
     broken = [c.kind for c, holds in zip(constraints, held, strict=True) if not holds]
     return Grade(not broken, answer, f"not kept: {', '.join(broken)}" if broken else "kept")

@@ -3,7 +3,7 @@
 Zhou et al. 2023, arXiv:2311.07911. A reply follows an instruction or does not:
 
 >>> no_comma = Instruction("punctuation:no_comma")
->>> followed("One two", [no_comma]), followed("One, two", [no_comma])
+>>> instructions_followed("One two", [no_comma]), instructions_followed("One, two", [no_comma])
 ((True,), (False,))
 
 Sentences need the package nltk with its data "punkt_tab", words in capitals nltk, and languages
@@ -42,7 +42,7 @@ class Instruction:
 Check = Callable[[str, Mapping[str, Any]], bool]
 
 
-def followed(
+def instructions_followed(
     reply: str, instructions: Sequence[Instruction], *, loose: bool = False
 ) -> tuple[bool, ...]:
     """For each instruction, True if the reply follows it; a blank reply follows none.
@@ -62,7 +62,7 @@ def followed(
     )
 
 
-def compared(name: str, relation: str, count: Callable[[str, Mapping[str, Any]], int]) -> Check:
+def count_check(name: str, relation: str, count: Callable[[str, Mapping[str, Any]], int]) -> Check:
     """Check of a count that is less than, or at least, the argument `name`.
 
     relation: the argument with "less than" or "at least".
@@ -266,22 +266,25 @@ def _kind(check: Check, **arguments: type) -> Kind:
 KINDS: Mapping[str, Kind] = {
     "keywords:existence": _kind(has_keywords, keywords=list),
     "keywords:frequency": _kind(
-        compared("frequency", "relation", keyword_count), keyword=str, frequency=int, relation=str
+        count_check("frequency", "relation", keyword_count),
+        keyword=str,
+        frequency=int,
+        relation=str,
     ),
     "keywords:forbidden_words": _kind(has_no_forbidden, forbidden_words=list),
     "keywords:letter_frequency": _kind(
-        compared("let_frequency", "let_relation", letter_count),
+        count_check("let_frequency", "let_relation", letter_count),
         letter=str,
         let_frequency=int,
         let_relation=str,
     ),
     "language:response_language": _kind(is_language, language=str),
     "length_constraints:number_sentences": _kind(
-        compared("num_sentences", "relation", sentence_count), num_sentences=int, relation=str
+        count_check("num_sentences", "relation", sentence_count), num_sentences=int, relation=str
     ),
     "length_constraints:number_paragraphs": _kind(divided_paragraphs, num_paragraphs=int),
     "length_constraints:number_words": _kind(
-        compared("num_words", "relation", lambda text, given: len(re.findall(r"\w+", text))),
+        count_check("num_words", "relation", lambda text, given: len(re.findall(r"\w+", text))),
         num_words=int,
         relation=str,
     ),
@@ -305,7 +308,7 @@ KINDS: Mapping[str, Kind] = {
     "startend:end_checker": _kind(ends_with, end_phrase=str),
     "startend:quotation": _kind(is_quoted),
     "change_case:capital_word_frequency": _kind(
-        compared("capital_frequency", "capital_relation", capital_count),
+        count_check("capital_frequency", "capital_relation", capital_count),
         capital_frequency=int,
         capital_relation=str,
     ),

@@ -176,7 +176,7 @@ def main(cpu_s: float) -> None:
     for line in sys.stdin:
         answer, truth = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
-        verdict = compared(answer, truth)
+        verdict = verdict_on(answer, truth)
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(verdict, flush=True)
 
@@ -192,7 +192,7 @@ def bounded_sympy() -> ModuleType:
     return bounded
 
 
-def compared(answer: str, truth: str) -> str:
+def verdict_on(answer: str, truth: str) -> str:
     """The verdict: "equal", "different", or "refused" for an answer that is too expensive."""
     try:
         return "equal" if is_same(answer, truth) else "different"

@@ -109,7 +109,7 @@ def grade_maths(text: str, truth: str, *, question: str = "") -> Grade:
     if not found:
         return Grade(False, None, rule)
     answers = list(dict.fromkeys(map(_unboxed, found)))
-    grades = [compared(answer, right) for answer in answers]
+    grades = [compare_values(answer, right) for answer in answers]
     if all(correct for correct, _ in grades):
         return Grade(True, answers[-1], f"{rule}, {grades[-1][1]}")
     if len(answers) == 1:
@@ -117,12 +117,12 @@ def grade_maths(text: str, truth: str, *, question: str = "") -> Grade:
     if not latex.is_collection(right):
         return Grade(False, None, "ambiguous")
     joined = ", ".join(answers)
-    correct, how = compared(joined, right)
+    correct, how = compare_values(joined, right)
     return Grade(correct, joined, f"{rule}, {how}")
 
 
 @lru_cache(maxsize=2**14)
-def compared(answer: str, truth: str) -> tuple[bool, str]:
+def compare_values(answer: str, truth: str) -> tuple[bool, str]:
     """True if both have one value, and the name of the comparison.
 
     The name is "exact", "refused", or "math-verify". Raises ConfigError and GraderError as

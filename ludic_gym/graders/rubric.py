@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ludic_gym.concurrency import cancelled, gathered
+from ludic_gym.concurrency import cancel_all, gather_all
 from ludic_gym.errors import ConfigError, GraderError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
@@ -102,7 +102,7 @@ class Rubric:
 
         Takes as long as the slowest of them. An error of a grader is raised, and the others end.
         """
-        grades = await gathered(component.grade(exchange) for component in self.components)
+        grades = await gather_all(component.grade(exchange) for component in self.components)
         pairs = list(zip(self.components, grades, strict=True))
         return RubricGrade(
             rewards={c.name: c.weight if grade.correct else 0.0 for c, grade in pairs},
@@ -191,7 +191,7 @@ async def graded_episodes(
             yield await coming
     finally:
         # The consumer may have stopped early: its grades are not needed any more.
-        await cancelled(running)
+        await cancel_all(running)
 
 
 async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
@@ -200,7 +200,7 @@ async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
     An episode on which a grader reaches no verdict is a failed one.
     """
     try:
-        rollouts = await gathered(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
+        rollouts = await gather_all(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
     except GraderError as error:
         return replace(episode, rollouts=(), error=f"GraderError: {error}")
     return replace(episode, rollouts=tuple(rollouts))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PolicyWrapper
@@ -176,7 +176,7 @@ class ToolUse(PolicyWrapper):
 
     async def _run(self, calls: Sequence[ToolCall], allowed: int) -> None:
         """Run the allowed calls and store a result for every call, as chat templates require."""
-        texts = await gathered(call_tool(self.tools, call) for call in calls[:allowed])
+        texts = await gather_all(call_tool(self.tools, call) for call in calls[:allowed])
         refused = ["Error: not run, the tool calls of this turn are used up"] * len(calls[allowed:])
         for message in self.protocol.results(calls, texts + refused):
             self._chat.context.add(message)

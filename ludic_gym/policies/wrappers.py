@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PolicyWrapper
@@ -128,7 +128,7 @@ class BestOf(PolicyWrapper):
         """The chosen decision; the copy that made it replaces the wrapped policy."""
         # Copies share the client and not the dialog, so that no candidate sees another.
         copies = [deepcopy(self.policy) for _ in range(self._n)]
-        decisions = await gathered(
+        decisions = await gather_all(
             copy.act(call_sampling(sampling, index)) for index, copy in enumerate(copies)
         )
         best = self._choose(decisions)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pettingzoo import AECEnv, ParallelEnv
 
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episode import (
     MAX_TURNS,
@@ -248,7 +248,7 @@ async def _play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) ->
             seat.observe(_observed(seat, observations.get(agent), env))
         sampling = turn_sampling(task.sampling, turn)
         # All at the same time, each with its own sampling seed.
-        decided = await gathered(
+        decided = await gather_all(
             seat.decide(turn_sampling(sampling, i)) for i, seat in enumerate(acting.values())
         )
         decisions = dict(zip(acting, decided, strict=True))

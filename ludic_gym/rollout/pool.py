@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
-from ludic_gym.concurrency import WorkerThread, finished, settled
+from ludic_gym.concurrency import WorkerThread, result_of, run_to_end
 from ludic_gym.errors import EnvError
 from ludic_gym.types import Task
 
@@ -60,7 +60,7 @@ async def call(
         if env not in _threads:
             _threads[env] = WorkerThread("ludic-env")
         result = await _threads[env].run(partial(function, *args, **kwargs))
-    return await settled(result)
+    return await result_of(result)
 
 
 def close(env: Closable) -> None:
@@ -70,9 +70,9 @@ def close(env: Closable) -> None:
     """
     thread = _threads.pop(env, None)
     if thread is None:
-        finished(env.close())
+        run_to_end(env.close())
     else:
-        thread.finish(lambda: finished(env.close()))
+        thread.finish(lambda: run_to_end(env.close()))
 
 
 async def aclose(env: Closable) -> None:
@@ -80,7 +80,7 @@ async def aclose(env: Closable) -> None:
     if env in _threads:
         close(env)
     else:
-        await settled(env.close())
+        await result_of(env.close())
 
 
 E = TypeVar("E", bound=Closable)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from ludic_gym.concurrency import Caught, cancelled, closing_failed
+from ludic_gym.concurrency import Caught, cancel_all, closing_error_text
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout.pool import Closable, EnvPool, aclose
 from ludic_gym.types import Episode, Rollout, Task
@@ -137,7 +137,7 @@ class EpisodeStream(Generic[E]):
                     yield result
         finally:
             # Also after an error of a worker or of the consumer: no episode may outlive the stream.
-            await cancelled(workers)
+            await cancel_all(workers)
             if self._closes_envs:
                 await self._envs.aclose()
 
@@ -170,7 +170,7 @@ class EpisodeStream(Generic[E]):
         # This worker is cancelled; not a policy that cancelled something it waited for.
         if isinstance(failure.error, asyncio.CancelledError) and worker and worker.cancelling():
             raise failure.error
-        return Episode(index=index, task=task, error=failure.text + closing_failed(trouble))
+        return Episode(index=index, task=task, error=failure.text + closing_error_text(trouble))
 
 
 async def _in_time(awaitable: Awaitable[T], timeout_s: float) -> T:

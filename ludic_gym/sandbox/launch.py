@@ -81,7 +81,7 @@ class Backend:
     failed: Callable[[int], bool] = lambda exit_code: exit_code < 0
 
 
-def spawned(launch: Launch, group: MemoryGroup | None = None) -> subprocess.Popen[bytes]:
+def start_process(launch: Launch, group: MemoryGroup | None = None) -> subprocess.Popen[bytes]:
     """Start the process in a session of its own. Raises SandboxError if it cannot start.
 
     group: the process and all its descendants belong to it.

@@ -122,7 +122,7 @@ class Pool:
                 return child
 
     def _starting(self, limits: Limits) -> asyncio.Task[Child]:
-        return asyncio.get_running_loop().create_task(started(self._backend, limits))
+        return asyncio.get_running_loop().create_task(start_worker(self._backend, limits))
 
     def clear(self) -> None:
         """End all waiting workers, without waiting for their end."""
@@ -160,7 +160,7 @@ def _kill(coming: asyncio.Task[Child]) -> None:
         coming.result().kill()
 
 
-async def started(backend: Backend, limits: Limits) -> Child:
+async def start_worker(backend: Backend, limits: Limits) -> Child:
     """Start a worker and wait until it is ready.
 
     limits: for the back end's `fixed`. Raises SandboxError if it does not start within a minute,

@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ludic_gym.errors import SandboxError
-from ludic_gym.sandbox.memory import remove_own
+from ludic_gym.sandbox.memory import remove_own_groups
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -107,7 +107,7 @@ def _close_all() -> None:
     if existing_loop():
         for thing in list(HELD):
             run_blocking(thing.close())
-        remove_own()
+        remove_own_groups()
 
 
 def _forget() -> None:

@@ -109,11 +109,11 @@ def new_group() -> MemoryGroup | None:
     if where.why_not:
         return None
     with suppress(OSError):
-        return made(where.version, where.folder)
+        return make_group(where.version, where.folder)
     return None
 
 
-def made(version: int, parent: Path) -> MemoryGroup:
+def make_group(version: int, parent: Path) -> MemoryGroup:
     """A new group in that folder. Raises OSError if there can be none."""
     folder = parent / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     folder.mkdir()
@@ -139,7 +139,7 @@ def place() -> Place:
     reasons = []
     for folder in folders:
         try:
-            group = made(version, folder)
+            group = make_group(version, folder)
             try:
                 subprocess.run(group.around(("true",)), check=True, capture_output=True)
                 (group.folder / LIMIT_FILES[version][0]).write_text(str(2**40))
@@ -148,7 +148,7 @@ def place() -> Place:
         except (OSError, subprocess.CalledProcessError) as error:
             reasons.append(f"{folder}: {error}")
         else:
-            remove_left(folder)
+            remove_stale_groups(folder)
             return Place(version=version, folder=folder)
     return Place(why_not="; ".join(reasons) or "this system has no control groups of memory")
 
@@ -160,16 +160,16 @@ def folder_of(pid: str) -> tuple[int, Path]:
     """
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
-        return located(groups, Path("/proc/self/mountinfo").read_text())
+        return locate_group(groups, Path("/proc/self/mountinfo").read_text())
     except OSError:
         return 0, Path()
 
 
-def located(groups: str, mounts: str) -> tuple[int, Path]:
+def locate_group(groups: str, mounts: str) -> tuple[int, Path]:
     """Version and folder of a memory group, by the texts of /proc/PID/cgroup and of mountinfo.
 
     >>> mount = "33 24 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
-    >>> located("0::/user.slice/a.scope", mount)
+    >>> locate_group("0::/user.slice/a.scope", mount)
     (2, PosixPath('/sys/fs/cgroup/user.slice/a.scope'))
     """
     for line in groups.splitlines():
@@ -183,7 +183,7 @@ def located(groups: str, mounts: str) -> tuple[int, Path]:
     return 0, Path()
 
 
-def remove_own() -> None:
+def remove_own_groups() -> None:
     """Remove the groups of this process, whose programs end; at its exit."""
     deadline = time.monotonic() + REMOVE_S
     # Not `place()` in a process that has made no group.
@@ -197,7 +197,7 @@ def remove_own() -> None:
         time.sleep(0.01)
 
 
-def remove_left(folder: Path) -> None:
+def remove_stale_groups(folder: Path) -> None:
     """Remove the groups of processes that were killed before they could do it."""
     for group in folder.glob(f"{PREFIX}*"):
         pid = group.name.removeprefix(PREFIX).partition("-")[0]

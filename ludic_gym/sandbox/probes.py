@@ -212,7 +212,7 @@ class Witness:
         return (str(self.folder), str(port), str(self.process.pid), self.name)
 
 
-async def measured(sandbox: Sandbox) -> dict[str, str]:
+async def find_breaches(sandbox: Sandbox) -> dict[str, str]:
     """For each guarantee of the sandbox, a description of its breach, "" if it holds.
 
     Takes about half a minute, of which a third is CPU time. Raises SandboxError if the sandbox does
@@ -260,7 +260,7 @@ def witnesses() -> Iterator[Witness]:
             yield witness
         finally:
             process.kill()
-            for pid in named(name):
+            for pid in pids_named(name):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             # Of a sandbox that let the program write to the host.
@@ -269,7 +269,7 @@ def witnesses() -> Iterator[Witness]:
                     path.unlink(missing_ok=True)
 
 
-def named(name: str) -> list[int]:
+def pids_named(name: str) -> list[int]:
     """Ids of this machine's processes with that name; none where there is no /proc."""
     found: list[int] = []
     with suppress(FileNotFoundError):
@@ -324,9 +324,9 @@ def processes_verdict(result: ExecResult, witness: Witness) -> str:
     if count > LIMITS.processes:
         return f"a program of {LIMITS.processes} processes made {count} more"
     deadline = time.monotonic() + GRACE_S
-    while named(witness.name) and time.monotonic() < deadline:
+    while pids_named(witness.name) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return "a program left processes behind" if named(witness.name) else ""
+    return "a program left processes behind" if pids_named(witness.name) else ""
 
 
 def memory_verdict(result: ExecResult, witness: Witness) -> str:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from ludic_gym.errors import ConfigError, SandboxError
-from ludic_gym.sandbox.launch import Backend, Launch, spawned
+from ludic_gym.sandbox.launch import Backend, Launch, start_process
 from ludic_gym.sandbox.loop import on_loop
 from ludic_gym.sandbox.memory import MemoryGroup, descendants, exceeds, group_of, is_idle, new_group
 from ludic_gym.sandbox.types import Ended, ExecResult, Limits, Program, Session
@@ -92,7 +92,7 @@ class Child:
         self.group = new_group() if launch.descends else None
         self.out_of_memory = False
         try:
-            self._process = process = spawned(launch, self.group)
+            self._process = process = start_process(launch, self.group)
         except BaseException:
             self._remove(self.group)
             raise

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ludic_gym.graders.programs.grader import insisted
+from ludic_gym.graders.programs.grader import retry_sandbox
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Limits, Program, Sandbox
 from ludic_gym.tools.tool import Tool, as_tool
@@ -34,7 +34,7 @@ def python_tool(
         code: the whole program; it must print what you want to know
         """
         run = partial(box.run, Program(source=code), limits=limits)
-        return output_of(await insisted(run))
+        return output_of(await retry_sandbox(run))
 
     # The sandbox has the program's time limit; this one includes the wait for a free place.
     return as_tool(python, timeout_s=5 * limits.wall_s)
@@ -68,7 +68,7 @@ def calculator_tool(sandbox: str | Sandbox = "auto", *, allow_unsafe: bool = Fal
         expression: numbers, + - * / // % **, brackets, and the functions of the module math
         """
         program = Program(source=CALCULATOR, arguments=(expression,))
-        result = await insisted(partial(box.run, program, limits=CALCULATOR_LIMITS))
+        result = await retry_sandbox(partial(box.run, program, limits=CALCULATOR_LIMITS))
         if result.ended == "exited" and result.exit_code == 0:
             return result.stdout.decode("utf-8", "replace").strip()
         # The last line is the message. Those before it are about the program around the expression.

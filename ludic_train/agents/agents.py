@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from ludic_gym.concurrency import Caught, cancelled
+from ludic_gym.concurrency import Caught, cancel_all
 from ludic_gym.errors import ConfigError, EpisodeError, LudicError
-from ludic_gym.packages import imported
+from ludic_gym.packages import import_user_module
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
@@ -146,7 +146,7 @@ class AgentPolicy(FinishingPolicy):
     async def abort(self) -> None:
         """End the program and the session."""
         if self._task is not None:
-            await cancelled([self._task])
+            await cancel_all([self._task])
         if self._session is not None:
             self._gateway.close(self._session)
         if self._holds:
@@ -294,7 +294,7 @@ def named_agent(text: str) -> Agent:
         command_of(text)
         return text
     module, _, name = text.rpartition(":")
-    function = getattr(imported(module, text), name, None)
+    function = getattr(import_user_module(module, text), name, None)
     if not callable(function):
         raise ConfigError(f"agent {text!r}: the module {module!r} has no function {name!r}")
     return cast(Agent, function)

@@ -15,10 +15,10 @@ from hashlib import blake2b
 from operator import is_
 from typing import Any, Protocol, cast, runtime_checkable
 
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import sampled_message
-from ludic_gym.sampling import call_sampling, derived_seed, fitted
+from ludic_gym.sampling import call_sampling, derived_seed, fit_max_tokens
 from ludic_gym.tools.mcp_server import ToolServer
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.agents.history import History
@@ -278,7 +278,7 @@ class Session:
             limit = min(own.max_tokens, request.max_tokens or own.max_tokens)
             self._turn_calls += 1
         own = replace(own, max_tokens=limit, stop=(*own.stop, *request.stop))
-        own = fitted(own, prompt_size, self.prompts.max_positions)
+        own = fit_max_tokens(own, prompt_size, self.prompts.max_positions)
         if own.seed is None:
             return [own] * request.n
         # Equal seeds would make all choices equal.
@@ -289,7 +289,7 @@ class Session:
     async def _answer(self, draft: Draft, samplings: Sequence[Sampling]) -> Answer:
         """Sample all choices, and remember them."""
         # Together, so that an engine samples all choices in one batch.
-        completions = await gathered(self._sampled(draft, each) for each in samplings)
+        completions = await gather_all(self._sampled(draft, each) for each in samplings)
         replies = tuple(self._reply(draft, completion) for completion in completions)
         request, prompt = draft.request, draft.prompt
         for reply in replies:

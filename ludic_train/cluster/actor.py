@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError
 from ludic_gym.records import task_key
 from ludic_gym.rollout.tasks import grouped
@@ -199,7 +199,7 @@ class _Actor:
             await self._finish()
         finally:
             # The pool is closed below: cancelled episodes must have returned their environments.
-            await cancelled([refreshing, listening, stopped, *self.playing])
+            await cancel_all([refreshing, listening, stopped, *self.playing])
             self.player.close()
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
@@ -338,7 +338,7 @@ class _Actor:
         if not (idle and self.playing):
             awaited.add(bell)
         await asyncio.wait(awaited, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-        await cancelled([bell])
+        await cancel_all([bell])
         self._collect()
 
     def _collect(self) -> None:
@@ -422,5 +422,5 @@ async def _ended_before(work: asyncio.Task[bool], stopped: asyncio.Task[bool]) -
     await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         return True
-    await cancelled([work])
+    await cancel_all([work])
     return False

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_train.cluster.queues.base import (
     REMEMBERED_KEYS,
     Discarded,
@@ -223,7 +223,7 @@ class QueueReader:
     async def end(self) -> None:
         """Stop reading and close the queue; what was read stays in it."""
         if self._reader is not None:
-            await cancelled([self._reader])
+            await cancel_all([self._reader])
         await self.queue.aclose()
 
     def _releasable(self) -> list[str]:
@@ -290,7 +290,7 @@ class QueueReader:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
         finally:
-            await cancelled(tasks)
+            await cancel_all(tasks)
 
     async def _beat(self) -> None:
         """Report each second: a trainer that was superseded while it computes learns it so."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ludic_gym.clients.openai import root_addresses
 from ludic_gym.clients.transport import HttpTransport
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions
 from ludic_train.errors import QueueUnavailable
@@ -200,5 +200,5 @@ async def _seen(server: _Server) -> None:
 
 async def _close(server: _Server) -> None:
     if server.look is not None:
-        await cancelled([server.look])
+        await cancel_all([server.look])
     await server.http.close()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ludic_gym.clients.openai import root_address
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.queues.base import QueueStatus
 from ludic_train.errors import PublishError
@@ -214,7 +214,7 @@ class ServerLoads:
                     looks[url] = asyncio.create_task(self._look_at(url))
                 await asyncio.sleep(every_s)
         finally:
-            await cancelled(looks.values())
+            await cancel_all(looks.values())
 
     async def _look_at(self, url: str) -> None:
         """Replace the load of one server; a failure is a state with an error."""

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from ludic_gym.concurrency import cancelled, gathered
+from ludic_gym.concurrency import cancel_all, gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_train.cluster.loop_thread import LoopThread
@@ -243,7 +243,7 @@ def _started_servers(
     stack = AsyncExitStack()
 
     async def started() -> list[SupervisedServer]:
-        servers = await gathered(
+        servers = await gather_all(
             stack.enter_async_context(
                 supervised_server(
                     _starter(config, machine, place, number),
@@ -255,7 +255,7 @@ def _started_servers(
             for number, place in enumerate(found.servers)
         )
         watching = asyncio.create_task(_note_updates(config.out / METRICS, servers))
-        stack.push_async_callback(cancelled, [watching])
+        stack.push_async_callback(cancel_all, [watching])
         return servers
 
     # A thread of their own: this one waits for the ranks, and takes signals. Servers end with the

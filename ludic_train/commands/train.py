@@ -18,7 +18,7 @@ from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_e
 from ludic_gym.commands.main import importing, one_line
 from ludic_gym.commands.main import main as ludic
 from ludic_gym.errors import ConfigError
-from ludic_gym.packages import imported
+from ludic_gym.packages import import_user_module
 from ludic_gym.rollout.tasks import rows_of
 from ludic_train.commands.command_lines import (
     names_and_options,
@@ -309,7 +309,7 @@ def _named_recipe(name: str) -> Recipe | None:
         close = difflib.get_close_matches(name, [*RECIPES, *SUITES], n=1)
         hint = f"did you mean {close[0]}?" if close else f"recipes are {', '.join(RECIPES)}"
         raise ConfigError(f"{name!r} is no environment, suite or recipe; {hint}")
-    found = getattr(imported(module, name), attribute, None)
+    found = getattr(import_user_module(module, name), attribute, None)
     if not isinstance(found, Recipe):
         raise ConfigError(f"{name!r}: the module {module!r} has no Recipe {attribute!r}")
     return found

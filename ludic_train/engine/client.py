@@ -16,7 +16,7 @@ import torch
 
 from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.prompts import ExactPrompts, Render
-from ludic_gym.sampling import check_sampling, fitted
+from ludic_gym.sampling import check_sampling, fit_max_tokens
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
 from ludic_train.engine.batch import Request
 from ludic_train.engine.engine import Ended, Engine
@@ -255,7 +255,7 @@ class LocalChatClient:
         """A checked request with a seed, for the params as they are now."""
         check_sampling(sampling)
         self._check_ids(prompt_ids)
-        sampling = fitted(sampling, len(prompt_ids), self.max_positions)
+        sampling = fit_max_tokens(sampling, len(prompt_ids), self.max_positions)
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
         return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)

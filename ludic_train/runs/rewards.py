@@ -9,7 +9,7 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.graders.rubric import Rubric, graded_rollout
-from ludic_gym.packages import imported
+from ludic_gym.packages import import_user_module
 from ludic_gym.types import Rollout
 from ludic_train.sources.rollouts import Score
 
@@ -26,7 +26,7 @@ def score_of(reward: str | Reward) -> Score:
     found: Any = reward
     if isinstance(reward, str):
         module, _, name = reward.rpartition(":")
-        found = getattr(imported(module, reward), name, None) if module else None
+        found = getattr(import_user_module(module, reward), name, None) if module else None
     if isinstance(found, Rubric):
         rubric = found
 

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.records import task_key
 from ludic_gym.rollout.episodes import (
@@ -134,7 +134,7 @@ class TaskPlayer:
         self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [self._of_learners(episode) async for episode in running]
         if self._score is not None:
-            ended = list(await gathered(scored(episode, self._score) for episode in ended))
+            ended = list(await gather_all(scored(episode, self._score) for episode in ended))
         return sorted(map(failed_if_untrainable, ended), key=lambda episode: episode.index)
 
     def close(self) -> None:

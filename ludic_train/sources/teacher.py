@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ludic_gym.clients.chat_format import first_choice, needed
+from ludic_gym.clients.chat_format import first_choice, required_field
 from ludic_gym.clients.openai import HttpClient, root_addresses
 from ludic_gym.clients.vllm import COMPLETIONS_ROUTE, MODELS_ROUTE
-from ludic_gym.concurrency import gathered
+from ludic_gym.concurrency import gather_all
 from ludic_gym.limits import HttpOptions
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.errors import TeacherError
@@ -132,7 +132,7 @@ class VLLMTeacher(HttpClient):
         # Before any request: one row that cannot be scored makes the whole batch useless.
         _check_scorable(items)
         # All at once: the server batches requests, and the client limits how many are open.
-        return await gathered(self._of_row(item) for item in items)
+        return await gather_all(self._of_row(item) for item in items)
 
     async def top_tokens(self, items: Sequence[SAWItem], k: int) -> Sequence[TopTokens]:
         """The k most likely tokens at each sampled token, in one request per row.
@@ -142,7 +142,7 @@ class VLLMTeacher(HttpClient):
         --max-logprobs, 20 unless it is set. Raises as `logprobs`; TeacherError for fewer tokens.
         """
         _check_scorable(items)
-        return await gathered(self._top_of_row(item, k) for item in items)
+        return await gather_all(self._top_of_row(item, k) for item in items)
 
     async def _of_row(self, item: SAWItem) -> NDArray[np.float32]:
         """Log-probs of one row, [T]; raises as `logprobs` does."""
@@ -173,7 +173,7 @@ class VLLMTeacher(HttpClient):
         sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": k}
         body = {"model": await self.model(), "prompt": ids, **sampling}
         choice = first_choice(await self.request(COMPLETIONS_ROUTE, body))
-        scores: list[Any] = needed(choice, "prompt_logprobs", list)
+        scores: list[Any] = required_field(choice, "prompt_logprobs", list)
         if len(scores) != len(ids):
             raise TeacherError(f"the server scored {len(scores)} tokens of a row of {len(ids)}")
         return scores[1:]

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ludic_gym.concurrency import WorkerThread, gathered
+from ludic_gym.concurrency import WorkerThread, gather_all
 
 
 async def value(result):
@@ -16,8 +16,8 @@ async def value(result):
 
 
 async def test_results_are_gathered_in_order():
-    assert await gathered(value(i) for i in range(3)) == [0, 1, 2]
-    assert await gathered([]) == []
+    assert await gather_all(value(i) for i in range(3)) == [0, 1, 2]
+    assert await gather_all([]) == []
 
 
 async def test_the_first_error_stops_the_others():
@@ -34,7 +34,7 @@ async def test_the_first_error_stops_the_others():
         raise ValueError("first")
 
     with pytest.raises(ValueError, match="first"):
-        await gathered([endless(), fails()])
+        await gather_all([endless(), fails()])
 
     assert stopped.is_set()
 

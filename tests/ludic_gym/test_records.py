@@ -14,7 +14,7 @@ from ludic_gym.records import (
     open_records,
     read_episodes,
     read_rollouts,
-    recorded,
+    record_episodes,
     to_json,
     write_rollouts,
 )
@@ -172,7 +172,7 @@ async def test_a_stream_of_episodes_can_be_recorded_as_it_passes(tmp_path):
         yield EPISODE
 
     path = tmp_path / "episodes.jsonl"
-    passed = [episode async for episode in recorded(stream(), path)]
+    passed = [episode async for episode in record_episodes(stream(), path)]
 
     assert passed == list(read_episodes(path)) == [EPISODE]
 

@@ -9,7 +9,7 @@ import torch
 from fake_vllm.prompts import LONG, PROMPTS
 
 from ludic_gym.clients.vllm import VLLMChatClient, VLLMTokenClient
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.types import Sampling
@@ -194,7 +194,7 @@ async def test_log_probs_are_the_trainers_after_each_of_50_pushes_under_load(eng
             assert (torch.tensor(completion.logprobs) - expected).abs().max() < CLOSE
             assert completion.policy_version == version
     assert not any(task.done() for task in loading)
-    await cancelled(loading)
+    await cancel_all(loading)
 
 
 async def test_a_push_that_ends_between_its_staging_and_its_swap_leaves_the_old_version(

@@ -17,11 +17,11 @@ from ludic_gym.errors import NoOracle
 from ludic_gym.graders.constraints import (
     KINDS,
     Constraint,
+    constraints_json,
+    constraints_kept,
     grade_constraints,
-    kept,
-    read,
+    read_constraints,
     wording,
-    written,
 )
 
 # Topic -> beginnings of words that a text about it uses and its name does not contain.
@@ -251,12 +251,12 @@ class InstructionFollowingEnv(QuestionEnv):
         form, topic = pick(rng, FORMS), pick(rng, tuple(TOPICS))
         self.about["topic"] = topic
         text = f"Write {form} about {topic}.\n{rules}"
-        return Question(text, written(constraints))
+        return Question(text, constraints_json(constraints))
 
     def turn(self, action: str) -> Turn:
         """Grade the text and end the episode."""
         truth = self.question.truth
-        constraints = read(truth)
+        constraints = read_constraints(truth)
         grade = grade_constraints(action, truth, loose=self._loose)
         on_topic = is_on_topic(grade.answer or "", self.about["topic"])
         success, rule = grade.correct and on_topic, grade.rule
@@ -266,7 +266,7 @@ class InstructionFollowingEnv(QuestionEnv):
         if self._is_shared:
             # A text that repeats a constraint, or is a template, would earn its share by accident.
             given = grade.answer if grade.answer and rule != "echo" and on_topic else ""
-            held = kept(given, constraints, loose=self._loose)
+            held = constraints_kept(given, constraints, loose=self._loose)
             parts = {c.kind: h / len(held) for c, h in zip(constraints, held, strict=True)}
         self.verdict = f"{action}\n\n{rule}"
         info = {"answer": grade.answer or "", "rule": rule, "truth": truth, **self.about}
@@ -274,7 +274,9 @@ class InstructionFollowingEnv(QuestionEnv):
 
     def best_action(self) -> str:
         """A text that meets all constraints, with words of the topic."""
-        return model_text(read(self.question.truth), TOPICS[self.about["topic"]][:LEAST])
+        return model_text(
+            read_constraints(self.question.truth), TOPICS[self.about["topic"]][:LEAST]
+        )
 
 
 def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:

@@ -26,7 +26,12 @@ from ludic_gym.graders.benchmark_rules import (
     mmlu_pro_letter,
 )
 from ludic_gym.graders.extract import after_thought, extract
-from ludic_gym.graders.ifeval import Instruction, followed, instruction, require_packages
+from ludic_gym.graders.ifeval import (
+    Instruction,
+    instruction,
+    instructions_followed,
+    require_packages,
+)
 from ludic_gym.graders.numeric import grade_number
 
 
@@ -358,8 +363,8 @@ def _hotpotqa(reply: str, question: PublishedQuestion) -> Marks:
 
 
 def _ifeval(reply: str, question: PublishedQuestion) -> Marks:
-    strict = followed(reply, question.instructions)
-    loose = followed(reply, question.instructions, loose=True)
+    strict = instructions_followed(reply, question.instructions)
+    loose = instructions_followed(reply, question.instructions, loose=True)
     broken = [i.kind for i, kept in zip(question.instructions, strict, strict=True) if not kept]
     count = len(strict)
     return Marks(

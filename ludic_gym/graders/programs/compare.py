@@ -40,7 +40,7 @@ def is_same(got: Tree, expected: Tree, *, atol: float, compared: Compared = "val
         if compared == "unordered":
             return _members(got) == _members(expected)
         if compared == "truth":
-            return bool(taken_apart(got)[1]) == bool(taken_apart(expected)[1])
+            return bool(kind_and_content(got)[1]) == bool(kind_and_content(expected)[1])
         if compared == "wrapped" and isinstance(expected, list) and len(expected) == 1:
             # APPS takes the first member of a longer list too, which a wrong program could return.
             return _same(got, expected, atol) or _same(got, expected[0], atol)
@@ -102,8 +102,8 @@ def _close_numbers(a: str, b: str, tolerance: float) -> bool:
 
 def _same(got: Tree, expected: Tree, atol: float) -> bool:
     """True for equal trees; raises ValueError or TypeError for what is none."""
-    kind, content = taken_apart(expected)
-    its_kind, its_content = taken_apart(got)
+    kind, content = kind_and_content(expected)
+    its_kind, its_content = kind_and_content(got)
     # Members are compared as sorted texts: a program could choose numbers of equal hash, with which
     # a set takes quadratic time. In Python a set equals a frozenset of the same members.
     if kind in _SETS and its_kind in _SETS:
@@ -144,7 +144,7 @@ def _same_dict(got: list[Any], expected: list[Any], atol: float) -> bool:
     )
 
 
-def taken_apart(tree: Tree) -> tuple[str, Any]:
+def kind_and_content(tree: Tree) -> tuple[str, Any]:
     """The kind of a tree ("number", "text", "list", "tuple" ...) and its content."""
     if isinstance(tree, bool | int | float):
         return "number", tree
@@ -162,7 +162,7 @@ def taken_apart(tree: Tree) -> tuple[str, Any]:
 
 def _members(tree: Tree) -> set[str]:
     """The different members of a list, tuple or set, as texts; else raise ValueError."""
-    kind, content = taken_apart(tree)
+    kind, content = kind_and_content(tree)
     if kind not in ("list", "tuple", *_SETS):
         raise ValueError(f"{kind} has no members")
     return set(map(key_of_tree, content))
@@ -170,7 +170,7 @@ def _members(tree: Tree) -> set[str]:
 
 def key_of_tree(tree: Tree) -> str:
     """A text that is equal for two trees if Python treats them as the same member of a set."""
-    kind, content = taken_apart(tree)
+    kind, content = kind_and_content(tree)
     if kind == "number":
         # 1, 1.0 and True are one member of a set.
         whole = not isinstance(content, float) or content.is_integer()
@@ -238,7 +238,7 @@ def _compared(
 
 def _keys(row: Tree, digits: int | None) -> tuple[str, ...]:
     """A text for each cell, equal for equal cells. digits: of numbers that count; None for all."""
-    _, cells = taken_apart(row)
+    _, cells = kind_and_content(row)
     return tuple(
         key_of_tree(float(f"{c:.{digits}g}") if digits and isinstance(c, float) else c)
         for c in cells

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import NoSandbox, SandboxError
-from ludic_gym.graders.programs.run import resolved, run
+from ludic_gym.graders.programs.run import resolve_reference, run
 from ludic_gym.graders.programs.types import CallTests, ProgramTests, QueryTests, Verdict
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import on_sandbox_loop, run_blocking
@@ -114,17 +114,17 @@ class Grader:
         """The cached verdict; the results of a reference are computed once for all programs."""
         if isinstance(tests, CallTests | QueryTests) and tests.reference:
             # A slow but correct reference of the data set must not fail by a limit for solutions.
-            generous = longer(limits, REFERENCE_FACTOR * limits.cpu_s)
+            generous = limits_with_cpu(limits, REFERENCE_FACTOR * limits.cpu_s)
             key = key_of(self.sandbox.name, "", tests, generous, False)
-            resolve = partial(resolved, self.sandbox, tests, generous)
-            tests, seconds = await self._references.get(key, partial(insisted, resolve))
-            limits = longer(limits, SOLUTION_FACTOR * seconds)
+            resolve = partial(resolve_reference, self.sandbox, tests, generous)
+            tests, seconds = await self._references.get(key, partial(retry_sandbox, resolve))
+            limits = limits_with_cpu(limits, SOLUTION_FACTOR * seconds)
         key = key_of(self.sandbox.name, code, tests, limits, stop)
         find = partial(run, self.sandbox, code, tests, limits, stop)
-        return await self._verdicts.get(key, partial(insisted, find))
+        return await self._verdicts.get(key, partial(retry_sandbox, find))
 
 
-async def insisted(find: Callable[[], Awaitable[T]]) -> T:
+async def retry_sandbox(find: Callable[[], Awaitable[T]]) -> T:
     """The result of `find`, retried while the sandbox fails. Raises the last SandboxError.
 
     `ATTEMPTS` calls at most, with a pause after each that doubles from `PAUSE_S`. A missing sandbox
@@ -140,10 +140,10 @@ async def insisted(find: Callable[[], Awaitable[T]]) -> T:
     return await find()
 
 
-def longer(limits: Limits, cpu_s: float) -> Limits:
+def limits_with_cpu(limits: Limits, cpu_s: float) -> Limits:
     """The limits with at least that much CPU time, and wall time in proportion.
 
-    >>> longer(Limits(cpu_s=10.0, wall_s=40.0), cpu_s=20.0).wall_s
+    >>> limits_with_cpu(Limits(cpu_s=10.0, wall_s=40.0), cpu_s=20.0).wall_s
     80.0
     """
     # Wall time grows with CPU time, or it would become the limit.

@@ -212,7 +212,7 @@ async def run(
 ) -> Verdict:
     """The verdict on a program, whose tests have no reference.
 
-    code, tests, limits, stop: as in `Grader.grade_async`; see `resolved` for a reference.
+    code, tests, limits, stop: as in `Grader.grade_async`; see `resolve_reference` for a reference.
     Raises SandboxError, and DataError for tests that cannot be run.
     """
     match tests:
@@ -403,7 +403,7 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-async def resolved(
+async def resolve_reference(
     sandbox: Sandbox, tests: CallTests | QueryTests, limits: Limits
 ) -> tuple[CallTests | QueryTests, float]:
     """The tests with the results of their reference, without it, and its seconds.

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_train.cluster.servers.process import (
     POLL_S,
     START_S,
@@ -231,5 +231,5 @@ async def supervised_server(
             raise server.error from error
         raise
     finally:
-        await cancelled([watching])
+        await cancel_all([watching])
         server.stop()

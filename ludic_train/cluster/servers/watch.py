@@ -21,7 +21,7 @@ from contextlib import aclosing
 from torch import Tensor
 
 from ludic_gym.clients.openai import root_addresses
-from ludic_gym.concurrency import cancelled
+from ludic_gym.concurrency import cancel_all
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.publish.files import FilesPublisher
@@ -270,7 +270,7 @@ class WatchedSource(PipelineBatchSource):
             await self._watched(coming)
             return coming.result()
         finally:
-            await cancelled([coming])
+            await cancel_all([coming])
 
     async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
         """As the base class; `settled` follows once the queue knows."""

@@ -4,14 +4,14 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.constraints import (
     KINDS,
     Constraint,
+    constraints_json,
+    constraints_kept,
     grade_constraints,
-    kept,
     paragraphs,
-    read,
+    read_constraints,
     sentences,
     word_count,
     wording,
-    written,
 )
 
 # For each kind, its count and texts, a text that keeps it and one that does not.
@@ -47,9 +47,9 @@ def test_every_kind_is_tested():
 @pytest.mark.parametrize(("kind", "count", "texts", "right", "wrong"), CASES)
 def test_a_kind_tells_texts_apart(kind, count, texts, right, wrong):
     constraint = Constraint(kind, count, texts)
-    assert kept(right, [constraint]) == (True,)
-    assert kept(wrong, [constraint]) == (False,)
-    assert kept(" \n", [constraint]) == (False,)
+    assert constraints_kept(right, [constraint]) == (True,)
+    assert constraints_kept(wrong, [constraint]) == (False,)
+    assert constraints_kept(" \n", [constraint]) == (False,)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_kind_tells_texts_apart(kind, count, texts, right, wrong):
     ],
 )
 def test_a_term_may_have_several_parts_and_capitals(kind, texts, text, holds):
-    assert kept(text, [Constraint(kind, 2, texts)]) == (holds,)
+    assert constraints_kept(text, [Constraint(kind, 2, texts)]) == (holds,)
 
 
 def test_counts_by_hand():
@@ -76,12 +76,12 @@ def test_counts_by_hand():
 
 def test_loosely_a_greeting_and_bold_print_break_nothing():
     asked = [Constraint("starts_with", 0, ("Dear all",)), Constraint("lower_case")]
-    assert kept("Sure!\nDear all, **x**", asked) == (False, False)
-    assert kept("Sure!\nDear all, **x**", asked, loose=True) == (True, False)
-    assert kept("Sure!\n**dear all** x\nBye.", asked, loose=True) == (True, True)
+    assert constraints_kept("Sure!\nDear all, **x**", asked) == (False, False)
+    assert constraints_kept("Sure!\nDear all, **x**", asked, loose=True) == (True, False)
+    assert constraints_kept("Sure!\n**dear all** x\nBye.", asked, loose=True) == (True, True)
 
 
-TRUTH = written([Constraint("words_at_most", 5), Constraint("no_commas")])
+TRUTH = constraints_json([Constraint("words_at_most", 5), Constraint("no_commas")])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_grade_names_what_is_not_kept(text, correct, rule):
 
 def test_constraints_survive_being_written():
     constraints = tuple(Constraint(kind, count, texts) for kind, count, texts, _, _ in CASES)
-    assert read(written(constraints)) == constraints
+    assert read_constraints(constraints_json(constraints)) == constraints
     assert wording(constraints[7]) == "Use the word tea exactly 2 times."
 
 
@@ -130,4 +130,7 @@ def test_a_truth_that_is_no_constraints_is_refused(truth):
 )
 def test_hostile_texts_are_graded(kind, text):
     constraint = Constraint(kind, 2, ("a",))
-    assert grade_constraints(text, written([constraint]), loose=True).correct in (True, False)
+    assert grade_constraints(text, constraints_json([constraint]), loose=True).correct in (
+        True,
+        False,
+    )

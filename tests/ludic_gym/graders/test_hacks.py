@@ -6,7 +6,7 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG
 from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.graders.constraints import Constraint, grade_constraints, written
+from ludic_gym.graders.constraints import Constraint, constraints_json, grade_constraints
 from ludic_gym.graders.extract import Exchange
 from ludic_gym.graders.judge import grade_by_judge
 from ludic_gym.graders.maths import grade_maths
@@ -107,7 +107,7 @@ def test_the_plain_answer_is_right(name, truth):
     assert GRADERS[name][0](f"<answer>{truth.splitlines()[0]}</answer>", truth).correct
 
 
-RULES = written(
+RULES = constraints_json(
     [
         Constraint("words_at_most", 80),
         Constraint("keywords", texts=("tea", "cup")),

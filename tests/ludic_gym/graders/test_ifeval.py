@@ -11,8 +11,8 @@ from ludic_gym.errors import DataError, GraderError
 from ludic_gym.graders.ifeval import (
     KINDS,
     Instruction,
-    followed,
     instruction,
+    instructions_followed,
     require_packages,
     sentence_count,
 )
@@ -146,11 +146,11 @@ WITH_PUNKT = [
 
 def check(kind, arguments, good, bad):
     rule = [instruction(kind, arguments)]
-    assert [text for text in good if not followed(text, rule)[0]] == []
-    assert [text for text in bad if followed(text, rule)[0]] == []
+    assert [text for text in good if not instructions_followed(text, rule)[0]] == []
+    assert [text for text in bad if instructions_followed(text, rule)[0]] == []
     # A reply that follows it is also followed loosely.
-    assert all(followed(text, rule, loose=True)[0] for text in good)
-    assert followed(" \n", rule) == (False,)
+    assert all(instructions_followed(text, rule, loose=True)[0] for text in good)
+    assert instructions_followed(" \n", rule) == (False,)
 
 
 @pytest.mark.parametrize(("kind", "arguments", "good", "bad"), CASES)
@@ -248,10 +248,10 @@ def test_words_in_capitals_are_counted_alike_in_sentences_and_in_the_whole_text(
 def test_loose_tries_the_reply_without_its_ends_and_asterisks():
     rule = [Instruction("startend:quotation"), Instruction("punctuation:no_comma")]
     reply = 'Sure, here it is:\n*"A text"*'
-    assert followed(reply, rule) == (False, False)
-    assert followed(reply, rule, loose=True) == (True, True)
+    assert instructions_followed(reply, rule) == (False, False)
+    assert instructions_followed(reply, rule, loose=True) == (True, True)
     # Each instruction may be followed by another version.
-    assert followed('"a, b"\nc', rule, loose=True) == (True, True)
+    assert instructions_followed('"a, b"\nc', rule, loose=True) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_arguments_that_cannot_work_are_named(kind, arguments, message):
 
 def test_numbers_of_tables_with_gaps_are_whole():
     rule = [instruction(PARAGRAPHS, {"num_paragraphs": 2.0, "letter": None})]
-    assert followed("a***b", rule) == (True,)
+    assert instructions_followed("a***b", rule) == (True,)
 
 
 def test_hostile_replies_take_no_quadratic_time():

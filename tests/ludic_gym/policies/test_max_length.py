@@ -12,7 +12,7 @@ from ludic_gym.errors import ClientError, ConfigError, PromptTooLong
 from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.policies.tool_use import TextTools, ToolUse
 from ludic_gym.rollout.episode import run_episode
-from ludic_gym.sampling import check_sampling, fitted, turn_sampling
+from ludic_gym.sampling import check_sampling, fit_max_tokens, turn_sampling
 from ludic_gym.types import Completion, Sampling, Task
 
 
@@ -110,11 +110,11 @@ async def test_a_thought_that_fills_the_dialog_is_a_reply_that_was_cut_off():
 
 def test_the_room_is_the_least_of_what_limits_it():
     sampling = Sampling(max_tokens=100, max_length=256)
-    assert fitted(sampling, 100) is sampling
-    assert fitted(sampling, 200).max_tokens == 56
-    assert fitted(sampling, 200, 210).max_tokens == 10
-    assert fitted(Sampling(max_tokens=100), 200, 250).max_tokens == 50
-    assert fitted(Sampling(max_tokens=100), 10**9).max_tokens == 100
+    assert fit_max_tokens(sampling, 100) is sampling
+    assert fit_max_tokens(sampling, 200).max_tokens == 56
+    assert fit_max_tokens(sampling, 200, 210).max_tokens == 10
+    assert fit_max_tokens(Sampling(max_tokens=100), 200, 250).max_tokens == 50
+    assert fit_max_tokens(Sampling(max_tokens=100), 10**9).max_tokens == 100
     assert turn_sampling(Sampling(seed=1, max_length=7), 2).max_length == 7
     with pytest.raises(ConfigError, match="max_length=1 must be at least 2"):
         check_sampling(Sampling(max_length=1))

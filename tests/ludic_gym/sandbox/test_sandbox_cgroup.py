@@ -12,7 +12,7 @@ from ludic_gym.sandbox import memory
 from ludic_gym.sandbox.choice import open_sandbox
 from ludic_gym.sandbox.launch import PLAIN
 from ludic_gym.sandbox.local import LocalSandbox
-from ludic_gym.sandbox.memory import Place, located, made, new_group, place
+from ludic_gym.sandbox.memory import Place, locate_group, make_group, new_group, place
 from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 
 UNIFIED = "35 24 0:30 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw"
@@ -57,7 +57,7 @@ def without_groups(monkeypatch):
     ],
 )
 def test_a_group_is_found_by_the_kernels_tables(groups, mounts, found):
-    assert located(groups, mounts) == (found[0], Path(found[1]))
+    assert locate_group(groups, mounts) == (found[0], Path(found[1]))
 
 
 def test_processes_of_a_group_share_its_memory(group):
@@ -93,13 +93,13 @@ def test_groups_of_a_process_that_was_killed_are_removed(group):
     gone.wait()
     left = group.folder.parent / f"ludic-{gone.pid}-0"
     left.mkdir()
-    memory.remove_left(left.parent)
+    memory.remove_stale_groups(left.parent)
     assert not left.exists()
     assert group.folder.exists()
 
 
 def test_version_2_ends_all_processes_of_a_group_without_swap(tmp_path):
-    (group := made(2, tmp_path)).folder.joinpath("memory.swap.max").touch()
+    (group := make_group(2, tmp_path)).folder.joinpath("memory.swap.max").touch()
     group.folder.joinpath("memory.max").touch()
     assert group.bound(5000)
     written = {path.name: path.read_text() for path in group.folder.iterdir()}

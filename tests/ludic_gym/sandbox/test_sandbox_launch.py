@@ -10,7 +10,7 @@ import pytest
 from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox import launch, linux
 from ludic_gym.sandbox.choice import open_sandbox, why_not
-from ludic_gym.sandbox.launch import Launch, spawned
+from ludic_gym.sandbox.launch import Launch, start_process
 from ludic_gym.sandbox.types import MEBIBYTE, Limits, Program
 
 LIMITS = Limits(disk_bytes=64 * MEBIBYTE)
@@ -110,7 +110,7 @@ def test_a_command_that_is_missing_is_cleaned_up_after():
     ended = []
     launch = Launch(command=("/no/such/command",), end=lambda: ended.append(True))
     with pytest.raises(SandboxError, match="cannot start /no/such/command"):
-        spawned(launch)
+        start_process(launch)
     assert ended == [True]
 
 

@@ -18,7 +18,7 @@ from ludic_gym.sandbox.probes import (
     OUTSIDE,
     PROBES,
     cpu_verdict,
-    measured,
+    find_breaches,
     memory_verdict,
     witnesses,
 )
@@ -31,7 +31,7 @@ RESULT = ExecResult(stdout=b"", stderr=b"", exit_code=0, ended="exited", wall_s=
 @pytest.mark.long
 @pytest.mark.slow_in_containers
 async def test_what_is_promised_holds(safe_sandbox):
-    assert await measured(safe_sandbox) == EVERYTHING
+    assert await find_breaches(safe_sandbox) == EVERYTHING
 
 
 class Boastful:
@@ -52,7 +52,7 @@ def left_behind():
 async def test_a_plain_process_is_found_out():
     inner, before = open_sandbox("process", allow_unsafe=True, warm=0), set(left_behind())
     boastful = Boastful(inner, "network", "filesystem", "disk")
-    assert await measured(boastful) == {
+    assert await find_breaches(boastful) == {
         "network": "a program reached the host's loopback (connections)",
         "filesystem": "a program read a file of the host (files)",
         "disk": "a program of 16 MiB of files wrote 320 MiB (files)",

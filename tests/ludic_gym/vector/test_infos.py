@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ludic_gym.vector import kind_conflicts, merged
+from ludic_gym.vector import kind_conflicts, merge_infos
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from ludic_gym.vector import kind_conflicts, merged
     ],
 )
 def test_values_keep_their_type_and_nobody_without_gets_one(values, dtype):
-    infos, _ = merged([{"key": values[0]}, {}, {"key": values[1]}])
+    infos, _ = merge_infos([{"key": values[0]}, {}, {"key": values[1]}])
     nothing = None if dtype == "object" else 0
     assert infos["key"].dtype == dtype
     assert infos["key"].tolist() == [values[0], nothing, values[1]]
@@ -26,12 +26,12 @@ def test_values_keep_their_type_and_nobody_without_gets_one(values, dtype):
 
 
 def test_arrays_are_stacked():
-    infos, _ = merged([{"at": np.array([1, 2])}, {}, {"at": np.array([3, 4])}])
+    infos, _ = merge_infos([{"at": np.array([1, 2])}, {}, {"at": np.array([3, 4])}])
     assert infos["at"].tolist() == [[1, 2], [0, 0], [3, 4]]
 
 
 def test_infos_in_infos_are_merged_likewise():
-    infos, _ = merged([{}, {"episode": {"r": 1.0, "l": 3}}])
+    infos, _ = merge_infos([{}, {"episode": {"r": 1.0, "l": 3}}])
     assert infos["episode"]["r"].tolist() == [0.0, 1.0]
     assert infos["episode"]["_l"].tolist() == [False, True]
     assert infos["_episode"].tolist() == [False, True]
@@ -51,11 +51,11 @@ def test_it_is_what_gymnasium_makes_of_them(rows):
     vector.num_envs = 3
     for place, row in enumerate(rows):
         theirs = vector._add_info(theirs, row, place)
-    assert repr(merged(rows)[0]) == repr(theirs)
+    assert repr(merge_infos(rows)[0]) == repr(theirs)
 
 
 def test_no_infos_make_an_empty_one():
-    assert merged([{}, {}]) == ({}, {})
+    assert merge_infos([{}, {}]) == ({}, {})
 
 
 def test_conflicts_are_found_at_once_and_later():
@@ -71,8 +71,8 @@ def test_conflicts_are_found_at_once_and_later():
 
 def test_infos_with_conflicts_are_not_merged():
     kinds = {}
-    assert merged([{}, {"a": 1, "b": np.zeros(2)}], kinds)[1] == {}
-    assert merged([{"a": "x"}, {"a": 2}, {"c": 1, "b": np.zeros(3)}], kinds) == (
+    assert merge_infos([{}, {"a": 1, "b": np.zeros(2)}], kinds)[1] == {}
+    assert merge_infos([{"a": "x"}, {"a": 2}, {"c": 1, "b": np.zeros(3)}], kinds) == (
         {},
         {
             0: "info['a'] is 'x', of str, and was of int before",

@@ -4,7 +4,7 @@ import pytest
 
 from ludic_gym.envs.questions.instruction_following import CLASHES, TOPICS, drawn, model_text
 from ludic_gym.errors import ConfigError, NoOracle
-from ludic_gym.graders.constraints import KINDS, Constraint, kept, read
+from ludic_gym.graders.constraints import KINDS, Constraint, constraints_kept, read_constraints
 
 ID = "ludic/InstructionFollowing-v0"
 
@@ -18,7 +18,7 @@ def test_constraints_that_are_drawn_together_can_be_kept_together(count):
         kinds = {constraint.kind for constraint in constraints}
         assert len(kinds) == count
         assert not any(clash <= kinds for clash in CLASHES)
-        assert all(kept(model_text(constraints), constraints))
+        assert all(constraints_kept(model_text(constraints), constraints))
         seen |= kinds
     assert seen == set(KINDS)
 
@@ -33,7 +33,7 @@ def asked(**kwargs):
     env = gym.make(ID, **kwargs).unwrapped
     for seed in range(1000):
         text, _ = env.reset(seed=seed)
-        if {c.kind for c in read(env.question.truth)} == {"no_commas", "title"}:
+        if {c.kind for c in read_constraints(env.question.truth)} == {"no_commas", "title"}:
             return env, text
     raise AssertionError("no such episode")
 

@@ -11,14 +11,14 @@ from ludic_gym.envs.questions.instruction_following import (
     is_on_topic,
     model_text,
 )
-from ludic_gym.graders.constraints import read
+from ludic_gym.graders.constraints import read_constraints
 
 
 def test_a_template_that_keeps_every_rule_is_off_topic():
     env = gym.make("ludic/InstructionFollowing-v0").unwrapped
     for seed in range(30):
         env.reset(seed=seed)
-        _, reward, *_, info = env.step(model_text(read(env.question.truth)))
+        _, reward, *_, info = env.step(model_text(read_constraints(env.question.truth)))
         assert (reward, info["rule"], info["success"]) == (0.0, "off topic", False)
 
 
