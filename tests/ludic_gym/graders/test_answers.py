@@ -1,7 +1,13 @@
+"""The phrase that announces an answer: the last one, as an expression finds it."""
+
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import extract
+from ludic_gym.graders.extract import after_phrase, extract
 from ludic_gym.graders.text import grade_choice, grade_exact, grade_f1, normalised, word_f1
 
 
@@ -129,3 +135,47 @@ def test_an_article_alone_is_an_answer():
 def test_dashes_between_and_before_numbers_are_one(text, right, wrong):
     assert grade_exact(text, right).correct
     assert not grade_exact(text, wrong).correct
+
+
+PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
+PIECES = (
+    "answer",
+    "Answer",
+    "ANſWER",
+    "An",
+    "swer",
+    " is",
+    " IS",
+    " ıs",
+    "İ",
+    " ",
+    ":",
+    "=",
+    "\n",
+    "s",
+    "×",
+)
+
+
+def split_last(text: str) -> str | None:
+    *before, rest = PHRASE.split(text)
+    return rest if before else None
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_the_last_phrase_is_that_of_a_split(text: str) -> None:
+    assert after_phrase(text) == split_last(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("the answer is 4", " 4"),
+        ("the answer isn't known; my answers: 4", None),
+        ("answer: 3. İ say the answer is 4", " 4"),
+        ("the anſwer = 4", " 4"),
+        ("", None),
+    ],
+)
+def test_words_around_the_phrase_decide(text: str, rest: str | None) -> None:
+    assert after_phrase(text) == rest

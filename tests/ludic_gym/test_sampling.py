@@ -1,12 +1,15 @@
 """Sampling masks as bytes."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import DataError
-from ludic_gym.sampling import packed_masks, unpacked_masks
+from ludic_gym.sampling import derived_seed, packed_masks, turn_sampling, unpacked_masks
+from ludic_gym.types import Sampling
 
 IDS = st.integers(0, 2**31 - 1)
 MASKS = st.lists(
@@ -88,3 +91,14 @@ def test_any_bytes_are_masks_in_one_form_or_an_error(packed, count):
     except DataError:
         return
     assert packed_masks([list(mask) for mask in masks], drawn) == packed
+
+
+CHANGED = Sampling(
+    temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, max_tokens=9, max_length=30, stop=("x",), seed=3
+)
+
+
+def test_a_turn_keeps_every_parameter_but_the_seed() -> None:
+    default = Sampling()
+    assert all(getattr(CHANGED, f.name) != getattr(default, f.name) for f in fields(Sampling))
+    assert turn_sampling(CHANGED, 2) == replace(CHANGED, seed=derived_seed(3, 2))
