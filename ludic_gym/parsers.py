@@ -124,11 +124,11 @@ def json_parser(
     """
 
     def find(text: str) -> str:
-        found = list(_whole_object(text) if exact else _objects(text))
-        if not found or (key is not None and key not in found[-1]):
+        objects = list(_whole_object(text) if exact else _objects(text))
+        if not objects or (key is not None and key not in objects[-1]):
             return ""
         # A number or a list as JSON too, so that equal values are equal actions.
-        value = found[-1] if key is None else found[-1][key]
+        value = objects[-1] if key is None else objects[-1][key]
         return value.strip() if isinstance(value, str) else json.dumps(value)
 
     expected = "" if key is None else f" with the key {key!r}"

@@ -28,7 +28,7 @@ def printable(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
-def suggestion(name: str, known: Iterable[str], *, otherwise: str = "there are") -> str:
+def suggestion(name: str, names: Iterable[str], *, otherwise: str = "there are") -> str:
     """A question for the nearest of the known names, or else all of them.
 
     otherwise: words before the list of all names.
@@ -36,12 +36,12 @@ def suggestion(name: str, known: Iterable[str], *, otherwise: str = "there are")
     >>> suggestion("Lits", ["list", "play"]), suggestion("x", ["list", "play"])
     ("did you mean 'list'?", 'there are: list, play')
     """
-    near = nearest(name, known)
-    return f"did you mean {near!r}?" if near else f"{otherwise}: {', '.join(known)}"
+    near = nearest(name, names)
+    return f"did you mean {near!r}?" if near else f"{otherwise}: {', '.join(names)}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, names: Iterable[str]) -> str | None:
     """The most similar of the known names, in any case of the letters; None if none is similar."""
-    by_lower = {each.lower(): each for each in known}
+    by_lower = {each.lower(): each for each in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[close[0]] if close else None

@@ -46,7 +46,7 @@ def merge_infos(
     >>> merge_infos([{"score": 1.5}, {}])
     ({'score': array([1.5, 0. ]), '_score': array([ True, False])}, {})
     """
-    size, known = len(infos), {} if kinds is None else kinds
+    size, kinds_before = len(infos), {} if kinds is None else kinds
     together: Info = {}
     columns: dict[str, tuple[Kind, Any, np.ndarray]] = {}
     nested: list[str] = []
@@ -58,14 +58,14 @@ def merge_infos(
             if key in columns:
                 kind, column, mask = columns[key]
             else:
-                kind, column = known.get(key), _empty(size, key, value)
+                kind, column = kinds_before.get(key), _empty(size, key, value)
                 mask = np.zeros(size, _FLAGS)
                 columns[key] = kind, column, mask
                 together[key], together["_" + key] = column, mask
                 if isinstance(column, list):
                     nested.append(key)
             if unchecked and type(value) is not kind:
-                if conflicts := kind_conflicts(known, infos):
+                if conflicts := kind_conflicts(kinds_before, infos):
                     return {}, conflicts
                 unchecked = False
             column[place] = value
@@ -104,11 +104,11 @@ def kind_conflicts(kinds: dict[str, Kind], infos: Sequence[Info]) -> dict[int, s
             kind: Kind = type(value)
             if isinstance(value, np.ndarray):
                 kind = ("array", value.dtype.str, value.shape)
-            known = kinds.setdefault(key, kind)
-            if kind != known:
+            kind_before = kinds.setdefault(key, kind)
+            if kind != kind_before:
                 conflicts[place] = (
-                    f"info[{key!r}] is {value!r}, of {_named(kind)}, and was of {_named(known)} "
-                    "before"
+                    f"info[{key!r}] is {value!r}, of {_named(kind)}, and was of "
+                    f"{_named(kind_before)} before"
                 )
     return conflicts
 
@@ -522,8 +522,8 @@ class RaggedVectorEnv(VectorEnv[Any, Any, "np.ndarray"]):
         Methods run on the caller's thread, wrappers first. Raises EnvError while a result is
         pending, or after a failure without a reset.
         """
-        found = [env.get_wrapper_attr(name) for env in self._envs()]
-        return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
+        attributes = [env.get_wrapper_attr(name) for env in self._envs()]
+        return tuple(each(*args, **kwargs) if callable(each) else each for each in attributes)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Each environment's attribute of that name. Raises EnvError as `call` does."""

@@ -96,9 +96,9 @@ def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
 
 def _reasoning(message: Mapping[str, Any]) -> str:
     # vLLM has renamed the field; hosted servers use either name.
-    found = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(found, str):
-        return found
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str):
+        return reasoning
     content = message.get("content")
     return "\n\n".join(_parts(content, "thinking")) if isinstance(content, list) else ""
 

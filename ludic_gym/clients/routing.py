@@ -202,9 +202,9 @@ class Router:
 
         Requests in flight to a server that is not among them any more end by a timeout.
         """
-        known = {server.url: server for server in self.servers}
-        self.servers = [known.get(url) or Server(url) for url in urls]
-        for server in known.values():
+        servers_before = {server.url: server for server in self.servers}
+        self.servers = [servers_before.get(url) or Server(url) for url in urls]
+        for server in servers_before.values():
             if server not in self.servers:
                 server.drop()
 

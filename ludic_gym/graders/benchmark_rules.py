@@ -43,9 +43,9 @@ def mmlu_pro_letter(reply: str) -> str | None:
         return match[1]
     # The published ".*[aA]nswer:" takes the last of the first line that has one, but in quadratic
     # time.
-    if found := list(_ANSWER_COLON.finditer(reply)):
-        end = reply.find("\n", found[0].start())
-        same_line = [match for match in found if end < 0 or match.start() < end]
+    if matches := list(_ANSWER_COLON.finditer(reply)):
+        end = reply.find("\n", matches[0].start())
+        same_line = [match for match in matches if end < 0 or match.start() < end]
         return same_line[-1][1]
     letters = _LONE_LETTER.findall(reply)
     return letters[-1] if letters else None
@@ -96,33 +96,33 @@ def drop_scores(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple
     >>> drop_scores(["4 yards"], [["4"]]), drop_scores(["the Bears", "Packers"], [["Bears"]])
     ((0.0, 0.67), (0.0, 0.5))
     """
-    given = [_drop_normalised(part) for part in parts[:MOST_PARTS]]
+    predicted = [_drop_normalised(part) for part in parts[:MOST_PARTS]]
     pairs = [
-        _drop_pair(given, [_drop_normalised(part) for part in answer])
+        _drop_pair(predicted, [_drop_normalised(part) for part in answer])
         for answer in answers
         if answer[0].strip()
     ]
     return max((em for em, _ in pairs), default=0.0), max((f1 for _, f1 in pairs), default=0.0)
 
 
-def _drop_pair(given: list[str], right: list[str]) -> tuple[float, float]:
+def _drop_pair(predicted: list[str], right: list[str]) -> tuple[float, float]:
     """Exact match and F1 with one annotator's answer, both normalised."""
     # Parts have no order. By their number too, or one that is given twice would count once.
-    exact = set(given) == set(right) and len(given) == len(right)
-    bags = [set(part.split()) for part in right], [set(part.split()) for part in given]
+    exact = set(predicted) == set(right) and len(predicted) == len(right)
+    bags = [set(part.split()) for part in right], [set(part.split()) for part in predicted]
     scores = np.array([[_bag_f1(theirs, ours) for theirs in bags[1]] for ours in bags[0]])
     total = best_assignment(scores)
     return float(exact), round(total / max(scores.shape), 2)
 
 
-def _bag_f1(given: set[str], right: set[str]) -> float:
+def _bag_f1(predicted: set[str], right: set[str]) -> float:
     """F1 of two sets of words; 0 if the right one has numbers and the given one none of them."""
     numbers = {word for word in right if _is_number(word)}
-    if numbers and not numbers & given:
+    if numbers and not numbers & predicted:
         return 0.0
-    common = len(given & right)
+    common = len(predicted & right)
     # Of no words, none is wrong and none is missing: so the script of the paper has it.
-    precision = common / len(given) if given else 1.0
+    precision = common / len(predicted) if predicted else 1.0
     recall = common / len(right) if right else 1.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
@@ -194,11 +194,11 @@ def hotpot_scores(answer: str, truth: str) -> tuple[float, float]:
     >>> hotpot_scores("yes it is", "yes")
     (0.0, 0.0)
     """
-    given, right = squad_normalised(answer), squad_normalised(truth)
-    exact = float(given == right)
-    if given != right and (given in _CLOSED or right in _CLOSED):
+    predicted, right = squad_normalised(answer), squad_normalised(truth)
+    exact = float(predicted == right)
+    if predicted != right and (predicted in _CLOSED or right in _CLOSED):
         return exact, 0.0
-    ours, theirs = given.split(), right.split()
+    ours, theirs = predicted.split(), right.split()
     common = (Counter(ours) & Counter(theirs)).total()
     return exact, 2 * common / (len(ours) + len(theirs)) if common else 0.0
 

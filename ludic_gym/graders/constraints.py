@@ -135,8 +135,8 @@ def sections(text: str) -> list[str]:
     >>> sections("Section 1\nOnce ...\nSection 2\n... upon a time. See Section 1")
     ['1', '2']
     """
-    found = (_SECTION.fullmatch(line.strip()) for line in text.splitlines())
-    return [match[1] for match in found if match]
+    matches = (_SECTION.fullmatch(line.strip()) for line in text.splitlines())
+    return [match[1] for match in matches if match]
 
 
 def bullets(text: str) -> int:
@@ -284,12 +284,12 @@ def read_constraints(truth: str) -> tuple[Constraint, ...]:
     Raises DataError for any other text, an unknown kind, a kind that lacks its texts, and [].
     """
     try:
-        found = tuple(_constraint(dict(fields)) for fields in json.loads(truth))
+        constraints = tuple(_constraint(dict(fields)) for fields in json.loads(truth))
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"the truth must be constraints in JSON, got {truth[:200]!r}") from error
-    if not found:
+    if not constraints:
         raise DataError("the truth must name at least one constraint, got []")
-    return found
+    return constraints
 
 
 def _constraint(fields: Mapping[str, Any]) -> Constraint:

@@ -30,10 +30,10 @@ def extract(text: str) -> tuple[str | None, str]:
     >>> extract("<answer>18</answer> or <answer>20</answer>")
     (None, 'ambiguous')
     """
-    found, rule = found_answers(text)
-    if not found:
+    answers, rule = found_answers(text)
+    if not answers:
         return None, rule
-    return _only(found, rule)
+    return _only(answers, rule)
 
 
 def found_answers(text: str, question: str = "") -> tuple[list[str], str]:
@@ -132,11 +132,11 @@ def first_line(text: str) -> str:
     return text[: 2 * LONGEST].lstrip(" :\n").partition("\n")[0].rstrip()
 
 
-def _only(found: list[str], rule: str) -> tuple[str | None, str]:
+def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
     """The common answer, or None and "ambiguous" if they differ in more than white space."""
-    if len(set(map(_dense, found))) > 1:
+    if len(set(map(_dense, answers))) > 1:
         return None, "ambiguous"
-    return found[-1], rule
+    return answers[-1], rule
 
 
 def _dense(text: str) -> str:
@@ -144,10 +144,12 @@ def _dense(text: str) -> str:
     return "".join(text.split())
 
 
-def _checked(found: list[str], rule: str) -> tuple[list[str], str]:
+def _checked(answers: list[str], rule: str) -> tuple[list[str], str]:
     """The answers without outer white space, or [] and "none" if one is blank or too long."""
-    found = [answer.strip() for answer in found]
-    return (found, rule) if all(0 < len(answer) <= LONGEST for answer in found) else ([], "none")
+    answers = [answer.strip() for answer in answers]
+    return (
+        (answers, rule) if all(0 < len(answer) <= LONGEST for answer in answers) else ([], "none")
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Instruction:
     """One instruction: its kind, a key of `KINDS`, and its arguments, as a row has them."""
 
     kind: str
-    given: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 Check = Callable[[str, Mapping[str, Any]], bool]
@@ -57,7 +57,7 @@ def instructions_followed(
         versions += ["\n".join(cut).strip() for cut in (lines[1:], lines[:-1], lines[1:-1])]
         versions += [version.replace("*", "") for version in versions]
     return tuple(
-        any(version.strip() and KINDS[i.kind].check(version, i.given) for version in versions)
+        any(version.strip() and KINDS[i.kind].check(version, i.arguments) for version in versions)
         for i in instructions
     )
 
@@ -68,35 +68,35 @@ def count_check(name: str, relation: str, count: Callable[[str, Mapping[str, Any
     relation: the argument with "less than" or "at least".
     """
 
-    def check(text: str, given: Mapping[str, Any]) -> bool:
-        found, wanted = count(text, given), given[name]
-        return bool(found < wanted if given[relation] == "less than" else found >= wanted)
+    def check(text: str, arguments: Mapping[str, Any]) -> bool:
+        size, wanted = count(text, arguments), arguments[name]
+        return bool(size < wanted if arguments[relation] == "less than" else size >= wanted)
 
     return check
 
 
-def keyword_count(text: str, given: Mapping[str, Any]) -> int:
+def keyword_count(text: str, arguments: Mapping[str, Any]) -> int:
     """Occurrences of the keyword in any case, inside words too."""
-    return len(re.findall(re.escape(given["keyword"].strip()), text, re.IGNORECASE))
+    return len(re.findall(re.escape(arguments["keyword"].strip()), text, re.IGNORECASE))
 
 
-def letter_count(text: str, given: Mapping[str, Any]) -> int:
+def letter_count(text: str, arguments: Mapping[str, Any]) -> int:
     """Occurrences of the letter in any case."""
-    return text.lower().count(given["letter"].strip().lower())
+    return text.lower().count(arguments["letter"].strip().lower())
 
 
-def has_keywords(text: str, given: Mapping[str, Any]) -> bool:
+def has_keywords(text: str, arguments: Mapping[str, Any]) -> bool:
     """True if every keyword occurs in any case, inside a word too."""
-    return all(re.search(re.escape(word), text, re.IGNORECASE) for word in given["keywords"])
+    return all(re.search(re.escape(word), text, re.IGNORECASE) for word in arguments["keywords"])
 
 
-def has_no_forbidden(text: str, given: Mapping[str, Any]) -> bool:
+def has_no_forbidden(text: str, arguments: Mapping[str, Any]) -> bool:
     """True if no forbidden word occurs as a whole word in any case."""
-    words = (re.escape(word) for word in given["forbidden_words"])
+    words = (re.escape(word) for word in arguments["forbidden_words"])
     return not any(re.search(rf"\b{word}\b", text, re.IGNORECASE) for word in words)
 
 
-def sentence_count(text: str, given: Mapping[str, Any]) -> int:
+def sentence_count(text: str, arguments: Mapping[str, Any]) -> int:
     """Number of sentences by nltk's Punkt. Raises MissingPackage, or GraderError without data."""
     return len(_sentence_tokenizer().tokenize(text))
 
@@ -113,7 +113,7 @@ def _sentence_tokenizer() -> Any:  # noqa: ANN401 (nltk has no types)
         ) from error
 
 
-def capital_count(text: str, given: Mapping[str, Any]) -> int:
+def capital_count(text: str, arguments: Mapping[str, Any]) -> int:
     """Number of words in capitals, by nltk's word tokenizer. Raises MissingPackage."""
     # nltk.word_tokenize splits sentences before, which changes no count: sentences end at white
     # space, and a full stop is in capitals neither alone nor after a word.
@@ -121,13 +121,13 @@ def capital_count(text: str, given: Mapping[str, Any]) -> int:
     return sum(word.isupper() for word in tokenizer.tokenize(text))
 
 
-def is_language(text: str, given: Mapping[str, Any]) -> bool:
+def is_language(text: str, arguments: Mapping[str, Any]) -> bool:
     """True if langdetect finds the language, or finds none at all, as in a text of numbers."""
     detector = optional("langdetect", EXTRA)
     # Without a seed, langdetect gives short texts another language in each run.
     detector.DetectorFactory.seed = 0
     try:
-        return bool(detector.detect(text) == given["language"])
+        return bool(detector.detect(text) == arguments["language"])
     except detector.LangDetectException:
         return True
 
@@ -137,7 +137,7 @@ def in_english(text: str) -> bool:
     return is_language(text, {"language": "en"})
 
 
-def divided_paragraphs(text: str, given: Mapping[str, Any]) -> bool:
+def divided_paragraphs(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for as many paragraphs, between lines of three asterisks, as are wanted."""
     parts = text.split("***")
     count = len(parts)
@@ -146,31 +146,31 @@ def divided_paragraphs(text: str, given: Mapping[str, Any]) -> bool:
             if place not in (0, len(parts) - 1):
                 return False
             count -= 1
-    return bool(count == given["num_paragraphs"])
+    return bool(count == arguments["num_paragraphs"])
 
 
-def has_first_word(text: str, given: Mapping[str, Any]) -> bool:
+def has_first_word(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for the wanted number of paragraphs, and the wanted first word of one of them.
 
     Blank paragraphs are not counted, but keep their place, as in the published program.
     """
     parts = text.split("\n\n")
     count = sum(1 for part in parts if part.strip())
-    place = given["nth_paragraph"]
+    place = arguments["nth_paragraph"]
     if place > count or not parts[place - 1].strip():
         return False
     word = parts[place - 1].split()[0].lstrip("'").lstrip('"')
     word = _ENDS_WORD.split(word)[0].lower()
-    return bool(count == given["num_paragraphs"] and word == given["first_word"].lower())
+    return bool(count == arguments["num_paragraphs"] and word == arguments["first_word"].lower())
 
 
-def has_postscript(text: str, given: Mapping[str, Any]) -> bool:
+def has_postscript(text: str, arguments: Mapping[str, Any]) -> bool:
     """True if the postscript's mark occurs in any case, anywhere."""
-    mark = given["postscript_marker"].strip()
+    mark = arguments["postscript_marker"].strip()
     return re.search(_POSTSCRIPTS.get(mark, re.escape(mark.lower())), text.lower()) is not None
 
 
-def has_bullets(text: str, given: Mapping[str, Any]) -> bool:
+def has_bullets(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for exactly as many lines that begin with one asterisk or with a hyphen."""
     lines = [line.lstrip() for line in text.split("\n")]
     count = sum(line.startswith("-") for line in lines)
@@ -181,23 +181,23 @@ def has_bullets(text: str, given: Mapping[str, Any]) -> bool:
         alone = lines[place] == "*" and place + 1 < len(lines)
         count += alone or (lines[place][:1] == "*" and lines[place][1:2] not in ("", "*"))
         place += 2 if alone else 1
-    return bool(count == given["num_bullets"])
+    return bool(count == arguments["num_bullets"])
 
 
-def has_highlights(text: str, given: Mapping[str, Any]) -> bool:
+def has_highlights(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for at least as many texts in single or double asterisks on one line."""
-    single = sum(1 for found in _HIGHLIGHT.findall(text) if found.strip("*").strip())
-    double = sum(1 for found in _DOUBLE_HIGHLIGHT.findall(text) if found[2:-2].strip())
-    return bool(single + double >= given["num_highlights"])
+    single = sum(1 for part in _HIGHLIGHT.findall(text) if part.strip("*").strip())
+    double = sum(1 for part in _DOUBLE_HIGHLIGHT.findall(text) if part[2:-2].strip())
+    return bool(single + double >= arguments["num_highlights"])
 
 
-def has_sections(text: str, given: Mapping[str, Any]) -> bool:
+def has_sections(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for at least as many marks of sections, such as "Section 1"."""
-    mark = re.escape(given["section_spliter"].strip())
-    return bool(len(re.findall(rf"{mark}\s?\d+", text)) >= given["num_sections"])
+    mark = re.escape(arguments["section_spliter"].strip())
+    return bool(len(re.findall(rf"{mark}\s?\d+", text)) >= arguments["num_sections"])
 
 
-def is_json(text: str, given: Mapping[str, Any]) -> bool:
+def is_json(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for a text that is JSON, with or without a fence."""
     text = text.strip()
     for fence in _FENCES:
@@ -210,7 +210,7 @@ def is_json(text: str, given: Mapping[str, Any]) -> bool:
     return True
 
 
-def has_title(text: str, given: Mapping[str, Any]) -> bool:
+def has_title(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for a text in double angle brackets that is not blank."""
     for line in text.split("\n"):
         start, end = line.find("<<"), line.rfind(">>")
@@ -219,14 +219,14 @@ def has_title(text: str, given: Mapping[str, Any]) -> bool:
     return False
 
 
-def has_placeholders(text: str, given: Mapping[str, Any]) -> bool:
+def has_placeholders(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for at least as many texts in square brackets, each on one line."""
     # "[" begins one only if "]" follows in its line, which a pattern would look up for each "[".
     count = sum("[" in piece for line in text.split("\n") for piece in line.split("]")[:-1])
-    return bool(count >= given["num_placeholders"])
+    return bool(count >= arguments["num_placeholders"])
 
 
-def has_two_responses(text: str, given: Mapping[str, Any]) -> bool:
+def has_two_responses(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for two different texts between six asterisks."""
     parts = text.split("******")
     if any(not part.strip() for part in parts[1:-1]):
@@ -235,17 +235,17 @@ def has_two_responses(text: str, given: Mapping[str, Any]) -> bool:
     return len(kept) == 2 and kept[0] != kept[1]
 
 
-def repeats_prompt(text: str, given: Mapping[str, Any]) -> bool:
+def repeats_prompt(text: str, arguments: Mapping[str, Any]) -> bool:
     """True if the text begins with the request, in any case."""
-    return text.strip().lower().startswith(given["prompt_to_repeat"].strip().lower())
+    return text.strip().lower().startswith(arguments["prompt_to_repeat"].strip().lower())
 
 
-def ends_with(text: str, given: Mapping[str, Any]) -> bool:
+def ends_with(text: str, arguments: Mapping[str, Any]) -> bool:
     """True if the text ends with the phrase in any case; quotation marks around it do not count."""
-    return text.strip().strip('"').lower().endswith(given["end_phrase"].strip().lower())
+    return text.strip().strip('"').lower().endswith(arguments["end_phrase"].strip().lower())
 
 
-def is_quoted(text: str, given: Mapping[str, Any]) -> bool:
+def is_quoted(text: str, arguments: Mapping[str, Any]) -> bool:
     """True for a text in straight double quotation marks."""
     text = text.strip()
     return len(text) > 1 and text[0] == '"' and text[-1] == '"'
@@ -284,7 +284,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "length_constraints:number_paragraphs": _kind(divided_paragraphs, num_paragraphs=int),
     "length_constraints:number_words": _kind(
-        count_check("num_words", "relation", lambda text, given: len(re.findall(r"\w+", text))),
+        count_check("num_words", "relation", lambda text, arguments: len(re.findall(r"\w+", text))),
         num_words=int,
         relation=str,
     ),
@@ -295,7 +295,7 @@ KINDS: Mapping[str, Kind] = {
     "detectable_content:postscript": _kind(has_postscript, postscript_marker=str),
     "detectable_format:number_bullet_lists": _kind(has_bullets, num_bullets=int),
     "detectable_format:constrained_response": _kind(
-        lambda text, given: any(option in text for option in _OPTIONS)
+        lambda text, arguments: any(option in text for option in _OPTIONS)
     ),
     "detectable_format:number_highlighted_sections": _kind(has_highlights, num_highlights=int),
     "detectable_format:multiple_sections": _kind(
@@ -313,28 +313,28 @@ KINDS: Mapping[str, Kind] = {
         capital_relation=str,
     ),
     "change_case:english_capital": _kind(
-        lambda text, given: text.isupper() and in_english(text),
+        lambda text, arguments: text.isupper() and in_english(text),
     ),
     "change_case:english_lowercase": _kind(
-        lambda text, given: text.islower() and in_english(text),
+        lambda text, arguments: text.islower() and in_english(text),
     ),
-    "punctuation:no_comma": _kind(lambda text, given: "," not in text),
+    "punctuation:no_comma": _kind(lambda text, arguments: "," not in text),
 }
 
 
-def instruction(kind: str, given: Mapping[str, Any]) -> Instruction:
+def instruction(kind: str, arguments: Mapping[str, Any]) -> Instruction:
     """The instruction of a row. Raises DataError for an unknown kind or a missing argument.
 
-    given: arguments by name; those that are None, and those of other kinds, are left out.
+    arguments: by name; those that are None, and those of other kinds, are left out.
 
-    >>> instruction("keywords:existence", {"keywords": ["sea"], "letter": None}).given
+    >>> instruction("keywords:existence", {"keywords": ["sea"], "letter": None}).arguments
     {'keywords': ['sea']}
     """
     if kind not in KINDS:
         raise DataError(f"no kind of instruction {kind!r}; there are {', '.join(KINDS)}")
     kept = {}
     for name, expected in KINDS[kind].arguments.items():
-        value = given.get(name)
+        value = arguments.get(name)
         # Columns of a table with missing values turn whole numbers into floats.
         if expected is int and isinstance(value, float) and value.is_integer():
             value = int(value)

@@ -151,5 +151,5 @@ def verdict_in(reply: str, mark: str) -> str:
     _, _, reply = reply.rpartition("</think>")
     lines = [line.strip() for line in reply.strip().split("\n")]
     verdicts = {f"{mark} {verdict}": verdict for verdict in (CORRECT, INCORRECT)}
-    given = [line for line in lines if line in verdicts]
-    return verdicts[given[0]] if len(given) == 1 and lines[-1] == given[0] else ""
+    marked = [line for line in lines if line in verdicts]
+    return verdicts[marked[0]] if len(marked) == 1 and lines[-1] == marked[0] else ""

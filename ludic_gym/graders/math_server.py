@@ -207,12 +207,12 @@ def verdict_on(answer: str, truth: str) -> str:
 
 def is_same(answer: str, truth: str) -> bool:
     """True if both have one value. Raises TooExpensive, or any error of sympy."""
-    given, right = parsed(answer), parsed(truth)
-    if isinstance(given, str) or isinstance(right, str):
-        return given == right
+    left, right = parsed(answer), parsed(truth)
+    if isinstance(left, str) or isinstance(right, str):
+        return left == right
     if has_relation(right):
-        return equal(given, right)
-    return all(equal(side, right) for side in sides(given))
+        return equal(left, right)
+    return all(equal(side, right) for side in sides(left))
 
 
 def parsed(text: str) -> Value | str:
@@ -263,15 +263,15 @@ def is_name(value: Value) -> bool:
     return bool(parts) and all(part == sympy.E or is_name(part) for part in parts)
 
 
-def equal(given: Value, right: Value) -> bool:
+def equal(left: Value, right: Value) -> bool:
     """True if math-verify finds both equal, and their numbers are close."""
     # First, because it costs little, and simplification of a difference that is not 0 costs much.
-    pair = (given, right)
+    pair = (left, right)
     if all(isinstance(v, Expr) and not isinstance(v, MatrixExpr) for v in pair) and not are_close(
         *pair
     ):
         return False
-    return bool(verify([right], [given], timeout_seconds=None))
+    return bool(verify([right], [left], timeout_seconds=None))
 
 
 def are_close(a: Expr, b: Expr) -> bool:

@@ -103,12 +103,12 @@ def grade_maths(text: str, truth: str, *, question: str = "") -> Grade:
         value = number[1] or text
         return Grade(value == truth, value, "boxed, exact" if number[1] else "bare, exact")
     right = _truth(truth)
-    found, rule = found_answers(text, question)
+    candidates, rule = found_answers(text, question)
     if rule not in ("boxed", "tag"):
-        found, rule = _stated(text, found, rule)
-    if not found:
+        candidates, rule = _stated(text, candidates, rule)
+    if not candidates:
         return Grade(False, None, rule)
-    answers = list(dict.fromkeys(map(_unboxed, found)))
+    answers = list(dict.fromkeys(map(_unboxed, candidates)))
     grades = [compare_values(answer, right) for answer in answers]
     if all(correct for correct, _ in grades):
         return Grade(True, answers[-1], f"{rule}, {grades[-1][1]}")
@@ -185,10 +185,10 @@ def prepared(text: str) -> str:
     return _COMMA.sub(", ", text.replace(">=", "\\ge ").replace("!=", "\\neq "))
 
 
-def _stated(text: str, found: list[str], rule: str) -> tuple[list[str], str]:
+def _stated(text: str, candidates: list[str], rule: str) -> tuple[list[str], str]:
     """The values that the found text states; those of the end of a text that is too long."""
-    if found:
-        return stated_values(found[0], is_marked=rule != "bare"), rule
+    if candidates:
+        return stated_values(candidates[0], is_marked=rule != "bare"), rule
     reply, _ = after_thought(text)
     if reply is None or len(reply) <= MOST:
         return [], rule

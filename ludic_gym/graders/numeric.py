@@ -196,15 +196,15 @@ def _extract(text: str) -> tuple[str | None, str]:
     return (reply, "bare") if marked_number(reply) is not None else (None, "none")
 
 
-def _only(found: list[str], rule: str) -> tuple[str | None, str]:
+def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
     """The common answer, or None and "ambiguous" if their values differ."""
-    if len(found) == 1:
-        return found[0].strip(), rule
-    found = [answer.strip() for answer in found]
-    numbers = map(marked_number, found)
+    if len(answers) == 1:
+        return answers[0].strip(), rule
+    answers = [answer.strip() for answer in answers]
+    numbers = map(marked_number, answers)
     # An answer that is no number counts as its text, so that "85 or 86" differs from 85.
-    values = {a if n is None else n for a, n in zip(found, numbers, strict=True)}
-    return (found[-1], rule) if len(values) == 1 else (None, "ambiguous")
+    values = {a if n is None else n for a, n in zip(answers, numbers, strict=True)}
+    return (answers[-1], rule) if len(values) == 1 else (None, "ambiguous")
 
 
 @lru_cache(maxsize=2**16)

@@ -122,9 +122,9 @@ def word_f1(answer: str, truth: str) -> float:
     >>> word_f1("big red house", "red house")  # precision 2/3, recall 1
     0.8
     """
-    given, right = Counter(normalised(answer).split()), Counter(normalised(truth).split())
+    words, right = Counter(normalised(answer).split()), Counter(normalised(truth).split())
     # Two texts without words would divide by 0.
-    return 2 * (given & right).total() / max(given.total() + right.total(), 1)
+    return 2 * (words & right).total() / max(words.total() + right.total(), 1)
 
 
 def normalised(text: str) -> str:

@@ -35,9 +35,9 @@ class Parsed(PolicyWrapper):
         decision = await self.policy.act(sampling)
         if decision.action is None:
             return decision
-        found = self.parser(decision.action)
-        reward = decision.reward + found.reward
-        return replace(decision, action=found.action, reward=reward, feedback=found.feedback)
+        parsed = self.parser(decision.action)
+        reward = decision.reward + parsed.reward
+        return replace(decision, action=parsed.action, reward=reward, feedback=parsed.feedback)
 
 
 class RejectCutOff(PolicyWrapper):

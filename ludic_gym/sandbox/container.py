@@ -90,11 +90,11 @@ def container_options(name: str, limits: Limits) -> Iterator[str]:
     name: of the container, by which it is removed. The root file system is read-only. The program
     is a user without capabilities, and its files are in memory.
     """
-    own, shared = file_system_sizes(limits.disk_bytes)
+    private, shared = file_system_sizes(limits.disk_bytes)
     user = secrets.choice(USERS)
     yield from ("--name", name, "--rm", "--interactive", "--init", "--pull", "never")
     yield from ("--network", "none", "--hostname", "sandbox")
-    yield from ("--read-only", "--tmpfs", f"/tmp:rw,exec,size={own},mode=1777")
+    yield from ("--read-only", "--tmpfs", f"/tmp:rw,exec,size={private},mode=1777")
     yield from ("--shm-size", str(shared), "--workdir", "/tmp")
     yield from ("--user", f"{user}:{user}", "--cap-drop", "ALL")
     yield from ("--security-opt", "no-new-privileges")

@@ -115,7 +115,7 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
 
     prefix: the interpreter's folder. disk_bytes: divided as in `file_system_sizes`.
     """
-    own, shared = file_system_sizes(disk_bytes)
+    private, shared = file_system_sizes(disk_bytes)
     for folder in reversed(PurePosixPath(prefix).parents[:-1]):
         # Created by bwrap itself, they could be entered by its own user only.
         yield from ("--perms", "0755", "--dir", str(folder))
@@ -128,7 +128,7 @@ def file_system(prefix: str, disk_bytes: int) -> Iterator[str]:
     yield from system_links()
     # Mounted here, /proc has the processes of the new namespace, and /dev no disks.
     yield from ("--proc", "/proc", "--dev", "/dev")
-    yield from sized("/tmp", own)
+    yield from sized("/tmp", private)
     yield from sized("/dev/shm", shared)
     # Last, because the mounts above need folders in both.
     yield from ("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp")

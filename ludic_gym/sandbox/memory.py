@@ -74,8 +74,8 @@ class MemoryGroup:
     def exceeded(self) -> bool:
         """True once the kernel has killed a process of the group for its memory."""
         with suppress(OSError):
-            found = KILLS.search((self.folder / EVENTS[self.version]).read_text())
-            return found is not None and int(found[1]) > 0
+            match = KILLS.search((self.folder / EVENTS[self.version]).read_text())
+            return match is not None and int(match[1]) > 0
         return False
 
     def removed(self) -> bool:
@@ -260,8 +260,8 @@ def resident_bytes(pid: int) -> int:
 def proportional_bytes(pid: int) -> int:
     """Resident memory in bytes, shared pages divided by their owners; 0 for an ended process."""
     with suppress(OSError):
-        found = PROPORTIONAL.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
-        return int(found[1]) * 1024 if found else 0
+        match = PROPORTIONAL.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+        return int(match[1]) * 1024 if match else 0
     return resident_bytes(pid)
 
 

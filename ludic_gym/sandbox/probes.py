@@ -271,14 +271,14 @@ def witnesses() -> Iterator[Witness]:
 
 def pids_named(name: str) -> list[int]:
     """Ids of this machine's processes with that name; none where there is no /proc."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(FileNotFoundError):
         # Not Path.glob, which raises an error for a process that ends meanwhile.
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                    found.append(int(pid))
-    return found
+                    pids.append(int(pid))
+    return pids
 
 
 def network_verdict(result: ExecResult, witness: Witness) -> str:

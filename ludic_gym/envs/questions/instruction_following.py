@@ -124,7 +124,7 @@ def model_text(constraints: Sequence[Constraint], words: Sequence[str] = ()) -> 
     by = {constraint.kind: constraint for constraint in constraints}
     for count, length in product(SENTENCES, LENGTHS):
         text = assembled(by, count, length, words)
-        if all(kept(text, constraints)):
+        if all(constraints_kept(text, constraints)):
             return text
     raise NoOracle(f"no text is known that meets all of {constraints}")
 
