@@ -137,7 +137,10 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         }
 
     def _drop(self) -> None:
-        """Drop all that is staged."""
+        """Drop all that is staged, and end a thread that reads it."""
+        if self._preparing is not None and self._twin is not None:
+            # A trainer may remove the files as soon as it knows that the session has ended.
+            self._twin.begin()
         self._staged = self._preparing = None
 
     def _prepare(self, done: Future[None], session: int, params: Mapping[str, Tensor]) -> None:

@@ -6,7 +6,6 @@ import aiohttp
 import peft
 import pytest
 import torch
-from fake_vllm.prompts import LONG, PROMPTS
 
 from ludic_gym.clients.vllm import VLLMChatClient, VLLMTokenClient
 from ludic_gym.concurrency import cancel_all
@@ -21,6 +20,10 @@ from ludic_train.errors import PublishError
 
 pytestmark = pytest.mark.vllm
 CLOSE = 1e-4
+# Of several lengths.
+PROMPTS = [[(7 * i + 3 * j) % 250 for j in range(5 + 4 * i)] for i in range(6)]
+# vLLM's blocks on a CPU have 128 tokens: this prompt fills one, which the prefix cache keeps.
+LONG = [(11 * j + j * j) % 250 for j in range(200)]
 # With seeds, requests that meet in one batch stop vLLM 0.32 on a CPU.
 SAMPLED = Sampling(max_tokens=16)
 GREEDY = Sampling(max_tokens=8, temperature=0)
