@@ -23,7 +23,7 @@ from ludic_gym.errors import ConfigError, MissingPackage
 _TURN = threading.RLock()
 # Modules of the extra 'train', which its commands import when they run.
 TRAIN_PACKAGES = (
-    "torch", "transformers", "peft", "safetensors", "matplotlib", "redis", "tomli_w", "zstandard",
+    "torch", "transformers", "peft", "safetensors", "matplotlib", "redis", "tomli_w",
 )  # fmt: skip
 OWN_PACKAGES = ("envs_registry", "ludic_gym", "ludic_train")
 

@@ -13,9 +13,9 @@ TEXT = st.text(max_size=8)
 INFOS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | TEXT
 
 
-def message(body, *, magic=b"LDCG", schema=9, how=0, size=None):
+def message(body, *, magic=b"LDCG", schema=10):
     """Bytes in the format with a right checksum and any content, as a stranger could send them."""
-    head = struct.pack("<4sBBI", magic, schema, how, len(body) if size is None else size)
+    head = struct.pack("<4sB", magic, schema)
     return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head + body)) + body
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class ActorOptions:
     """Settings of an actor.
 
-        options = ActorOptions(concurrency=128, timeout_s=300, zstd_level=3)
+        options = ActorOptions(concurrency=128, timeout_s=300)
 
     group_size: None takes the trainer's; another one than the trainer's is an error.
     concurrency: episodes at once; whole groups of them are begun.
@@ -54,7 +54,6 @@ class ActorOptions:
     grace_s: time in which groups that are being played may end when the actor has to stop.
     max_failures: groups in a row that may fail, or refreshes of the params, with growing pauses,
         before the actor ends; groups that end in the same pause fail once.
-    zstd_level: compresses groups; None sends them as they are.
 
     Raises ConfigError where not even one group could be played at a time.
     """
@@ -66,7 +65,6 @@ class ActorOptions:
     heartbeat_s: float = 1.0
     grace_s: float = 30.0
     max_failures: int = 8
-    zstd_level: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= (self.group_size or 1) <= self.concurrency:
@@ -401,7 +399,7 @@ class _Actor:
             actor=self.name,
             metrics=metrics,
         )
-        data = group_to_bytes(group, zstd_level=self.options.zstd_level)
+        data = group_to_bytes(group)
         await retry(lambda: self.queue.push(key, data))
         self.tokens += int(metrics["tokens/sampled"].value)
         self.pushed += 1

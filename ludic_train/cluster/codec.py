@@ -1,17 +1,15 @@
 """Groups of rollouts as bytes from an untrusted writer: reading them runs and trusts nothing.
 
-    0   4 s  magic "LDCG"        5   u8   compression: 0 none, 1 zstd
-    4   u8   schema              6   u32  bytes of the body, uncompressed
-                                10   u64  XXH3 of the 10 bytes before and of all after
-    18  the body: msgpack of a `_Group`, arrays as raw little-endian bytes
+    0   4 s  magic "LDCG"        5   u64  XXH3 of the 5 bytes before and of all after
+    4   u8   schema             13   msgpack of a `_Group`, arrays as raw little-endian bytes
 
 All numbers are little-endian. The tokens of all rows of a group are one array per stream, and so
 are the steps of all its trajectories; a row has views of them.
 
-Reading checks in an order in which nothing is allocated on a writer's claim alone: the lengths of
-the header, the checksum, the size that zstd claims, the types of msgpack, then the lengths of the
-arrays and their values. Whatever passes can be filtered, credited and trained on without a check
-further down; a token id may still exceed a vocabulary, which only the reader knows.
+Reading checks in an order in which nothing is allocated on a writer's claim alone: the length, the
+checksum, the types of msgpack, then the lengths of the arrays and their values. Whatever passes can
+be filtered, credited and trained on without a check further down; a token id may still exceed a
+vocabulary, which only the reader knows.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import xxhash
-import zstandard
 from numpy.typing import DTypeLike, NDArray
 
 from ludic_gym.errors import DataError
@@ -37,9 +34,8 @@ from ludic_train.expert_text import UNKNOWN
 from ludic_train.metrics import KINDS, Metric, Metrics
 from ludic_train.types import SAWItem, Trajectory
 
-MAGIC, SCHEMA = b"LDCG", 9
-PLAIN, ZSTD = 0, 1
-HEAD, CHECKSUM = "<4sBBI", "<Q"
+MAGIC, SCHEMA = b"LDCG", 10
+HEAD, CHECKSUM = "<4sB", "<Q"
 # A group of 64 rollouts of 32,768 tokens has about 17 MB.
 MAX_BYTES = 64 * 2**20
 MAX_KEY = 200
@@ -131,13 +127,9 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     metrics: dict[str, tuple[str, list[float]]]
 
 
-def group_to_bytes(
-    group: RolloutGroup, *, max_bytes: int = MAX_BYTES, zstd_level: int | None = None
-) -> bytes:
-    """The group as one message, compressed by zstd where a level is given.
+def group_to_bytes(group: RolloutGroup, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """The group as one message. max_bytes: at most, as the reader limits it too.
 
-    max_bytes: of the body before compression, as the reader limits it too.
-    zstd_level: 1 (fast) to 22 (small); None sends the body as it is.
     Equal groups have equal bytes. Raises BadGroup for a group that `group_from_bytes` would refuse.
     """
     try:
@@ -148,11 +140,8 @@ def group_to_bytes(
         raise BadGroup(f"{len(body)} bytes, more than max_bytes={max_bytes}; play shorter episodes")
     # An actor that sends what no trainer can read should fail itself, with its own traceback.
     _group_of_body(body, vocab_size=None)
-    how, sent = PLAIN, body
-    if zstd_level is not None:
-        how, sent = ZSTD, zstandard.compress(body, zstd_level)
-    head = struct.pack(HEAD, MAGIC, SCHEMA, how, len(body))
-    return head + struct.pack(CHECKSUM, xxhash.xxh3_64_intdigest(head + sent)) + sent
+    head = struct.pack(HEAD, MAGIC, SCHEMA)
+    return head + struct.pack(CHECKSUM, xxhash.xxh3_64_intdigest(head + body)) + body
 
 
 def group_from_bytes(
@@ -161,8 +150,7 @@ def group_from_bytes(
     """The group that `group_to_bytes` was given, bit for bit; its arrays must not be changed.
 
     data: from anyone; no bytes run code, or raise another error than BadGroup.
-    max_bytes: of the message, and of the body that it claims to hold; the memory that reading
-        takes is a multiple of this.
+    max_bytes: of the message; the memory that reading takes is a multiple of this.
     vocab_size: token ids from here on are refused; None for any.
     Raises BadGroup, with the reason, for anything else.
     """
@@ -248,46 +236,27 @@ def _runs(numbers: Array) -> Runs:
     return [(int(numbers[start]), end - start) for start, end in pairwise(bounds)]
 
 
-def _body_of_message(data: bytes, max_bytes: int) -> bytes | memoryview:
-    """The message's body, uncompressed."""
+def _body_of_message(data: bytes, max_bytes: int) -> memoryview:
+    """The message's body."""
     size_of_head = struct.calcsize(HEAD)
     start = size_of_head + struct.calcsize(CHECKSUM)
     if len(data) < start:
         raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {start} of a header")
-    magic, schema, how, size = struct.unpack_from(HEAD, data)
+    if len(data) > max_bytes:
+        raise BadGroup(f"{len(data)} bytes, more than max_bytes={max_bytes}")
+    magic, schema = struct.unpack_from(HEAD, data)
     if magic != MAGIC:
         raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
     if schema != SCHEMA:
         raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
-    # Both sizes: the claimed one is allocated, the real one is decoded.
-    if max(size, len(data) - start) > max_bytes:
-        raise BadGroup(f"{max(size, len(data))} bytes, more than max_bytes={max_bytes}")
     # Against accidents, such as a write that was cut off; a hostile writer can make a right one.
-    # Of the body as sent, so that damage is found before anything is decompressed.
     (checksum,) = struct.unpack_from(CHECKSUM, data, size_of_head)
-    body: bytes | memoryview = memoryview(data)[start:]
+    body = memoryview(data)[start:]
     digest = xxhash.xxh3_64(data[:size_of_head])
     digest.update(body)
     if checksum != digest.intdigest():
         raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
-    if how == ZSTD:
-        body = _decompressed(body, size)
-    elif how != PLAIN:
-        raise BadGroup(f"compression {how} is unknown")
-    if len(body) != size:
-        raise BadGroup(f"the body has {len(body)} bytes instead of {size}")
     return body
-
-
-def _decompressed(body: bytes | memoryview, size: int) -> bytes:
-    """The body of `size` bytes. Raises BadGroup for a frame of any other size."""
-    # The size that a frame claims decides how much is allocated, so it is checked first.
-    try:
-        if (claimed := zstandard.frame_content_size(body)) != size:
-            raise BadGroup(f"the zstd frame claims {claimed} bytes instead of {size}")
-        return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise BadGroup(f"no zstd frame: {error}") from error
 
 
 def _group_of_body(body: bytes | memoryview, vocab_size: int | None) -> RolloutGroup:

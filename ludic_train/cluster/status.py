@@ -254,7 +254,6 @@ def _queue(sample: Sample) -> Table:
         "too old": str(counts.get("stale", 0)),
         "pushed twice": str(counts.get("duplicate", 0)),
         "filtered away": str(counts.get("filtered", 0)),
-        "dropped when full": str(counts.get("dropped", 0)),
         "lost to a run that went back": str(counts.get("lost", 0)),
     }
     for name, value in rows.items():

@@ -48,7 +48,6 @@ MAX_QUEUED = 4_096
 RETIRED_AT_ONCE = 1_000
 # A reader that reports no more is dead after this, for a trainer that would take over.
 READER_ALIVE_S = 5.0
-WhenFull = Literal["block", "drop-oldest"]
 # Why a group is not trained on: too old, pushed twice, filtered away, unreadable or poisonous.
 Discarded = Literal["stale", "duplicate", "filtered", "dead"]
 
@@ -198,8 +197,8 @@ class QueueStatus:
 
     queued: groups that wait to be trained on, the `pending` ones of which were read already.
     held: groups that were trained on and stay until a checkpoint covers them.
-    counts: groups by what became of them: "trained", "dropped" when full, "lost" because a run went
-        back behind them, or as in Discarded.
+    counts: groups by what became of them: "trained", "lost" because a run went back behind
+        them, or as in Discarded.
     lags: groups trained on by lag, in updates.
     actors: reports of those that live, by name.
     trainer: report of the newest reader; None before any.
@@ -229,7 +228,7 @@ class GroupQueue(Protocol):
         """
 
     async def push(self, key: str, data: bytes) -> None:
-        """Append a group. Where the queue is full, wait, or drop the oldest that waits.
+        """Append a group, once the queue has room for it.
 
         Made again after a lost response, it appends an entry with the same key; the reader
         discards that one. The queue itself does not look at keys or bytes.
@@ -355,12 +354,10 @@ def id_order(entry_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in entry_id.split("-"))
 
 
-def check_room(max_queued: int, when_full: str) -> None:
-    """Raise ConfigError for a queue that holds nothing or does not know what to do when full."""
+def check_room(max_queued: int) -> None:
+    """Raise ConfigError for a queue that holds nothing."""
     if max_queued < 1:
         raise ConfigError(f"max_queued={max_queued}; a queue must hold at least 1 group")
-    if when_full not in ("block", "drop-oldest"):
-        raise ConfigError(f'when_full={when_full!r} must be "block" or "drop-oldest"')
 
 
 def check_batch_fits(trainer: TrainerReport, max_queued: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.queues.base import MAX_QUEUED, GroupQueue, WhenFull
+from ludic_train.cluster.queues.base import MAX_QUEUED, GroupQueue
 from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.errors import QueueError
 from ludic_train.queue_urls import FILE, PASSWORD_VARIABLE, REDIS, has_password, without_password
@@ -24,7 +24,6 @@ def open_queue(
     *,
     password: str | None = None,
     max_queued: int = MAX_QUEUED,
-    when_full: WhenFull = "block",
 ) -> GroupQueue:
     """The queue `key` at a URL: redis://, rediss:// or unix:// for Redis, file://PATH for a file.
 
@@ -33,7 +32,7 @@ def open_queue(
 
     key: separates the queues of one Redis; a file holds one queue, whatever its key.
     password: of a Redis whose URL has none; by default the value of PASSWORD_VARIABLE, if any.
-    max_queued, when_full: as in RedisQueue and SQLiteQueue.
+    max_queued: as in RedisQueue.
     No connection is made to a Redis before the first call. Raises QueueError for another URL, and
     for a file that cannot be opened.
     """
@@ -42,9 +41,9 @@ def open_queue(
         from ludic_train.cluster.queues.redis_queue import RedisQueue
 
         url = _with_password(url, password or os.environ.get(PASSWORD_VARIABLE))
-        return RedisQueue(url, key, max_queued=max_queued, when_full=when_full)
+        return RedisQueue(url, key, max_queued=max_queued)
     if url.startswith(FILE) and url != FILE:
-        return SQLiteQueue(url.removeprefix(FILE), max_queued=max_queued, when_full=when_full)
+        return SQLiteQueue(url.removeprefix(FILE), max_queued=max_queued)
     raise QueueError(
         f"{without_password(url)!r} names no queue; write redis://HOST:PORT, or file://PATH"
     )

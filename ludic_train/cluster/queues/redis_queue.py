@@ -39,7 +39,6 @@ from ludic_train.cluster.queues.base import (
     QueueStatus,
     TakenOver,
     TrainerReport,
-    WhenFull,
     check_batch_fits,
     check_room,
     id_order,
@@ -113,9 +112,7 @@ class RedisQueue:
     url: `redis://[[user]:password@]host[:port][/db]`, `rediss://` for TLS, or `unix:///path`; the
         options of redis-py may follow, such as `?ssl_ca_certs=ca.pem`.
     max_queued: groups that may wait for the trainer; a few more where several actors push at the
-        same moment.
-    when_full: "block" makes `push` wait then; "drop-oldest" drops the oldest group that was not
-        read yet.
+        same moment. `push` waits while there is no room.
 
         queue = RedisQueue("redis://localhost:6379", "my-run")
         source = PipelineBatchSource(queue, groups_per_batch=32, group_size=8)
@@ -124,11 +121,9 @@ class RedisQueue:
     the first call.
     """
 
-    def __init__(
-        self, url: str, key: str, *, max_queued: int = MAX_QUEUED, when_full: WhenFull = "block"
-    ) -> None:
-        check_room(max_queued, when_full)
-        self._max_queued, self._when_full = max_queued, when_full
+    def __init__(self, url: str, key: str, *, max_queued: int = MAX_QUEUED) -> None:
+        check_room(max_queued)
+        self._max_queued = max_queued
         self._timeout_s = TIMEOUT_S
         self._redis = connected(url, self._timeout_s)
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
@@ -158,9 +153,6 @@ class RedisQueue:
 
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
-        if self._when_full == "drop-oldest":
-            await self._push_and_drop(key, data)
-            return
         # Places that were free at the last look; other actors may have taken some since.
         if self._may_push <= 0:
             self._may_push = _share(await wait_for_room(self._room))
@@ -176,16 +168,6 @@ class RedisQueue:
             self._ask_room(pipe)
             _, length, held = await pipe.execute()
         self._may_push = _share(self._free(length, held))
-
-    async def _push_and_drop(self, key: str, data: bytes) -> None:
-        """Append a group and drop what is too much, in one transaction."""
-        # Two commands would let a crash between them leave the queue above its limit.
-        keys = [self._names[name] for name in ("groups", "state", "counts")]
-        limit_s = self._timeout_s + len(data) / SLOWEST
-        async with answered(limit_s), self._redis.pipeline(transaction=True) as pipe:
-            pipe.xadd(self._names["groups"], {"k": key, "d": data})
-            pipe.eval(redis_scripts.DROP_OLDEST, len(keys), *keys, self._max_queued)
-            await pipe.execute()
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""
@@ -219,7 +201,7 @@ class RedisQueue:
         """As GroupQueue."""
         check_batch_fits(trainer, self._max_queued)
         first = following(kept) if kept else ""
-        # Its group begins after all that the reader has: what it did not read may be dropped.
+        # Its group begins after all that the reader has.
         boundary = max([kept or "0-0", *held, *waiting], key=id_order)
         newest = max(boundary, self._boundary, key=id_order)
         await check_server(self._redis, self._timeout_s)
@@ -268,14 +250,12 @@ class RedisQueue:
         seen = id_order(self._boundary)
         new = [e.id for e in dropwhile(lambda e: id_order(e.id) <= seen, entries)]
         packed = _PACKED.encode(new)
-        there = await self._fenced(redis_scripts.READ, ["groups", "state"], boundary, packed)
+        await self._fenced(redis_scripts.READ, ["groups", "state"], boundary, packed)
         # Likewise.
         if epoch != self._epoch:
             return []
-        # Actors may have dropped some in between, as entries that were not read yet.
-        dropped = {*new} - {found.decode() for found in there}
         self._last_read, self._boundary = last, boundary
-        return [e for e in entries if e.id not in dropped]
+        return entries
 
     async def attempt(self, entries: Sequence[Entry]) -> None:
         """As GroupQueue."""

@@ -5,9 +5,8 @@ XADD and XREAD. Every script that changes something says absolute numbers or che
 it was run already, because a caller whose connection broke runs it again.
 
     groups       stream of entries {k: key, d: bytes}. One consumer group, trainer-EPOCH, made by
-                 the take-over. Its last-delivered-id is the boundary between groups that were read
-                 and that were not; its pending entries were read and not trained on. Nothing is
-                 read through it: a read of XREADGROUP whose response is lost takes entries along
+                 the take-over. Its pending entries were read and not trained on. Nothing is read
+                 through it: a read of XREADGROUP whose response is lost takes entries along
     state        hash: epoch, reader, calls, contested, taken_by, settled, trained, held, apart,
                  playing, and the fields of the trainer's report
     reader       key with the name of the reader that expires where it does not report
@@ -94,27 +93,6 @@ CLAIM = f"""
 {_SEIZE}
 return {{epoch, calls}}
 """
-# KEYS: groups, state, counts. ARGV: max_queued. Entries that were read already stay: the trainer
-# has them.
-DROP_OLDEST = """
-local groups, state, counts = KEYS[1], KEYS[2], KEYS[3]
-local held = tonumber(redis.call('HGET', state, 'held') or '0')
-local surplus = redis.call('XLEN', groups) - held - tonumber(ARGV[1])
-if surplus <= 0 then return 0 end
-local start, found = '-', redis.call('XINFO', 'GROUPS', groups)
-if #found > 0 then
-  for i = 1, #found[1], 2 do
-    if found[1][i] == 'last-delivered-id' then start = '(' .. found[1][i + 1] end
-  end
-end
-local dropped = 0
-for _, entry in ipairs(redis.call('XRANGE', groups, start, '+', 'COUNT', surplus)) do
-  dropped = dropped + redis.call('XDEL', groups, entry[1])
-end
-redis.call('HINCRBY', counts, 'dropped', dropped)
-return dropped
-"""
-
 # Ids, of those in a table, whose entries are in the stream; they are pending then. XCLAIM tells so
 # without the data of the entries. Lua passes some thousand arguments at most. Redis 6.2 has to
 # replicate the effects, since XCLAIM notes the time.
@@ -185,15 +163,15 @@ return {{epoch, calls, lost, forgot, there}}
 """
 
 # KEYS: groups, state. ARGV: as _FENCE, the new boundary, then msgpack of the ids that were read for
-# the first time. Returns calls, and the ids of them that are there: others were dropped while they
-# were read.
+# the first time, which are pending then.
 READ = f"""
 {_CLAIMED}
 {_FENCE}
 if redis.call('EXISTS', KEYS[1]) == 0 then return redis.error_reply('RESET') end
 local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], group, ARGV[4])
 if moved.err then return redis.error_reply('RESET') end
-return {{calls, claimed(group, cmsgpack.unpack(ARGV[5]))}}
+claimed(group, cmsgpack.unpack(ARGV[5]))
+return calls
 """
 
 # KEYS: groups, state, reader. ARGV: as _FENCE, ms to live.

@@ -39,7 +39,6 @@ from ludic_train.cluster.queues.base import (
     QueueStatus,
     TakenOver,
     TrainerReport,
-    WhenFull,
     capacity,
     check_batch_fits,
     check_room,
@@ -187,7 +186,7 @@ class SQLiteQueue:
     """A queue in the file `path`, or for the coroutines of this process alone where it is None.
 
     Any process of the machine may open the file; any thread of a process may use the object.
-    max_queued, when_full: as in RedisQueue.
+    max_queued: as in RedisQueue.
     clock: seconds that all processes of the machine agree on, and that never jump.
 
         queue = SQLiteQueue()                    # trainer and actors in one process
@@ -201,11 +200,10 @@ class SQLiteQueue:
         path: Path | str | None = None,
         *,
         max_queued: int = MAX_QUEUED,
-        when_full: WhenFull = "block",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        check_room(max_queued, when_full)
-        self._max_queued, self._when_full, self._clock = max_queued, when_full, clock
+        check_room(max_queued)
+        self._max_queued, self._clock = max_queued, clock
         self._lock = threading.Lock()
         self._name = secrets.token_hex(8)
         self._epoch = self._last_read = self._settled = 0
@@ -245,16 +243,9 @@ class SQLiteQueue:
     @_transaction
     def _push(self, key: str, data: bytes) -> bool:
         """Append the group; False, and nothing appended, where it has to wait for room."""
-        surplus = self._queued() + 1 - self._max_queued
-        # Outside the transaction, or the trainer could not make room.
-        if surplus > 0 and self._when_full == "block":
+        # The wait is outside the transaction, or the trainer could not make room.
+        if self._queued() >= self._max_queued:
             return False
-        if surplus > 0:
-            # Only groups that were not read: the trainer may have the others in its batch.
-            oldest = "SELECT id FROM groups WHERE id > ? ORDER BY id LIMIT ?"
-            ids = self._tables.run(oldest, self._tables.state("read"), surplus).fetchall()
-            self._tables.db.executemany("DELETE FROM groups WHERE id = ?", ids)
-            self._tables.count("dropped", len(ids))
         self._tables.run("INSERT INTO groups (key, data) VALUES (?, ?)", key, data)
         return True
 
@@ -362,7 +353,7 @@ class SQLiteQueue:
         query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
         rows = self._tables.run(query, self._last_read, count).fetchall()
         if rows:
-            # In the file too, for actors that drop the oldest group that was not read.
+            # In the file too, for `status`.
             self._tables.set(read=rows[-1][0])
         return [Entry(id=str(i), key=key, data=data) for i, key, data in rows]
 

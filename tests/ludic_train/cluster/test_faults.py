@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from faults.scene import BATCH, UPDATES, assert_undisturbed, each_twice, group, push
+from faults.scene import BATCH, UPDATES, assert_undisturbed, group, push
 from redis.asyncio import Redis
 from redis_server import needs_redis
 
@@ -88,15 +88,6 @@ async def test_a_full_queue_holds_actors_back_and_loses_nothing(scene, undisturb
     await scene.finished(pid)
     await narrow.aclose()
     await assert_undisturbed(scene, undisturbed)
-
-
-async def test_a_full_queue_that_drops_says_how_many(scene):
-    dropping = RedisQueue(scene.server.url, scene.key, max_queued=4, when_full="drop-oldest")
-    await push(dropping, *range(30))
-    await scene.finished(scene.train(updates=2))
-    assert scene.rows() == each_twice(26, 27, 28, 29)
-    assert (await dropping.status()).counts == {"trained": 4, "dropped": 26}
-    await dropping.aclose()
 
 
 async def test_a_clock_that_jumps_changes_nothing(scene, undisturbed):

@@ -136,7 +136,7 @@ async def test_a_bad_group_among_those_that_are_read_together_goes_to_the_dead_l
 ):
     queue = SQLiteQueue(tmp_path / "q")
     good = [group(name) for name in "abcdef"]
-    body = group_to_bytes(group("odd", token=123_456))[18:]
+    body = group_to_bytes(group("odd", token=123_456))[13:]
     odd = message(body.replace(struct.pack("<i", 123_456), struct.pack("<i", -5)))
     await push(queue, *good[:3])
     await queue.push("odd", odd)

@@ -35,17 +35,6 @@ async def test_what_is_held_for_a_resumed_run_takes_no_room(opened):
     assert (await queue.status()).queued == 2
 
 
-async def test_a_full_queue_may_drop_the_oldest_that_nobody_has_read(opened):
-    queue = opened(max_queued=3, when_full="drop-oldest")
-    await take_over(queue)
-    await push(queue, "a")
-    assert keys(await read(queue, 1)) == ["a"]
-    await push(queue, "b", "c", "d", "e")
-    assert keys(await read(queue, 2)) == ["d", "e"]
-    status = await queue.status()
-    assert (status.queued, status.counts["dropped"]) == (3, 2)
-
-
 async def test_nobody_may_begin_before_there_is_a_trainer(opened):
     admission = await opened().admit(ACTOR, 4)
     assert (admission.granted, admission.trainer) == (0, None)
@@ -201,9 +190,6 @@ async def test_a_queue_that_cannot_hold_a_batch_is_refused(opened):
         await take_over(opened(max_queued=1))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"), [({"max_queued": 0}, "max_queued=0"), ({"when_full": "drop"}, "when_full")]
-)
-async def test_a_queue_without_room_or_rule_is_refused(opened, options, said):
-    with pytest.raises(ConfigError, match=said):
-        opened(**options)
+async def test_a_queue_without_room_is_refused(opened):
+    with pytest.raises(ConfigError, match="max_queued=0"):
+        opened(max_queued=0)

@@ -18,7 +18,7 @@ from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.queues.redis_queue import RedisQueue
 from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.roles import ProcessGroup, start_redis
-from ludic_train.commands import actor, launch, top, train
+from ludic_train.commands import actor, launch, status, train
 from ludic_train.errors import QueueError, QueueUnavailable
 from ludic_train.queue_urls import PASSWORD_VARIABLE
 
@@ -116,7 +116,7 @@ async def test_a_password_comes_from_the_environment_or_an_argument(made, tmp_pa
         (actor.main, ["runs/x", "--queue"]),
         (launch.main, ["tic-tac-toe", "--queue"]),
         (train.main, ["tic-tac-toe", "--queue"]),
-        (top.main, []),
+        (status.main, []),
     ],
 )
 def test_a_command_refuses_a_password_that_everybody_could_see(url, command, words):

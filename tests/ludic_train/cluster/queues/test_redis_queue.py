@@ -197,27 +197,6 @@ async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, m
     await server.aclose()
 
 
-async def test_what_was_read_is_never_dropped_and_not_counted_so(made):
-    roomy, full = made(), made(max_queued=2, when_full="drop-oldest")
-    await take_over(roomy)
-    for key in "abcd":
-        await roomy.push(key, b"")
-    done = await read(roomy, 4)
-    await full.push("e", b"")
-    assert (await roomy.status()).counts["dropped"] == 1
-    await roomy.settle(
-        Progress(
-            trainer=FRESH,
-            trained=[Trained(id=each.id, key=each.key, lag=0) for each in done],
-            total=4,
-            release=[each.id for each in done],
-        )
-    )
-    assert (await roomy.status()).queued == 0
-    await full.push("f", b"")
-    assert [entry.key for entry in await roomy.read(1)] == ["f"]
-
-
 async def test_pushes_that_are_cancelled_at_any_moment_leave_the_queue_usable(made):
     # An actor cancels groups that became too old, and shares one connection among all.
     queue, dice = made(), random.Random(0)

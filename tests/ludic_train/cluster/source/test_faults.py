@@ -113,7 +113,7 @@ async def test_poison_goes_to_the_dead_letters_with_its_reason(opened, queue):
         "bomb": "not a group",
         "cut": "truncated or damaged",
         "schema": "schema 99",
-        "huge": "not a group",
+        "huge": "more than max_bytes",
         "liar": "says its key is 'cut'",
         "vocabulary": "a token id is 300; the model has 300",
         "ageless": "do not say which version",
