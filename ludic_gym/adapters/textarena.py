@@ -56,7 +56,16 @@ class Match:
         """Play the mover's action after its thought; an error of the game ends it as `broken`."""
         # Games take the first move that they find, also that of a thought.
         move = said(action)
-        self.broken = self._run(lambda: self._step(move))
+        wrappers = known_game(self._game).default_wrappers or []
+        adds_brackets = any(w.__name__ == "ActionFormattingWrapper" for w in wrappers)
+        # What the left-out wrapper of such games does.
+        if adds_brackets and "[" not in move and "]" not in move:
+            move = f"[{move}]"
+
+        def step() -> None:
+            self.over, _ = self._env.step(move)
+
+        self.broken = self._run(step)
         self.over = self.over or bool(self.broken)
         self._collect()
 
@@ -82,14 +91,6 @@ class Match:
         # Without TextArena's wrappers, whose observations grow without bound.
         self._env = getattr(optional(module, "ludic-gym[adapters]"), name)(**spec.kwargs)
         self._env.reset(num_players=len(self._players), seed=seed)
-
-    def _step(self, action: str) -> None:
-        wrappers = known_game(self._game).default_wrappers or []
-        adds_brackets = any(w.__name__ == "ActionFormattingWrapper" for w in wrappers)
-        # What the left-out wrapper of such games does.
-        if adds_brackets and "[" not in action and "]" not in action:
-            action = f"[{action}]"
-        self.over, _ = self._env.step(action)
 
     def _run(self, call: Callable[[], None]) -> str:
         """Call with the match's own generators; the error as text, "" for none."""

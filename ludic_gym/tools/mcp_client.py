@@ -19,7 +19,6 @@ from ludic_gym.tools.tool import OUTPUT_LIMIT, TIMEOUT_S, Tool, tool_schema
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import CallToolResult
     from mcp_types import Tool as ServerTool
 
 START_S = 60.0
@@ -46,7 +45,16 @@ async def mcp_tools(
     client = await _connected(server, environment)
     try:
         listed = await _listed(client)
-        yield tuple(_as_tool(client, one, timeout_s, output_limit) for one in listed)
+        # Each with the server's own schema.
+        yield tuple(
+            Tool(
+                function=partial(_called, client, tool.name),
+                schema=tool_schema(tool.name, tool.description or "", tool.input_schema),
+                timeout_s=timeout_s,
+                output_limit=output_limit,
+            )
+            for tool in listed
+        )
     finally:
         # Not `async with`: given the block's error, the SDK would raise it inside a group.
         await client.__aexit__(None, None, None)
@@ -82,23 +90,12 @@ async def _listed(client: Client) -> list[ServerTool]:
     return listed
 
 
-def _as_tool(client: Client, tool: ServerTool, timeout_s: float, output_limit: int) -> Tool:
-    """A server's tool as one of ours, with the server's own schema."""
-    return Tool(
-        function=partial(_called, client, tool.name),
-        schema=tool_schema(tool.name, tool.description or "", tool.input_schema),
-        timeout_s=timeout_s,
-        output_limit=output_limit,
-    )
-
-
 async def _called(client: Client, tool_name_: str, /, **arguments: Any) -> str:  # noqa: ANN401
-    """The text of a result. tool_name_: so that an argument of the tool may have any name."""
-    return _text(await client.call_tool(tool_name_, arguments))
+    """The text parts of a result, one per line; "Error: ..." for one that the server marks so.
 
-
-def _text(result: CallToolResult) -> str:
-    """The text parts of a result, one per line; "Error: ..." for one that the server marks so."""
+    tool_name_: so that an argument of the tool may have any name.
+    """
+    result = await client.call_tool(tool_name_, arguments)
     parts = [
         part.text if part.type == "text" else f"[{part.type} left out]" for part in result.content
     ]

@@ -98,11 +98,26 @@ async def mcp_reply(message: object, server: ToolServer) -> Json | None:
         return _error(rest["id"], BAD_PARAMS, f"params are an object, got {params!r:.200}")
     match method:
         case "initialize":
-            result = _greeting(params)
+            wanted = params.get("protocolVersion")
+            result = {
+                "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
+                "capabilities": {"tools": {"listChanged": False}},
+                "serverInfo": {"name": "ludic", "version": ludic_gym.__version__},
+            }
         case "ping":
             result = {}
         case "tools/list":
-            result = {"tools": [_listed(tool) for tool in server.tools]}
+            functions = [tool["function"] for tool in server.tools]
+            result = {
+                "tools": [
+                    {
+                        "name": function["name"],
+                        "description": function["description"],
+                        "inputSchema": function["parameters"],
+                    }
+                    for function in functions
+                ]
+            }
         case "tools/call":
             arguments = params.get("arguments") or {}
             text, is_error = await checked_call(server, params.get("name"), arguments)
@@ -110,24 +125,6 @@ async def mcp_reply(message: object, server: ToolServer) -> Json | None:
         case _:
             return _error(rest["id"], NO_METHOD, f"there is no method {method!r:.100}")
     return {"jsonrpc": "2.0", "id": rest["id"], "result": result}
-
-
-def _greeting(params: Mapping[str, Any]) -> Json:
-    wanted = params.get("protocolVersion")
-    return {
-        "protocolVersion": wanted if wanted in VERSIONS else VERSIONS[0],
-        "capabilities": {"tools": {"listChanged": False}},
-        "serverInfo": {"name": "ludic", "version": ludic_gym.__version__},
-    }
-
-
-def _listed(tool: ToolSchema) -> Json:
-    function = tool["function"]
-    return {
-        "name": function["name"],
-        "description": function["description"],
-        "inputSchema": function["parameters"],
-    }
 
 
 def _error(id: object, code: int, text: str) -> Json:

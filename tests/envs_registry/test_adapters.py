@@ -33,14 +33,3 @@ def test_every_package_is_in_the_extra_that_is_named(project):
     for package, extra in {(entry.package, entry.extra) for entry in ADAPTERS}:
         (line,) = [line for line in extras.splitlines() if line.startswith(f"{extra} = [")]
         assert f'"{package}>=' in line
-
-
-def test_the_list_shows_them_on_request(capsys):
-    from ludic_gym.commands.main import main
-
-    assert main(["list"]) == 0
-    assert "ludic/rg-" not in capsys.readouterr().out
-    assert main(["list", "--all"]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"{env_id} " in shown for env_id in IDS)
-    assert {"ludic-gym[adapters]", "ludic-gym[boards]"} <= set(shown.split())

@@ -246,13 +246,11 @@ def _cases(row: Row, name: str) -> list[Mapping[str, Any]]:
     if not isinstance(text, str):
         raise DataError(f"{row.where}: field {name!r} must be a text, got {text!r:.80}")
     found = _parsed(row, name, text if text.lstrip().startswith("[") else unpacked(row, name, text))
-    if not isinstance(found, list) or not all(_is_case(case) for case in found):
+    if not isinstance(found, list) or not all(
+        isinstance(case, Mapping) and {"input", "output"} <= case.keys() for case in found
+    ):
         raise DataError(f"{row.where}: field {name!r} must be cases of input and output")
     return found
-
-
-def _is_case(case: object) -> bool:
-    return isinstance(case, Mapping) and {"input", "output"} <= case.keys()
 
 
 def unpacked(row: Row, name: str, text: str) -> str:

@@ -30,13 +30,24 @@ def function_problem(row: Row) -> Problem:
     # Rows of MBPP+ have an entry point too, so they are recognised first.
     if "base_input" in row.fields:
         # The solutions of HumanEval+ are bodies of functions, those of MBPP+ whole programs.
-        is_body = str(row.fields.get("canonical_solution", "")).lstrip("\n")[:1].isspace()
-        return _humaneval_plus(row) if is_body else _mbpp_plus(row)
+        prompt, solution = text_field(row, "prompt"), text_field(row, "canonical_solution")
+        if solution.lstrip("\n")[:1].isspace():
+            return _plus_problem(prompt, prompt + solution, plus_tests(row, prompt + solution))
+        return Problem(prompt.strip().strip('"').strip(), solution, plus_tests(row, solution))
     if "test_list" in row.fields:
         return _mbpp(row)
     if "entry_point" in row.fields:
         return _humaneval(row)
-    tests = _calls(row) if "calls" in row.fields else _asserts(row)
+    tests: CallTests | AssertTests
+    if "calls" in row.fields:
+        tests = _calls(row)
+    else:
+        tests = AssertTests(
+            name=text_field(row, "name"),
+            tests=tuple(_texts(row, "tests")),
+            prelude=str(row.fields.get("prelude", "")),
+            in_place=row.fields.get("in_place") is True,
+        )
     return Problem(text_field(row, "prompt"), str(row.fields.get("solution", "")), tests)
 
 
@@ -59,13 +70,6 @@ def _humaneval(row: Row) -> Problem:
     return Problem(prompt, prompt + text_field(row, "canonical_solution"), tests)
 
 
-def _humaneval_plus(row: Row) -> Problem:
-    """A row of HumanEval+ with inputs; its prompt and its solution are two parts of one program."""
-    prompt = text_field(row, "prompt")
-    solution = prompt + text_field(row, "canonical_solution")
-    return _plus_problem(prompt, solution, plus_tests(row, solution))
-
-
 def _plus_problem(prompt: str, solution: str, tests: CallTests) -> Problem:
     if tests.name == "find_zero":
         # Any root is right, so that the published program evaluates the polynomial there.
@@ -82,12 +86,6 @@ def _plus_problem(prompt: str, solution: str, tests: CallTests) -> Problem:
 def with_body(prompt: str) -> str:
     """A prompt that ends in the head of a function, as a complete program."""
     return f"{prompt}\n    pass\n" if prompt.rstrip().endswith(("'", '"', ":")) else prompt
-
-
-def _mbpp_plus(row: Row) -> Problem:
-    task = text_field(row, "prompt").strip().strip('"').strip()
-    solution = text_field(row, "canonical_solution")
-    return Problem(task, solution, plus_tests(row, solution))
 
 
 def _mbpp(row: Row) -> Problem:
@@ -131,16 +129,6 @@ def _calls(row: Row) -> CallTests:
         raise DataError(f"{row.where}: 'calls' or 'expected' holds {error}") from error
 
 
-def _asserts(row: Row) -> AssertTests:
-    prelude = str(row.fields.get("prelude", ""))
-    return AssertTests(
-        name=text_field(row, "name"),
-        tests=tuple(_texts(row, "tests")),
-        prelude=prelude,
-        in_place=row.fields.get("in_place") is True,
-    )
-
-
 def stdin_problem(row: Row) -> Problem | None:
     """The problem of a row that asks for a whole program; None for a row of APPS without cases.
 
@@ -152,7 +140,14 @@ def stdin_problem(row: Row) -> Problem | None:
     if "public_test_cases" in row.fields:
         return livecodebench_problem(row)
     cases = row.fields.get("cases")
-    if not isinstance(cases, list) or not cases or not all(map(_is_pair, cases)):
+    if (
+        not isinstance(cases, list)
+        or not cases
+        or not all(
+            isinstance(case, list) and len(case) == 2 and all(isinstance(t, str) for t in case)
+            for case in cases
+        )
+    ):
         raise DataError(f"{row.where}: 'cases' must be pairs of texts, got {str(cases)[:80]!r}")
     tests = StdinTests(
         cases=tuple((case[0], case[1]) for case in cases),
@@ -210,10 +205,6 @@ def _json(row: Row, name: str, empty: object) -> object:
 def _joined(text: object) -> str:
     # Rows of APPS have texts, or lists of lines.
     return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
-
-
-def _is_pair(case: object) -> bool:
-    return isinstance(case, list) and len(case) == 2 and all(isinstance(t, str) for t in case)
 
 
 def _texts(row: Row, name: str) -> list[str]:

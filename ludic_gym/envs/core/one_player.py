@@ -250,7 +250,11 @@ class SolitaireEnv(TextEnv):
         """Play the action."""
         # Before the move, so that the view shows what is left, and a game can give a turn back.
         self.turns_left -= 1
-        outcome = self._moved(action)
+        action = said(action).strip()
+        outcome = self.move(action)
+        if outcome == "illegal" and (plain := undecorated(action)) not in ("", action):
+            # An illegal move changes nothing, so there can be a second one.
+            outcome = self.move(plain)
         illegal = outcome == "illegal"
         text = self.view()
         if illegal:
@@ -261,14 +265,6 @@ class SolitaireEnv(TextEnv):
         won = outcome == "win"
         info = {"illegal": illegal, "outcome": "win" if won else "loss"}
         return end(text, success=won, info=info, win=won)
-
-    def _moved(self, text: str) -> Outcome:
-        """The result of the action in a text of the player."""
-        action = said(text).strip()
-        outcome = self.move(action)
-        plain = undecorated(action) if outcome == "illegal" else ""
-        # An illegal move changes nothing, so there can be a second one.
-        return self.move(plain) if plain not in ("", action) else outcome
 
 
 def guesses_left(count: int) -> str:

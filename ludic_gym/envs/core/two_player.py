@@ -171,9 +171,14 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         # Copies, because retiring the agents empties the tables.
         turn = (self._observations(), dict(env.rewards), ended, dict(env.truncations))
         # An agent that has not moved still has the prompt in its info, but only a reset returns it.
-        infos = {agent: _without_prompt(info) for agent, info in self._infos().items()}
+        infos = self._infos()
+        for info in infos.values():
+            info.pop("system_prompt", None)
         if any(ended.values()):
-            self._retire_all()
+            # The game in turn ends only after a step with None for each agent.
+            while self._aec_env.agents:
+                self._aec_env.step(None)
+            self.agents = []
         return *turn, infos
 
     def _play(self, actions: dict[str, str | None]) -> None:
@@ -189,12 +194,6 @@ class GameParallelEnv(ParallelEnv[str, str, str | None], Generic[S]):
         env = self._aec_env
         active = {} if any(env.terminations.values()) else {"active_agent": env.agent_selection}
         return {agent: {**env.infos[agent], **active} for agent in self.agents}
-
-    def _retire_all(self) -> None:
-        # The game in turn ends only after a step with None for each agent.
-        while self._aec_env.agents:
-            self._aec_env.step(None)
-        self.agents = []
 
     def render(self) -> str:
         """The game as the agent to move sees it, as text or as an HTML fragment."""
@@ -223,7 +222,3 @@ class SimultaneousEnv(GameParallelEnv[S]):
 
     def _infos(self) -> dict[str, Info]:
         return {agent: dict(self._aec_env.infos[agent]) for agent in self.agents}
-
-
-def _without_prompt(info: Info) -> Info:
-    return {key: value for key, value in info.items() if key != "system_prompt"}

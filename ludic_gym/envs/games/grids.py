@@ -40,21 +40,16 @@ def shortest_path(
     while queue:
         state = queue.popleft()
         if is_goal(state):
-            return _actions(before, state)
+            actions = []
+            while step := before[state]:
+                state, action = step
+                actions.append(action)
+            return tuple(reversed(actions))
         for action, after in next_states(state):
             if after not in before:
                 before[after] = (state, action)
                 queue.append(after)
     return None
-
-
-def _actions(before: dict[S, tuple[S, str] | None], state: S) -> tuple[str, ...]:
-    actions = []
-    step = before[state]
-    while step is not None:
-        actions.append(step[1])
-        step = before[step[0]]
-    return tuple(reversed(actions))
 
 
 TURNS_PER_CELL = 2

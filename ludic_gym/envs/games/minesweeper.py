@@ -96,15 +96,6 @@ class MinesweeperEnv(SolitaireEnv):
         self._shown = ["#"] * self._size**2
         self._show(region)
 
-    def _region(self, start: int) -> Cells:
-        """The cells that open with a cell."""
-        return regions(self._size, self._zeros, 1 << start)
-
-    def _clues(self) -> set[Clue]:
-        """The closed neighbours of each open cell, with its number."""
-        closed = self._full & ~self._open
-        return clues_of(numbers(self._size, self._mines, self._open & ~self._mines), closed)
-
     def _show(self, cells: Cells) -> None:
         """Open the cells."""
         around, mines = neighbours(self._size), self._mines
@@ -122,7 +113,7 @@ class MinesweeperEnv(SolitaireEnv):
         cell = names_of_cells(self._size).get(action.upper())
         if cell is None or self._open >> cell & 1:
             return "illegal"
-        self._show(self._region(cell))
+        self._show(regions(self._size, self._zeros, 1 << cell))
         if self._mines >> cell & 1:
             return "loss"
         return "win" if self._open | self._mines == self._full else ""
@@ -138,7 +129,8 @@ class MinesweeperEnv(SolitaireEnv):
 
     def best_action(self) -> str:
         """A cell that is proven safe."""
-        safe = safe_cells(self._clues())
+        shown = numbers(self._size, self._mines, self._open & ~self._mines)
+        safe = safe_cells(clues_of(shown, self._full & ~self._open))
         return next(name for name, i in names_of_cells(self._size).items() if safe >> i & 1)
 
 

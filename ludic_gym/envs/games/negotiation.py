@@ -246,20 +246,23 @@ def observation(state: State, player: int) -> str:
     counts, values = state.scenario
     own = ", ".join(f"{item} {v}" for item, v in zip(ITEMS, values[player], strict=True))
     lines = [f"To share: {in_words(counts)}", f"One of each is worth to you: {own}"]
-    news = _news(state, player)
+    # From the player's latest turn on.
+    turns = [number for number, turn in enumerate(state.history) if turn.player == player]
+    news = state.history[turns[-1] if turns else 0 :]
     if state.offer and state.deal is None and not any(turn.proposal for turn in news):
         # The dialog has it, but a player that sees the newest text alone would not know.
         maker, share = state.offer
         lines.append(f"Still open: {_proposed(maker, share, counts, player)}")
     for turn in news:
         lines += _lines(turn, counts, player)
-    return "\n".join([*lines, _standing(state, player)])
-
-
-def _news(state: State, player: int) -> tuple[Exchange, ...]:
-    """The turns from the player's latest one on."""
-    own = [number for number, turn in enumerate(state.history) if turn.player == player]
-    return state.history[own[-1] if own else 0 :]
+    if state.deal is not None:
+        mine = state.deal if player == 0 else rest_of(counts, state.deal)
+        got = points(state.scenario, state.deal)[player]
+        lines.append(f"Deal: you get {in_words(mine)}, worth {got} of {TOTAL} to you")
+    else:
+        left = state.turns - len(state.history)
+        lines.append(f"Turns left: {left}" if left else "No deal")
+    return "\n".join(lines)
 
 
 def _lines(turn: Exchange, counts: Share, player: int) -> list[str]:
@@ -280,16 +283,6 @@ def _proposed(maker: int, share: Share, counts: Share, player: int) -> str:
     if maker != player:
         mine, theirs = theirs, mine
     return f"{who} proposed: you get {in_words(mine)}; they get {in_words(theirs)}"
-
-
-def _standing(state: State, player: int) -> str:
-    """The deal, or the number of turns left."""
-    if state.deal is not None:
-        mine = state.deal if player == 0 else rest_of(state.scenario.counts, state.deal)
-        got = points(state.scenario, state.deal)[player]
-        return f"Deal: you get {in_words(mine)}, worth {got} of {TOTAL} to you"
-    left = state.turns - len(state.history)
-    return f"Turns left: {left}" if left else "No deal"
 
 
 def best_actions(state: State) -> tuple[str, ...]:

@@ -339,8 +339,10 @@ def _standing(state: State, player: int) -> str:
         parts.append(
             f"The other werewolf is {others[0]}." if others else "You are the only werewolf."
         )
-    if role == "seer" and (seen := _seen(state, player)):
-        parts.append(f"You have learnt: {seen}.")
+    seen = dict.fromkeys(e.target for e in state.log if e.kind == "see" and e.seat == player)
+    if role == "seer" and seen:
+        learnt = ", ".join(f"{names[seat]} {_is_wolf(state, seat)}" for seat in seen)
+        parts.append(f"You have learnt: {learnt}.")
     living = ", ".join(names[seat] for seat in state.living)
     dead = ", ".join(
         f"{name} ({role})"
@@ -350,12 +352,6 @@ def _standing(state: State, player: int) -> str:
     when = f"Day {state.day}" if state.phase in ("talk", "vote") else f"Night {state.day}"
     parts.append(f"{when}. Living players: {living}.")
     return " ".join([*parts, *([f"Dead players: {dead}."] if dead else [])])
-
-
-def _seen(state: State, player: int) -> str:
-    """The results of a seer's nights."""
-    seen = dict.fromkeys(e.target for e in state.log if e.kind == "see" and e.seat == player)
-    return ", ".join(f"{state.names[seat]} {_is_wolf(state, seat)}" for seat in seen)
 
 
 def _is_wolf(state: State, seat: int) -> str:

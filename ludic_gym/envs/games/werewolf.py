@@ -206,17 +206,13 @@ def suspicions(state: State, *, careful: bool) -> dict[int, float]:
             doubts[event.seat] += RIGHT_VOTE if guilty else WRONG_VOTE
     for (speaker, name), weight in claimed.items():
         if name in seats:
-            doubts[seats[name]] += weight * (_weight(state, speaker) if careful else 1.0)
+            # Certain for a dead seer, and without weight for a dead player who was none.
+            if careful and speaker not in state.living:
+                weight *= KNOWN if state.roles[speaker] == "seer" else 0.0
+            doubts[seats[name]] += weight
     if careful:
         _weigh_seers(state, doubts)
     return doubts
-
-
-def _weight(state: State, speaker: int) -> float:
-    """Weight of a seer's claim: certain for a dead seer, and none for one who was none."""
-    if speaker in state.living:
-        return 1.0
-    return KNOWN if state.roles[speaker] == "seer" else 0.0
 
 
 def _weigh_seers(state: State, doubts: dict[int, float]) -> None:

@@ -35,14 +35,10 @@ def grade_kinds(text: str, truth: str) -> Grade:
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
-    kinds = ", ".join(_kind(match) for match in _KIND.finditer(answer))
+    # The other kind after "not".
+    found = ((match["kind"].lower(), match["no"]) for match in _KIND.finditer(answer))
+    kinds = ", ".join(OTHER[kind] if no else kind for kind, no in found)
     return Grade(kinds == truth, answer, rule)
-
-
-def _kind(match: re.Match[str]) -> str:
-    """The kind of a mention; the other one after "not"."""
-    kind = match["kind"].lower()
-    return OTHER[kind] if match["no"] else kind
 
 
 class KnightsAndKnavesEnv(QuestionEnv):

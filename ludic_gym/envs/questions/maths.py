@@ -162,16 +162,11 @@ def problem(row: Row) -> Problem:
         )
     # Some problems have the level "?".
     number = 0 if level[1] == "?" else int(level[1])
-    return Problem(text_field(row, "problem"), _answer(row), number, text_field(row, "subject"))
-
-
-def _answer(row: Row) -> str:
     if "answer" in row.fields or "solution" not in row.fields:
-        return text_field(row, "answer")
-    answer = last_box(text_field(row, "solution"))
-    if not answer:
+        answer = text_field(row, "answer")
+    elif not (answer := last_box(text_field(row, "solution"))):
         raise DataError(f"{row.where}: field 'solution' has no answer in \\boxed{{}}")
-    return answer
+    return Problem(text_field(row, "problem"), answer, number, text_field(row, "subject"))
 
 
 def last_box(solution: str) -> str:

@@ -109,7 +109,10 @@ def choices(row: Row) -> Choices:
     # Its correct option is read first: in that order, A would always be right.
     is_gpqa = "Correct Answer" in row.fields
     if is_gpqa:
-        row = _from_gpqa(row)
+        names = ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))
+        choices = [text_field(row, name).strip() for name in names]
+        question = text_field(row, "Question").strip()
+        row = Row(row.where, {"question": question, "choices": choices, "answer": 0})
     options, answer = row.fields.get("choices"), row.fields.get("answer")
     if not isinstance(options, list) or not all(isinstance(o, str) for o in options):
         raise DataError(f"{row.where}: field 'choices' must be a list of texts, got {options!r}")
@@ -134,10 +137,3 @@ def _names_letters(option: str, letters: str) -> bool:
     """True for an option that consists of letters of other options."""
     names = re.findall(r"\b[A-Z]\b", option)
     return bool(_NAMES_LETTERS.fullmatch(option.strip())) and set(names) <= set(letters)
-
-
-def _from_gpqa(row: Row) -> Row:
-    names = ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))
-    options = [text_field(row, name).strip() for name in names]
-    question = text_field(row, "Question").strip()
-    return Row(row.where, {"question": question, "choices": options, "answer": 0})

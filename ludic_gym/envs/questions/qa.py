@@ -159,7 +159,11 @@ class QuestionTable:
             name = str(self._source)
             return load_rows(name, self._parse, sample=Path(name), split=split)
         if isinstance(self._source, Mapping):
-            chosen = _chosen_split(self._source, split)
+            only = next(iter(self._source)) if len(self._source) == 1 else "test"
+            chosen = only if split is None else split
+            if chosen not in self._source:
+                splits = sorted(map(str, self._source))
+                raise ConfigError(f"split is one of {splits}, got {split!r}")
             table, where = self._source[chosen], f"rows[{chosen!r}]"
         elif split is not None:
             raise ConfigError(
@@ -202,16 +206,6 @@ def text_of(row: Row, name: str) -> str:
     if isinstance(value, int | float) and math.isfinite(value):
         return str(value)
     return text_field(row, name)
-
-
-def _chosen_split(tables: Mapping[str, Table], split: str | None) -> str:
-    """The split itself, "test", or the only one. Raises ConfigError."""
-    if split is None and len(tables) == 1:
-        return next(iter(tables))
-    wanted = "test" if split is None else split
-    if wanted not in tables:
-        raise ConfigError(f"split is one of {sorted(map(str, tables))}, got {split!r}")
-    return wanted
 
 
 def _checked(table: Table, where: str) -> Iterator[Row]:

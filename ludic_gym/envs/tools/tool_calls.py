@@ -380,17 +380,14 @@ class ToolCallsEnv(TextEnv):
         name, arguments, problem = call_in(action)
         if name == FINISH and not problem:
             return self._ended(illegal=False)
-        text = f"Error: {problem}" if problem else self._called(name, arguments)
+        try:
+            text = f"Error: {problem}" if problem else str(getattr(self._world, name)(**arguments))
+        # Rules of the world are part of the game: a broken one is a result and not an exception.
+        except ValueError as error:
+            text = f"Error: {error}"
         if not self._turns_left:
             return self._ended(illegal=bool(problem), finished=False)
         return proceed(f"{text}\nCalls left: {self._turns_left}", info={"illegal": bool(problem)})
-
-    def _called(self, name: str, arguments: Mapping[str, Any]) -> str:
-        try:
-            return str(getattr(self._world, name)(**arguments))
-        # Rules of the world are part of the game: a broken one is a result and not an exception.
-        except ValueError as error:
-            return f"Error: {error}"
 
     def _ended(self, *, illegal: bool, finished: bool = True) -> Turn:
         pairs = zip(_PARTS, self._world.state(), self._goal.state(), strict=True)

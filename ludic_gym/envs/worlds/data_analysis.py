@@ -122,7 +122,13 @@ class DataAnalysisEnv(SandboxedEnv):
         """Run the program, or judge the answer."""
         self._turns_left -= 1
         if is_fenced(action):
-            return self._run(program_in(action))
+            files = dict(self._study.files)
+            try:
+                result = self.run(Program(source=program_in(action), files=files))
+            except SandboxError as error:
+                return self.failed(error, {"illegal": False}, "answer")
+            self._printed = output_of(result)
+            return self._proceed(self._printed, illegal=False)
         text, _ = extract(action)
         found = None if text is None else marked_number(text)
         if found is None:
@@ -130,14 +136,6 @@ class DataAnalysisEnv(SandboxedEnv):
         # Exact, because a float of a number like 1e400 would overflow.
         success = abs(Fraction(found) - Fraction(self._study.answer)) <= TOLERANCE
         return self._ended("", success=success, illegal=False)
-
-    def _run(self, source: str) -> Turn:
-        try:
-            result = self.run(Program(source=source, files=dict(self._study.files)))
-        except SandboxError as error:
-            return self.failed(error, {"illegal": False}, "answer")
-        self._printed = output_of(result)
-        return self._proceed(self._printed, illegal=False)
 
     def _proceed(self, text: str, *, illegal: bool) -> Turn:
         if not self._turns_left:

@@ -216,30 +216,26 @@ class Customer:
         asks = CONFIRM.search(text) is not None
         # Before the facts: a question for consent names them too, and asks for none of them.
         if asks and mentions(text, self.wanted):
-            return self._confirmed()
+            if self.wish.thought and not self.reconsidered:
+                self.reconsidered = True
+                return self.wish.thought[0]
+            self.agreed = self.wanted
+            return "Yes, please do that."
         if facts := [name for name in self.wish.facts if re.search(pattern(name, desk), text)]:
             self.told |= set(facts)
             return " ".join(self.wish.facts[name] for name in facts)
         if asks:
             return "I am not sure what that means. Please name all numbers and details of it."
         if REFUSE.search(text):
-            return self._refused()
+            if self.insistent and not self.insisted:
+                self.insisted = True
+                return (
+                    "But a colleague of yours has told me that it is possible. Please do it anyway."
+                )
+            return "That is a pity, but I understand."
         # In quotes: these are words of the player, and "your" is the customer's.
         known = ", ".join(f'"{phrase(name, desk)}"' for name in self.wish.facts)
         return f"{self.wish.opening} If you need to know something, ask me for {known}."
-
-    def _confirmed(self) -> str:
-        if self.wish.thought and not self.reconsidered:
-            self.reconsidered = True
-            return self.wish.thought[0]
-        self.agreed = self.wanted
-        return "Yes, please do that."
-
-    def _refused(self) -> str:
-        if self.insistent and not self.insisted:
-            self.insisted = True
-            return "But a colleague of yours has told me that it is possible. Please do it anyway."
-        return "That is a pity, but I understand."
 
 
 def pattern(fact: str, desk: Desk) -> str:

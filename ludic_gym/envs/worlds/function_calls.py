@@ -262,7 +262,9 @@ def requests(
         if kind < 0.15:
             found = incomplete(rng, pick(rng, offered))
         elif kind < 0.3 and others:
-            found = _beyond(rng, pick(rng, others))
+            # For functions that are not offered.
+            group = pick(rng, others)
+            found = Request(pick(rng, MAKERS[group])(rng, Toolbox([group], rng)).text, ())
         elif kind < 0.5:
             found = undo(rng, made[-1], box)
         found = found or pick(rng, MAKERS[pick(rng, offered)])(rng, box)
@@ -272,12 +274,6 @@ def requests(
                 box.run(one)
         made.append(found)
     return tuple(made)
-
-
-def _beyond(rng: np.random.Generator, group: str) -> Request:
-    """A request for functions that are not offered."""
-    text = pick(rng, MAKERS[group])(rng, Toolbox([group], rng)).text
-    return Request(text, ())
 
 
 def _train(rng: np.random.Generator, box: Toolbox) -> tuple[str, str, str, int]:
@@ -367,7 +363,11 @@ class FunctionCallsEnv(TextEnv):
     def turn(self, action: str) -> Turn:
         """Execute the calls, or end the request."""
         self._replies_left -= 1
-        calls, problem = self._read(action)
+        is_end = action.strip().strip("`.").lower() in ("none", "done", "no call")
+        calls, problem = ([], "") if is_end else calls_in(action)
+        if not problem and len(calls) > MOST_CALLS:
+            problem = f"a reply has at most {MOST_CALLS} calls, got {len(calls)}"
+        problem = problem or next(filter(None, map(self._world.problem, calls)), "")
         info: Info = {"illegal": bool(problem)}
         if calls and not problem:
             self._made += calls
@@ -409,15 +409,6 @@ class FunctionCallsEnv(TextEnv):
             == sum(same_call(one, other) for other in expected)
             for one in expected
         )
-
-    def _read(self, action: str) -> tuple[list[Call], str]:
-        """The calls in a reply, and its error."""
-        if action.strip().strip("`.").lower() in ("none", "done", "no call"):
-            return [], ""
-        calls, problem = calls_in(action)
-        if not problem and len(calls) > MOST_CALLS:
-            problem = f"a reply has at most {MOST_CALLS} calls, got {len(calls)}"
-        return calls, problem or next(filter(None, map(self._world.problem, calls)), "")
 
     def best_action(self) -> str:
         """The calls that the request still needs."""

@@ -307,14 +307,14 @@ GROUPS: dict[str, type[Group]] = {
 }
 
 
-def _functions(group: str) -> list[str]:
-    """Names of the functions of a group."""
-    return [name for name in vars(GROUPS[group]) if name[0] != "_" and name != "state"]
-
-
 # Function -> its group.
 GROUP_OF: Mapping[str, str] = MappingProxyType(
-    {name: group for group in GROUPS for name in _functions(group)}
+    {
+        name: group
+        for group, kind in GROUPS.items()
+        for name in vars(kind)
+        if name[0] != "_" and name != "state"
+    }
 )
 
 
@@ -370,14 +370,16 @@ def _listed(name: str) -> str:
     return json.dumps({"name": name, "description": purpose, "parameters": SCHEMAS[name]})
 
 
-def _defaults(name: str) -> dict[str, object]:
-    """The values of the optional arguments."""
-    parameters = inspect.signature(getattr(GROUPS[GROUP_OF[name]], name)).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
+# Function -> the values of its optional arguments.
 DEFAULTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {name: _defaults(name) for name in GROUP_OF}
+    {
+        name: {
+            p.name: p.default
+            for p in inspect.signature(getattr(GROUPS[group], name)).parameters.values()
+            if p.default is not p.empty
+        }
+        for name, group in GROUP_OF.items()
+    }
 )
 LISTED: Mapping[str, str] = MappingProxyType({name: _listed(name) for name in GROUP_OF})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -58,9 +59,12 @@ def layout(
     """
     tree, near = _edges(names, rng)
     locks = shuffled(rng, list(tree))[:locked]
-    made = Layout(
-        rooms={name: {} for name in names}, lids={}, keys={}, ranks=_ranks(tree, locks), behind={}
-    )
+    ranks, last = {names[0]: 0}, 0
+    # The tree grew from the start, so a part gets its number after the one it is entered from.
+    for a, b in tree:
+        last += (a, b) in locks
+        ranks[b] = last if (a, b) in locks else ranks[a]
+    made = Layout(rooms={name: {} for name in names}, lids={}, keys={}, ranks=ranks, behind={})
     for (a, b), direction in {**tree, **near}.items():
         beside = (a, b) not in tree
         # A second way into a locked part of the house would make its key useless.
@@ -110,16 +114,6 @@ def _edges(names: Sequence[str], rng: np.random.Generator) -> tuple[Edges, Edges
             if other and (name, other) not in tree and (other, name) not in tree:
                 near[name, other] = direction
     return tree, near
-
-
-def _ranks(tree: Edges, locks: Sequence[tuple[str, str]]) -> dict[str, int]:
-    first = next(iter(tree))[0]
-    ranks, last = {first: 0}, 0
-    # The tree grew from the start, so a part gets its number after the one it is entered from.
-    for a, b in tree:
-        last += (a, b) in locks
-        ranks[b] = last if (a, b) in locks else ranks[a]
-    return ranks
 
 
 DIRECTIONS = {"north": "south", "south": "north", "east": "west", "west": "east"}
@@ -236,7 +230,7 @@ class House:
             self.places[rest] = YOU
             return f"You take the {rest}."
         if verb == "put":
-            item, name = self._parts(rest)
+            item, name = re.split(" in | on ", rest, maxsplit=1)
             self.places[item] = name
             return f"You put the {item} {self.preposition(name)} the {name}."
         if verb == "inventory":
@@ -253,7 +247,8 @@ class House:
         if items := self.items(self.here):
             parts.append(f"On the floor you see {listed(items)}.")
         for direction, way in self.exits().items():
-            parts.append(self._exit(direction, way))
+            door = f"To the {direction} is the {way.door}, which is {self.lids.get(way.door)}."
+            parts.append(door if way.door else f"A passage leads {direction}.")
         return " ".join(filter(None, parts))
 
     def _contents(self, name: str) -> str:
@@ -263,19 +258,6 @@ class House:
         where = f"{self.preposition(name).capitalize()} the {name}"
         items = self.items(name)
         return f"{where} you see {listed(items)}." if items else f"{where} there is nothing."
-
-    def _exit(self, direction: str, way: Exit) -> str:
-        if not way.door:
-            return f"A passage leads {direction}."
-        return f"To the {direction} is the {way.door}, which is {self.lids[way.door]}."
-
-    def _parts(self, rest: str) -> tuple[str, str]:
-        """Item and furniture of `put`."""
-        for middle in (" in ", " on "):
-            item, found, name = rest.partition(middle)
-            if found:
-                return item, name
-        raise AssertionError(f"put {rest}: only legal actions come here")
 
 
 def task_text(quest: Quest) -> str:

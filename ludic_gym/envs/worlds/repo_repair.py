@@ -51,7 +51,9 @@ class Folder:
 
     def list_files(self) -> tuple[str, Folder]:
         """List all files with their numbers of lines."""
-        lines = [f"{path} ({len(text.splitlines())} lines)" for path, text in self._sorted()]
+        lines = [
+            f"{path} ({len(text.splitlines())} lines)" for path, text in sorted(self.files.items())
+        ]
         return "\n".join(lines), self
 
     def view_file(self, path: str, first: int = 1, last: int = 10_000) -> tuple[str, Folder]:
@@ -86,9 +88,6 @@ class Folder:
         text: the whole content
         """
         return self._written(path, text)
-
-    def _sorted(self) -> list[tuple[str, str]]:
-        return sorted(self.files.items())
 
     def _text(self, path: str) -> str:
         if path not in self.files:

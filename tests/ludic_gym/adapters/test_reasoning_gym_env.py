@@ -10,7 +10,7 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.adapters import ADAPTERS, SKIPPED
 from ludic_gym.adapters.reasoning_gym_env import GUARDS, ReasoningGymEnv, answer_of
-from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.errors import ConfigError
 from ludic_gym.testing.check import check_text_env
 from ludic_gym.testing.rules import RULES
 
@@ -126,11 +126,6 @@ def test_a_row_is_a_puzzle_and_seeds_draw_among_all():
 def test_what_cannot_be_made_is_refused_when_it_is_made(kwargs, complaint):
     with pytest.raises(ConfigError, match=complaint):
         ReasoningGymEnv(**kwargs)
-
-
-def test_there_is_no_oracle_without_a_question():
-    with pytest.raises(NoOracle, match="no episode is running"):
-        ReasoningGymEnv("chain_sum").oracle_action()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,3 @@
-import copy
-import pickle
-
 import gymnasium as gym
 import pytest
 
@@ -82,13 +79,6 @@ def test_an_environment_without_levels_says_why():
         gym.make("ludic/GSM8K-v0", level="easy")
 
 
-def test_an_environment_at_a_level_can_be_copied():
-    env = gym.make("ludic/ConnectFour-v0", level="hard").unwrapped
-    env.reset(seed=0)
-    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        assert twin.step("4") == copy.deepcopy(env).step("4")
-
-
 class Own(TextEnv):
     def __init__(self, level: str = "a"):
         super().__init__()
@@ -103,3 +93,36 @@ class Own(TextEnv):
 
 def test_an_environment_of_others_has_levels_of_its_own():
     assert Own(level="z").level == "z"
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("Arithmetic", {"digits": 0}),
+        ("Arithmetic", {"operations": "/"}),
+        ("Arithmetic", {"steps": 0}),
+        ("Countdown", {"numbers": 1}),
+        ("DataAnalysis", {"level": "x"}),
+        ("Game2048", {"target": 100}),
+        ("GuessTheNumber", {"high": 1}),
+        ("InstructionFollowing", {"constraints": 7}),
+        ("InstructionFollowing", {"reward": "none"}),
+        ("KnightsAndKnaves", {"people": 1}),
+        ("LiarsDice", {"players": 7}),
+        ("LiarsDice", {"dice": 0}),
+        ("Mastermind", {"letters": 10, "length": 5}),
+        ("Minesweeper", {"size": 1}),
+        ("Minesweeper", {"mines": 0}),
+        ("Negotiation", {"opponent": "kind"}),
+        ("PythonToolMath", {"kinds": "magic"}),
+        ("Sokoban", {"boxes": 0}),
+        ("Sudoku", {"size": 6}),
+        ("TicTacToe", {"opponent": "human"}),
+        ("TicTacToe", {"seat": "third"}),
+        ("Werewolf", {"players": 4}),
+    ],
+)
+def test_arguments_that_allow_no_task_are_refused_with_their_value(name, kwargs):
+    *_, value = kwargs.values()
+    with pytest.raises(ConfigError, match=str(value)):
+        gym.make(f"ludic/{name}-v0", **kwargs)

@@ -1,8 +1,6 @@
 import gymnasium as gym
-import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.errors import NoOracle
 
 ID = "ludic/GuessTheNumber-v0"
 
@@ -32,12 +30,3 @@ def test_a_win_on_the_last_turn_is_a_win():
     _, reward, terminated, _, info = env.step(str(env.unwrapped._number))
     assert (reward, terminated) == (1.0, True)
     assert info == {"success": True, "reward/win": 1.0, "illegal": False, "outcome": "win"}
-
-
-def test_nothing_is_legal_or_best_once_the_game_is_over():
-    env = gym.make(ID, turns=1).unwrapped
-    env.reset(seed=0)
-    env.step("what?")
-    assert env.legal_actions() == ()
-    with pytest.raises(NoOracle, match="call reset"):
-        env.oracle_action()

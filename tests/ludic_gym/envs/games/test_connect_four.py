@@ -1,10 +1,8 @@
 import gymnasium as gym
-import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.connect_four import (
-    CONNECT_FOUR,
     best_actions,
     has_four,
     legal_actions,
@@ -88,12 +86,3 @@ def test_the_opponent_may_search():
     assert (reward, info["outcome"]) == (-1.0, "loss")
     with pytest.raises(ConfigError, match="random, search, mixed, got 'perfect'"):
         gym.make(ID, opponent="perfect")
-
-
-def test_two_agents_play_in_turn():
-    env = pettingzoo.make("aec", ID)
-    env.reset(seed=0)
-    for column in "1122334":
-        env.step(column)
-    assert env.rewards == {"player_0": 1.0, "player_1": -1.0}
-    assert CONNECT_FOUR.name == "Connect Four"

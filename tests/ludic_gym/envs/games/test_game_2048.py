@@ -3,7 +3,6 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.game_2048 import moved, slid
-from ludic_gym.errors import ConfigError
 
 ID = "ludic/Game2048-v0"
 BOARD = ((2, 0, 2, 0), (2, 4, 0, 0), (0, 4, 8, 0), (0, 0, 0, 0))
@@ -77,9 +76,3 @@ def test_a_move_must_change_the_board(action):
     assert env.unwrapped.legal_actions() == ("left", "up")
     assert env.step(action)[4]["illegal"]
     assert env.unwrapped._board == rows
-
-
-@pytest.mark.parametrize("target", [8, 100, 4096])
-def test_targets_that_do_not_exist_are_refused(target):
-    with pytest.raises(ConfigError, match=f"got {target}"):
-        gym.make(ID, target=target)

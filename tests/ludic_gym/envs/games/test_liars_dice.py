@@ -33,7 +33,6 @@ from ludic_gym.envs.games.dice import (
     refused,
 )
 from ludic_gym.envs.games.liars_dice import LiarsDiceAECEnv, liars_dice, observation
-from ludic_gym.errors import ConfigError
 
 ID = "ludic/LiarsDice-v0"
 # Three fives in all: 5 5 | 5 2 | 1.
@@ -241,19 +240,6 @@ def test_splits_have_no_first_roll_in_common():
         for seed in range(300):
             seen.add(env.first_state(np.random.default_rng(seed)).hands)
     assert not rolls[0] & rolls[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_there_are_ten_thousand_first_observations(level):
-    env = gym.make(ID, level=level).unwrapped
-    assert len({env.reset(seed=seed)[0] for seed in range(60_000)}) > 10_000
-
-
-@pytest.mark.parametrize("kwargs", [{"players": 7}, {"players": 1}, {"dice": 0}, {"level": "no"}])
-def test_arguments_are_checked(kwargs):
-    with pytest.raises(ConfigError):
-        gym.make(ID, **kwargs)
 
 
 @pytest.mark.parametrize("players", [2, 6])

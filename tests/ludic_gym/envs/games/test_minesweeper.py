@@ -22,7 +22,6 @@ from ludic_gym.envs.games.minesweeper import (
     verdicts,
     zeros,
 )
-from ludic_gym.errors import ConfigError
 
 ID = "ludic/Minesweeper-v0"
 
@@ -200,9 +199,3 @@ def test_every_board_is_won_by_logic(size, mines):
 
 def test_cells_are_named_by_column_and_row():
     assert list(names_of_cells(3))[:4] == ["A1", "B1", "C1", "A2"]
-
-
-@pytest.mark.parametrize("kwargs", [{"size": 2}, {"size": 17}, {"mines": 0}, {"mines": 8}])
-def test_difficulties_that_do_not_exist_are_refused(kwargs):
-    with pytest.raises(ConfigError):
-        gym.make(ID, **kwargs)

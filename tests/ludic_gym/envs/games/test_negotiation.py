@@ -1,8 +1,4 @@
-import copy
-import pickle
-
 import gymnasium as gym
-import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
@@ -15,7 +11,6 @@ from ludic_gym.envs.games.negotiation import (
     play,
     returns,
 )
-from ludic_gym.errors import ConfigError
 
 ID = "ludic/Negotiation-v0"
 START = State(Scenario((1, 2, 3), ((1, 3, 1), (4, 0, 2))), turns=4)
@@ -193,28 +188,3 @@ def test_a_stronger_opponent_leaves_the_oracle_less():
                 _, reward, done, _, _ = env.step(env.oracle_action())
             totals[opponent] += reward
     assert totals["soft"] > totals["hard"] > 30
-
-
-def test_two_agents_negotiate():
-    env = pettingzoo.make("aec", ID, turns=2)
-    env.reset(seed=0)
-    assert "after 2 turns" in env.last()[4]["system_prompt"]
-    env.step("propose: 0 0 0")
-    env.step("accept")
-    assert env.infos["player_1"]["outcome"] == "deal"
-    assert env.rewards == {"player_0": 0.0, "player_1": 1.0}
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_copy_negotiates_on(copied):
-    env = gym.make(ID, turns=6).unwrapped
-    env.reset(seed=0)
-    env.step("hm")
-    twin = copied(env)
-    assert twin.step("propose: 0 0 0") == env.step("propose: 0 0 0")
-
-
-@pytest.mark.parametrize("kwargs", [{"turns": 1}, {"opponent": "perfect"}])
-def test_options_that_do_not_exist_are_refused(kwargs):
-    with pytest.raises(ConfigError, match="got"):
-        gym.make(ID, **kwargs)

@@ -5,7 +5,6 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.rock_paper_scissors import PAYOFFS
-from ludic_gym.errors import NoOracle
 
 ID = "ludic/RockPaperScissors-v0"
 
@@ -48,8 +47,3 @@ def test_the_oracle_sees_through_rules(opponent, seat):
             _, reward, over, _, _ = env.step(env.oracle_action())
         # Eight rounds of nine are foreseen.
         assert reward >= 7 / 9
-
-
-def test_there_is_no_oracle_without_a_game():
-    with pytest.raises(NoOracle, match="call reset"):
-        gym.make(ID).unwrapped.oracle_action()

@@ -3,7 +3,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.grids import pushes, solution
-from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.errors import NoOracle
 
 ID = "ludic/Sokoban-v0"
 ROOM = frozenset((y, x) for y in (1, 2, 3) for x in (1, 2, 3))
@@ -66,9 +66,3 @@ def test_every_level_can_be_solved_within_forty_steps_and_is_not_solved_yet(size
         assert len(env._boxes) == len(env._goals) == boxes
         assert not env._boxes & env._goals
         assert 1 <= len(solution(env._floor, env._goals, env._at, env._boxes)) <= 40
-
-
-@pytest.mark.parametrize("kwargs", [{"size": 4}, {"boxes": 0}, {"boxes": 5}])
-def test_difficulties_that_do_not_exist_are_refused(kwargs):
-    with pytest.raises(ConfigError, match="is an int from"):
-        gym.make(ID, **kwargs)

@@ -8,7 +8,6 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.tic_tac_toe import (
-    CELLS,
     SOLUTION,
     TIC_TAC_TOE,
     legal_actions,
@@ -241,22 +240,6 @@ def test_a_random_seat_is_the_first_one_half_of_the_time():
     env = gym.make(ID, seat="random")
     firsts = sum("as X" in env.reset(seed=seed)[1]["system_prompt"] for seed in range(400))
     assert 150 < firsts < 250
-
-
-@pytest.mark.parametrize("kwargs", [{"opponent": "human"}, {"seat": "third"}])
-def test_options_that_do_not_exist_show_those_that_do(kwargs):
-    with pytest.raises(ConfigError, match="random"):
-        gym.make(ID, **kwargs)
-
-
-def test_nothing_is_legal_once_the_game_is_over():
-    env = gym.make(ID).unwrapped
-    env.reset(seed=0)
-    assert env.legal_actions() == CELLS
-    env.step("illegal")
-    assert env.legal_actions() == ()
-    with pytest.raises(NoOracle, match="is running"):
-        env.oracle_action()
 
 
 def aec(*actions):

@@ -1,12 +1,9 @@
 """Werewolf: hand-worked days and nights, readers, hidden roles, strengths of scripted players."""
 
-import copy
-import pickle
 from itertools import permutations
 
 import gymnasium as gym
 import numpy as np
-import pettingzoo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +30,6 @@ from ludic_gym.envs.games.werewolf import (
     suspicions,
     werewolf,
 )
-from ludic_gym.errors import ConfigError
 
 ID = "ludic/Werewolf-v0"
 NAMES = ("Ann", "Ben", "Cleo", "Dora", "Emil", "Finn", "Gus")
@@ -299,33 +295,3 @@ def test_splits_have_no_village_in_common():
         for env in (train, test)
     ]
     assert not villages[0] & villages[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_there_are_ten_thousand_first_observations(level):
-    env = gym.make(ID, level=level).unwrapped
-    assert len({env.reset(seed=seed)[0] for seed in range(11_000)}) > 10_000
-
-
-@pytest.mark.parametrize("kwargs", [{"players": 4}, {"players": 8}, {"level": "no"}])
-def test_arguments_are_checked(kwargs):
-    with pytest.raises(ConfigError):
-        gym.make(ID, **kwargs)
-
-
-def test_a_match_of_scripted_players_is_repeated_and_copied():
-    def ended(env):
-        rng = np.random.default_rng(0)
-        for agent in env.agent_iter():
-            over = env.terminations[agent]
-            if over:
-                yield agent, dict(env.infos[agent]), env.rewards[agent]
-            env.step(None if over else env.opponent_action("hard", rng))
-
-    env = pettingzoo.make("aec", ID)
-    env.reset(seed=5)
-    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    result = sorted(ended(env), key=str)
-    assert [sorted(ended(twin), key=str) for twin in twins] == [result] * 2
-    assert sum(info["success"] for _, info, _ in result) in (2, 5)

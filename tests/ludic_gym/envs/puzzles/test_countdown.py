@@ -5,7 +5,6 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.puzzles.countdown import evaluated, grade_countdown, joins
-from ludic_gym.errors import ConfigError, NoOracle
 
 ID = "ludic/Countdown-v0"
 TRUTH = "3 5 25 7 = 50"
@@ -60,14 +59,3 @@ def test_two_numbers_join_into_positive_whole_numbers():
     ]
     assert [value for value, _ in joins((5, "5"), (5, "5"))] == [10, 25, 1]
     assert [value for value, _ in joins((5, "5"), (3, "3"))] == [8, 15, 2]
-
-
-def test_there_is_no_oracle_without_a_puzzle():
-    with pytest.raises(NoOracle, match="no episode is running"):
-        gym.make(ID).unwrapped.oracle_action()
-
-
-@pytest.mark.parametrize("kwargs", [{"numbers": 1}, {"numbers": 9}, {"largest": 1}])
-def test_difficulties_that_do_not_exist_are_refused(kwargs):
-    with pytest.raises(ConfigError, match="is an int from"):
-        gym.make(ID, **kwargs)

@@ -10,7 +10,6 @@ from ludic_gym.envs.puzzles.knights_and_knaves import (
     grade_kinds,
     solutions,
 )
-from ludic_gym.errors import ConfigError
 
 ID = "ludic/KnightsAndKnaves-v0"
 TRUTH = "knave, knight, knave"
@@ -72,9 +71,3 @@ def test_everybody_says_one_thing_about_others(people):
 def test_no_claim_is_made_twice():
     texts = [text for text, _ in claims(3, 0)]
     assert len(texts) == len(set(texts))
-
-
-@pytest.mark.parametrize("people", [1, 7])
-def test_crowds_that_do_not_exist_are_refused(people):
-    with pytest.raises(ConfigError, match="people is an int from 2 to 6"):
-        gym.make(ID, people=people)

@@ -6,7 +6,6 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.questions.arithmetic import is_held_out
-from ludic_gym.errors import ConfigError, NoOracle
 
 ID = "ludic/Arithmetic-v0"
 
@@ -154,24 +153,3 @@ def test_the_picture_shows_question_answer_and_verdict():
     assert env.render() == question
     env.step("none")
     assert env.render() == f"{question}\n\nnone\n\nwrong"
-
-
-def test_there_is_no_oracle_without_a_question():
-    with pytest.raises(NoOracle, match="no episode is running"):
-        gym.make(ID).unwrapped.oracle_action()
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "complaint"),
-    [
-        ({"digits": 0}, "from 1 to 15, got 0"),
-        ({"digits": 16}, "got 16"),
-        ({"operations": ""}, "got ''"),
-        ({"operations": "+/"}, r"got '\+/'"),
-        ({"steps": 0}, "got 0"),
-        ({"split": "dev"}, "all, train, test, got 'dev'"),
-    ],
-)
-def test_difficulties_that_do_not_exist_are_refused(kwargs, complaint):
-    with pytest.raises(ConfigError, match=complaint):
-        gym.make(ID, **kwargs)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.questions.instruction_following import CLASHES, TOPICS, drawn, model_text
-from ludic_gym.errors import ConfigError, NoOracle
+from ludic_gym.errors import NoOracle
 from ludic_gym.graders.constraints import KINDS, Constraint, constraints_kept, read_constraints
 
 ID = "ludic/InstructionFollowing-v0"
@@ -76,21 +76,3 @@ def test_rewards_by_hand(kwargs, action, reward, parts):
     _, earned, terminated, _, info = env.step(action.format(words))
     assert (earned, terminated, info["success"]) == (reward, True, reward == 1.0)
     assert {key: value for key, value in info.items() if key.startswith("reward/")} == parts
-
-
-def test_the_picture_names_what_is_not_kept():
-    env, text = asked(constraints=2, render_mode="ansi")
-    env.step("a, b <<c>>")
-    assert env.render() == f"{text}\n\na, b <<c>>\n\nnot kept: no_commas"
-
-
-def test_the_oracle_waits_for_a_question():
-    env = gym.make(ID).unwrapped
-    with pytest.raises(NoOracle, match="call reset"):
-        env.oracle_action()
-
-
-@pytest.mark.parametrize("kwargs", [{"constraints": 7}, {"constraints": 0}, {"reward": "any"}])
-def test_options_that_do_not_exist_are_refused(kwargs):
-    with pytest.raises(ConfigError, match="got"):
-        gym.make(ID, **kwargs)

@@ -6,7 +6,6 @@ import pytest
 from ludic_gym.envs.worlds import tables
 from ludic_gym.envs.worlds.data_analysis import DataAnalysisEnv, Study
 from ludic_gym.envs.worlds.tables import CATEGORIES, PRODUCTS, Sales, sales_file
-from ludic_gym.errors import ConfigError
 
 # Three orders: revenues 2 * 10 = 20, 3 * 4 = 12 and 1 * 7 = 7.
 SMALL = Sales(
@@ -131,8 +130,3 @@ def test_programs_find_the_answers_of_many_tasks(level):
         env.step(env.oracle_action())
         *_, info = env.step(env.oracle_action())
         assert info["success"], seed
-
-
-def test_an_unknown_level_is_refused():
-    with pytest.raises(ConfigError, match="level is one of easy, medium, hard, got 'x'"):
-        DataAnalysisEnv("x")

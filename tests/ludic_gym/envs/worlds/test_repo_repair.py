@@ -1,8 +1,6 @@
 """RepoRepair: bugs and their issues, tools, and hidden tests that the player cannot reach."""
 
-import copy
 import json
-import pickle
 from collections import Counter
 
 import numpy as np
@@ -333,21 +331,6 @@ def test_tests_and_programs_see_the_files_as_they_are_and_change_nothing():
     assert "Ran " in text
     assert " in 0." not in text
     assert env._folder.files == files
-
-
-def test_hostile_texts_are_files_like_any_other():
-    env = started()
-    for text in ("\0", "\ud800", "\N{GRINNING FACE}" * 9):
-        env.step(call("write_file", path="notes.txt", text=text))
-        assert "OK" in env.step(call("run_tests"))[0] or "FAILED" in env._observation
-
-
-def test_a_copy_and_a_pickle_continue_with_the_same_files():
-    env = started()
-    env.step(call("write_file", path="notes.txt", text="new"))
-    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        assert twin.step(call("view_file", path="notes.txt"))[0].startswith("1\tnew\n")
-        assert twin.oracle_action() == env.oracle_action()
 
 
 @pytest.mark.parametrize("level", ["easy", "medium", "hard"])

@@ -1,8 +1,5 @@
 """Terminal: tasks, the machine between commands, and a checker that the player cannot reach."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
@@ -110,14 +107,6 @@ def test_the_working_directory_and_files_last_and_processes_do_not():
     assert text.splitlines() == ["/deep/er", "hi", "400", "x"]
 
 
-def test_a_copy_and_a_pickle_continue_with_the_same_files():
-    env = started(TASK)
-    env.step("$ echo new > x/e")
-    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        assert twin.step("$ cat x/e") == env.step("$ cat x/e")
-    assert "x/e" in env._home.entries
-
-
 def test_an_error_is_shown_and_files_that_are_too_large_are_undone():
     env = started(TASK)
     text, *_ = env.step("$ ls nothing")
@@ -153,12 +142,6 @@ def test_a_program_that_forges_the_checkers_report_changes_nothing_else():
     found = judged(env.run, forged, (task, TASK))
     assert found[0] == ["a has another content", "bash x prints something else"]
     assert "x/b is missing" in found[1]
-
-
-def test_hostile_texts_are_commands_like_any_other():
-    env = started(TASK)
-    for text in ("\0if", "\ud800", "if", "x" * 50_000, "\N{GRINNING FACE}"):
-        assert "exit code" in env.step(f"$ {text}")[0]
 
 
 def test_an_episode_without_a_command_fails():
