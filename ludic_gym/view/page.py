@@ -42,7 +42,7 @@ def view_of(
     shown: list[JSON] = []
     benches: dict[int, BenchRun] = {}
     for i, (folder, name) in enumerate(zip(runs, names, strict=True)):
-        if _is_bench(folder):
+        if (folder / REQUEST).exists():
             benches[i] = bench_run(folder, name=name, most=most, token_texts=token_texts)
             shown.append(benches[i].data)
         else:
@@ -65,7 +65,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
         raise ConfigError("name a run: a folder of `ludic train` or of `ludic bench --out`")
     found: dict[Path, Path] = {}
     for folder in folders:
-        inside = [folder] if _is_run(folder) else sorted(filter(_is_run, _subfolders(folder)))
+        inside = [folder] if _is_run(folder) else sorted(filter(_is_run, folder.glob("*")))
         if not inside:
             raise ConfigError(
                 f"{folder}: no run; name folders of `ludic train` or of `ludic bench --out`, "
@@ -93,15 +93,7 @@ def run_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _is_run(folder: Path) -> bool:
-    return _is_bench(folder) or (folder / METRICS).exists()
-
-
-def _is_bench(folder: Path) -> bool:
-    return (folder / REQUEST).exists()
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    return (folder / REQUEST).exists() or (folder / METRICS).exists()
 
 
 def page(view: JSON, *, version: str = "") -> str:
@@ -139,7 +131,10 @@ def shell_of(view: JSON, version: str = "") -> JSON:
 
     The page parses it when it is opened, and a chunk only when one of its transcripts is.
     """
-    runs = [{**run, "chunks": _places(run["chunks"])} for run in view["runs"]]
+    runs = [
+        {**run, "chunks": [{name: c[name] for name in ("start", "count")} for c in run["chunks"]]}
+        for run in view["runs"]
+    ]
     return {**view, "runs": runs, "version": version}
 
 
@@ -188,10 +183,6 @@ def as_json(value: JSON) -> str:
 def asset(name: str) -> str:
     """A file of the page, by its name in the folder `assets`; read once per process."""
     return files("ludic_gym.view").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _places(chunks: Sequence[JSON]) -> JSON:
-    return [{"start": chunk["start"], "count": chunk["count"]} for chunk in chunks]
 
 
 def _digest(text: str) -> str:

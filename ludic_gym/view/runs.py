@@ -60,6 +60,16 @@ def bench_run(
     share = max(1, most // max(1, len(envs)))
     seconds = _seconds(folder / TIMES)
     of_envs = {env_id: _rows(folder, env_id, share, seconds, token_texts) for env_id in envs}
+    random = {entry.id: entry.random_success for entry in CATALOG}
+    shown = []
+    for env_id, of_env in of_envs.items():
+        times = [row.seconds for row in of_env if row.seconds is not None]
+        kwargs = envs[env_id]["kwargs"]
+        # From the scores and not from results.json, which a run in progress does not have yet.
+        result = asdict(Tally(row.score for row in of_env).result())
+        # Measured with the default arguments: others may make random play better or worse.
+        about = {"id": env_id, "kwargs": kwargs, "random": None if kwargs else random.get(env_id)}
+        shown.append({**about, **result, "seconds": sum(times) / len(times) if times else None})
     rows = [(i, row) for i, of_env in enumerate(of_envs.values()) for row in of_env]
     kept = ((i, row.transcript) for i, (_, row) in enumerate(rows) if row.transcript is not None)
     data = {
@@ -67,7 +77,7 @@ def bench_run(
         "name": name,
         "model": request.get("served") or request["policy"],
         "about": {**request, "envs": envs},
-        "envs": [_env(env_id, envs[env_id], of_envs[env_id]) for env_id in envs],
+        "envs": shown,
         "columns": columns(
             [i for i, _ in rows],
             _nth([(i, row.score.task) for i, row in rows]),
@@ -144,22 +154,6 @@ def _seconds(path: Path) -> Seconds:
                 one = json.loads(line)
                 seconds[one["env"], one["seed"], one["sampling_seed"]] = one["seconds"]
     return seconds
-
-
-def _env(env_id: str, requested: JSON, rows: Sequence[_Row]) -> JSON:
-    """The results of an env. requested: its part of the folder's request."""
-    # From the scores and not from results.json, which a run in progress does not have yet.
-    result = asdict(Tally(row.score for row in rows).result())
-    known = {entry.id: entry for entry in CATALOG}.get(env_id)
-    seconds = [row.seconds for row in rows if row.seconds is not None]
-    return {
-        "id": env_id,
-        "kwargs": requested["kwargs"],
-        # Measured with the default arguments: others may make random play better or worse.
-        "random": None if known is None or requested["kwargs"] else known.random_success,
-        **result,
-        "seconds": sum(seconds) / len(seconds) if seconds else None,
-    }
 
 
 def _nth(tasks: Sequence[Hashable]) -> list[int]:
