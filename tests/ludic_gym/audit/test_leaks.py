@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from ludic_gym.audit.answers import clock_jumps, hedged, split_reply
-from ludic_gym.audit.leaks import contains, extractor, flat, shapes
+from ludic_gym.audit.answers import clock_jumps, hedged
+from ludic_gym.audit.leaks import contains, extractor
 from ludic_gym.audit.subject import within
 
 
@@ -30,11 +30,6 @@ def test_an_answer_is_found_in_its_codes(text, answer, found):
     assert contains(text, answer) is found
 
 
-def test_the_codes_of_a_short_answer_would_occur_by_chance():
-    assert shapes("B") == ("b",)
-    assert len(shapes("crane")) == 5
-
-
 def test_an_extractor_is_the_text_before_the_answer():
     texts = [f"{i} + {i}? key={2 * i}." for i in range(10, 20)]
     answers = [str(2 * i) for i in range(10, 20)]
@@ -49,24 +44,11 @@ def test_no_extractor_is_found_where_answers_have_no_common_mark():
     assert extractor(texts, answers) is None
 
 
-def test_nested_infos_are_read_to_their_leaves():
-    assert dict(flat({"a": {"b": 1, "c": {"d": 2}}, "e": None})) == {
-        "['a']['b']": 1,
-        "['a']['c']['d']": 2,
-        "['e']": None,
-    }
-
-
 def test_hedges_contain_the_right_answer():
     replies = hedged("<answer>{}</answer>", "42", ["17", "8"])
     assert all("42" in reply for reply in replies.values())
     assert replies["two marked answers"] == "<answer>17</answer> <answer>42</answer>"
     assert "wrong or right" not in hedged("{}", "42", ["17"])
-
-
-def test_a_reply_is_split_into_its_form_and_its_answer():
-    form, core = split_reply("\\boxed{5}", "")
-    assert (form.format("7"), core) == ("\\boxed{7}", "5")
 
 
 def test_clocks_jump_and_come_back():

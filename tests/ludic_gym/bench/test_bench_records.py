@@ -24,17 +24,6 @@ def sums(episodes):
     return bench_tasks("ludic/Arithmetic-v0", kwargs={"digits": 1}, episodes=episodes, seed=3)
 
 
-async def test_every_line_says_its_schema_who_played_and_what_it_came_to(tmp_path):
-    path = tmp_path / "new folder" / "a.jsonl"
-    lines = await recorded(path, sums(4), lambda env: ScriptedPolicy(["1"]))
-    assert sorted(line["index"] for line in lines) == [0, 1, 2, 3]
-    for line in lines:
-        assert (line["schema"], line["version"]) == ("ludic.episode", 3)
-        assert line["policy"] == "mine"
-        assert line["ludic"].startswith("0.")
-        assert (line["score"]["outcome"], line["score"]["turns"]) == ("failure", 1)
-
-
 async def test_what_was_played_is_read_back_exactly_with_its_tokens(tmp_path):
     client = ScriptedClient(["<answer>7</answer>"] * 3)
     seen = []
@@ -49,32 +38,6 @@ async def test_what_was_played_is_read_back_exactly_with_its_tokens(tmp_path):
     assert list(read_episodes(path)) == seen
     assert sorted(episode.index for episode in seen) == [0, 1, 2]
     assert tuple(sorted((e.task for e in seen), key=lambda task: task.seed)) == sums(3)
-
-
-async def test_a_failed_episode_is_recorded_with_its_reason(tmp_path):
-    (line,) = await recorded(tmp_path / "a.jsonl", sums(1), lambda env: ScriptedPolicy([]))
-    assert "scripted actions" in line["error"]
-    assert (line["score"]["outcome"], line["score"]["success"]) == ("error", False)
-
-
-async def test_text_that_is_no_unicode_is_recorded(tmp_path):
-    path = tmp_path / "a.jsonl"
-    await recorded(path, sums(1), lambda env: ScriptedPolicy(["\ud800"]))
-    (episode,) = read_episodes(path)
-    assert episode.rollouts[0].steps[0].decision.action == "\ud800"
-
-
-async def test_episodes_are_on_disk_as_soon_as_they_end(tmp_path):
-    path = tmp_path / "a.jsonl"
-    lines = []
-    with open_transcripts(path, policy="mine") as record:
-
-        def look(episode):
-            record(episode)
-            lines.append(len(path.read_text().splitlines()))
-
-        await run_bench(sums(3), lambda env: ScriptedPolicy(["1"]), on_episode=look)
-    assert lines == [1, 2, 3]
 
 
 def test_a_file_without_any_episode_does_not_stand_in_the_way_of_the_next_run(tmp_path):

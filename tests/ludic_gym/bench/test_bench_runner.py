@@ -9,19 +9,6 @@ from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPol
 TICTACTOE = "ludic/TicTacToe-v0"
 
 
-async def test_the_oracle_solves_every_sum():
-    result = await run_bench(bench_tasks("ludic/Arithmetic-v0", episodes=50), OraclePolicy)
-    assert (result.episodes, result.successes, result.mean_reward) == (50, 50, 1.0)
-    assert result.success_interval.high == 1.0
-
-
-async def test_perfect_play_never_loses():
-    tasks = bench_tasks(TICTACTOE, kwargs={"opponent": "mixed", "seat": "random"}, episodes=100)
-    result = await run_bench(tasks, OraclePolicy)
-    assert set(result.outcomes) == {"win", "draw"}
-    assert sum(result.outcomes.values()) == 100
-
-
 async def test_the_result_is_the_same_at_any_concurrency():
     tasks = bench_tasks(TICTACTOE, episodes=40)
     one, many = [await run_bench(tasks, RandomPolicy, concurrency=c) for c in (1, 64)]
@@ -40,13 +27,6 @@ async def test_failed_episodes_are_told_and_counted_apart():
     assert [index for index, _ in result.errors] == [0, 1, 2]
     assert all("scripted actions are played" in reason for _, reason in result.errors)
     assert sorted(episode.index for episode in seen) == [0, 1, 2]
-
-
-async def test_an_illegal_move_is_a_loss_and_no_error():
-    tasks = bench_tasks(TICTACTOE, episodes=4)
-    result = await run_bench(tasks, lambda env: ScriptedPolicy(["hello"]))
-    assert result.outcomes == {"illegal": 4}
-    assert (result.mean_reward, result.errors) == (-1.0, ())
 
 
 async def test_an_error_of_the_observer_ends_the_run_and_leaves_no_task():
@@ -81,14 +61,6 @@ async def test_a_task_that_brings_its_policy_is_played_by_that_one():
     one, other = bench_tasks("ludic/Arithmetic-v0", episodes=2)
     result = await run_bench([one, (other, OraclePolicy)], lambda env: ScriptedPolicy(["no"]))
     assert result.successes == 1
-
-
-async def test_every_episode_says_how_long_it_took():
-    times = []
-    tasks = bench_tasks("ludic/Arithmetic-v0", episodes=5)
-    await run_bench(tasks, OraclePolicy, on_time=lambda *time: times.append(time))
-    assert sorted(episode.index for episode, _ in times) == [0, 1, 2, 3, 4]
-    assert all(seconds > 0 for _, seconds in times)
 
 
 async def test_samples_of_a_task_share_the_env_and_differ_in_sampling():

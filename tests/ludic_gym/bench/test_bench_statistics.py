@@ -4,7 +4,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.bench.statistics import (
@@ -31,10 +31,6 @@ Z = NormalDist().inv_cdf(0.975)
 )
 def test_wilson_interval_is_the_published_one(successes, trials, low, high):
     assert wilson_interval(successes, trials) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_wilson_interval_of_no_success_is_z2_over_n_plus_z2():
-    assert wilson_interval(0, 1319) == pytest.approx((0.0, Z**2 / (1319 + Z**2)), abs=1e-15)
 
 
 def test_wilson_interval_of_all_successes_reaches_one_exactly():
@@ -139,18 +135,6 @@ def test_bootstrap_of_few_different_values_has_the_bounds_of_the_binomial():
     assert (low * 50, high * 50) == pytest.approx((exact.ppf(0.025), exact.ppf(0.975)), abs=1)
 
 
-@given(st.lists(st.sampled_from([(0.0, 1), (1.0, 1), (1.5, 2)]), min_size=30, max_size=40))
-@settings(max_examples=10)
-def test_drawing_counts_is_drawing_tasks(tasks):
-    totals, counts = zip(*tasks, strict=True)
-    by_counts = bootstrap_interval(totals, counts)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ludic_gym.bench.statistics._FEW_KINDS", 0)
-        by_tasks = bootstrap_interval(totals, counts)
-    # As above: means of 30 tasks whose values lie within 1 of each other.
-    assert by_counts == pytest.approx(by_tasks, abs=0.06)
-
-
 def test_bootstrap_resamples_tasks_not_samples():
     # Four samples a task, all alike: the interval is that of the ten tasks.
     totals = [0.0, 4.0] * 5
@@ -162,18 +146,6 @@ def test_bootstrap_resamples_tasks_not_samples():
 def test_bootstrap_weighs_tasks_by_their_samples():
     # Mean (0 + 9) / (1 + 3): a resample of only the second gives 3, of only the first 0.
     assert bootstrap_interval([0.0, 9.0], [1, 3]) == (0.0, 3.0)
-
-
-def test_bootstrap_interval_of_equal_values_is_a_point():
-    assert bootstrap_interval([1.0] * 7) == (1.0, 1.0)
-
-
-def test_bootstrap_draws_the_same_for_the_same_seed_however_it_is_cut_to_pieces(monkeypatch):
-    values = list(range(80))
-    whole = bootstrap_interval(values, seed=3)
-    assert whole == bootstrap_interval(values, seed=3) != bootstrap_interval(values, seed=4)
-    monkeypatch.setattr("ludic_gym.bench.statistics._DRAWS_AT_ONCE", 500)
-    assert bootstrap_interval(values, seed=3) == whole
 
 
 def test_one_value_has_no_interval():

@@ -1,9 +1,5 @@
-import gymnasium as gym
-
 from envs_registry.catalog import SUITES
 from ludic_gym.bench.evaluation import named_envs
-from ludic_gym.bench.runner import bench_tasks, run_bench
-from ludic_gym.policies.reference import OraclePolicy
 
 
 def test_a_suite_stands_for_its_environments_with_their_real_splits():
@@ -15,9 +11,3 @@ def test_a_suite_stands_for_its_environments_with_their_real_splits():
 
 def test_an_environment_that_is_named_twice_is_played_once():
     assert list(named_envs(["ludic/GSM8K-v0", "math", "math"])).count("ludic/GSM8K-v0") == 1
-
-
-async def test_a_result_names_the_rows_it_is_from():
-    result = await run_bench(bench_tasks("ludic/GSM8K-v0", episodes=3), OraclePolicy)
-    assert result.data == str(gym.make("ludic/GSM8K-v0").unwrapped.origin)
-    assert result.data.startswith("sample@")

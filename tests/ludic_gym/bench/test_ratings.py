@@ -44,11 +44,6 @@ def test_the_interval_of_two_players_is_the_binomials():
     assert strong.interval == pytest.approx((strong.elo - half, strong.elo + half), abs=1e-2)
 
 
-def test_draws_make_equals():
-    ratings = bradley_terry([PlayedGame("a", "b", 0.5)] * 10)
-    assert [rating.elo for rating in ratings] == pytest.approx([0.0, 0.0])
-
-
 def test_who_always_wins_is_rated_high_but_not_infinitely():
     strong, _ = bradley_terry([PlayedGame("a", "b", 1.0)] * 20)
     assert 200 < strong.elo < 1000

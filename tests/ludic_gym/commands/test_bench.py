@@ -38,12 +38,6 @@ def test_the_oracle_gets_every_row_right(tmp_path, capsys):
     assert "success 100.0%" in bar
 
 
-def test_random_text_answers_nothing(tmp_path, capsys):
-    (tmp_path / "rows.jsonl").write_text(QUESTIONS)
-    _, table, _ = bench(capsys, "ludic/GSM8K-v0", "--data", str(tmp_path / "rows.jsonl"))
-    assert "0/2" in table
-
-
 def test_several_envs_get_a_line_and_a_file_each(tmp_path, capsys):
     ids = ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0"]
     options = ["--episodes", "5", "--policy", "oracle", "--out", str(tmp_path / "results")]
@@ -102,12 +96,6 @@ def test_an_unknown_policy_is_refused_with_the_choices(capsys):
         "ludic: policy 'orcale' is neither oracle, random, easy, medium, hard, an http(s) address, "
         "a module:function, a model of `ludic model`, nor a run folder that exists\n"
     )
-
-
-def test_data_that_is_not_there_is_refused(capsys):
-    code, _, error = bench(capsys, "ludic/GSM8K-v0", "--data", "absent.jsonl")
-    assert code == 2
-    assert "absent.jsonl" in error
 
 
 def files(folder):
@@ -219,15 +207,6 @@ def test_a_rate_that_is_too_low_is_told_and_the_code_is_1(capsys):
     assert bench(capsys, *arguments, "--policy", "oracle")[0] == 0
 
 
-def test_a_module_without_that_policy_is_refused(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty_agents.py").write_text("")
-    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "empty_agents:make")
-    assert (code, "'empty_agents' has no function 'make'" in error) == (2, True)
-    code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "no_agents:make")
-    assert (code, "'no_agents', which is neither installed nor in" in error) == (2, True)
-
-
 def test_decisions_are_scored_again_in_the_env_as_it_is_now(tmp_path, capsys):
     first, second = tmp_path / "first", tmp_path / "second"
     win = ["ludic/TicTacToe-v0", "--policy", "oracle", "--episodes", "8", "--seed", "3"]
@@ -292,17 +271,6 @@ def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
     kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
     assert 1 <= len(kept) < 100
     assert f"{len(kept)}/{len(kept)}" in table
-
-
-def test_keyword_values_are_json_where_they_read_as_json():
-    pairs = ["draw_reward=0.5", "opponent=perfect", "name=a=b", "flag=true", 'text="7"']
-    assert keyword_arguments(pairs) == {
-        "draw_reward": 0.5,
-        "opponent": "perfect",
-        "name": "a=b",
-        "flag": True,
-        "text": "7",
-    }
 
 
 @pytest.mark.parametrize("word", ["opponent", "=5", "two words=5"])

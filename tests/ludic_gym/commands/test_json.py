@@ -21,24 +21,6 @@ def printed(capsys):
     return run
 
 
-def test_the_list(printed):
-    code, entries = printed("list", "--suite", "games")
-    first = {"id": "ludic/TicTacToe-v0", "title": "Tic-Tac-Toe", "players": "1 or 2"}
-    assert (code, first.items() <= entries[0].items()) == (0, True)
-    _, everything = printed("list", "--all")
-    assert {entry.get("install") for entry in everything} > {None, "ludic-gym[adapters]"}
-
-
-def test_a_benchmark_and_a_comparison(printed, tmp_path):
-    for policy in ("random", "oracle"):
-        words = ["--policy", policy, "--episodes", "5", "--out", tmp_path / policy]
-        code, found = printed("bench", SUMS, *words)
-        assert (code, found["policy"], found["results"][SUMS]["episodes"]) == (0, policy, 5)
-    code, (board,) = printed("view", tmp_path / "random", tmp_path / "oracle")
-    best, _ = board["runs"]
-    assert (code, best["name"], best["difference"]["difference"]) == (0, "oracle", 1.0)
-
-
 def test_a_success_rate_that_is_too_low_leaves_the_json_whole(printed):
     words = ["--policy", "random", "--episodes", "2", "--fail-under", "0.9"]
     code, found = printed("bench", SUMS, *words)
