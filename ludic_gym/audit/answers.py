@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -13,6 +13,7 @@ from unittest import mock
 from ludic_gym.audit.scores import one_turn_answers, transcript
 from ludic_gym.audit.subject import (
     AuditSubject,
+    Check,
     Player,
     Result,
     always,
@@ -44,7 +45,13 @@ def equal_replies_earn_equally(subject: AuditSubject) -> Result:
             for repeat in range(REPEATS):
                 env = subject.make()
                 with clock_jumps(HOURS_S[repeat]) as jump:
-                    found = play(env, seed, _after(jump, player(seed)), 50)
+                    act = player(seed)
+
+                    def later(env: Env, observation: str, act: Player = act) -> str:
+                        jump()
+                        return act(env, observation)
+
+                    found = play(env, seed, later, 50)
                 seen = (found.rewards, found.success, found.ended)
                 if first is not None and seen != first:
                     evidence = {"one": str(first), "other": str(seen), "play": transcript(found)}
@@ -55,16 +62,22 @@ def equal_replies_earn_equally(subject: AuditSubject) -> Result:
 
 def hedges_fail(subject: AuditSubject) -> Result:
     """A reply that names the right answer among wrong ones is wrong."""
-    tasks = short_answers(subject)
+    tasks = short_answers(one_turn_answers(subject), subject)
     if tasks is None:
         return "unknown", "only for an oracle that ends its episodes with one short reply", {}
     env, tried = subject.make(), dict[str, list[bool]]()
     examples: dict[str, Any] = {}
+
+    def right(seed: int, form: str, core: str) -> bool:
+        return play(env, seed, always(form.format(core)), 1).success
+
     for seed, (form, own) in tasks.items():
-        wrong = [core for _, core in tasks.values() if not _overlap(core, own)]
+        mine, others = own.casefold(), dict.fromkeys(core for _, core in tasks.values())
+        # Of answers of which one contains the other, a reply with both may be right.
+        wrong = [c for c in others if c.casefold() not in mine and mine not in c.casefold()]
         # Answers of other tasks that are right here too, such as 2 and 2.0, prove nothing.
-        wrong = [core for core in dict.fromkeys(wrong) if not _right(env, seed, form, core)][:6]
-        if not wrong or not _right(env, seed, form, own):
+        wrong = [core for core in wrong if not right(seed, form, core)][:6]
+        if not wrong or not right(seed, form, own):
             continue
         for name, reply in hedged(form, own, wrong).items():
             found = play(env, seed, always(reply), 1)
@@ -83,9 +96,7 @@ def hedges_fail(subject: AuditSubject) -> Result:
 def paraphrases_are_equal(subject: AuditSubject) -> Result:
     """White space and a sentence around the marked answer change nothing; wrong stays wrong."""
     answers = one_turn_answers(subject)
-    if answers is None:
-        return "unknown", "only for an oracle that ends its episodes with one reply", {}
-    env, tasks = subject.make(), short_answers(subject)
+    env, tasks = subject.make(), short_answers(answers, subject)
     for seed, reply in answers.items():
         other = next((text for text in answers.values() if text != reply), None)
         pairs = [(reply, [f"{reply}\n", f"\n{reply} "])]
@@ -131,16 +142,14 @@ def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
     return {name: cores[name] for name in ("a list of answers", "letters around it")}
 
 
-def short_answers(subject: AuditSubject) -> dict[int, tuple[str, str]] | None:
-    """Form and answer by seed, where the form marks it; None for answers that are long or many.
+def short_answers(
+    answers: Mapping[int, str], subject: AuditSubject
+) -> dict[int, tuple[str, str]] | None:
+    """Form and answer of each seed's reply, where the form marks it; None for long answers.
 
-    >>> from ludic_gym.audit.subject import AuditSubject
-    >>> short_answers(AuditSubject(env_id="ludic/Arithmetic-v0", episodes=4))[0]
-    ('<answer>{}</answer>', '80')
+    >>> short_answers({3: "<answer>80</answer>"}, AuditSubject(env_id="ludic/Arithmetic-v0"))
+    {3: ('<answer>{}</answer>', '80')}
     """
-    answers = one_turn_answers(subject)
-    if answers is None:
-        return None
     env = subject.make()
     _, info = env.reset(seed=0)
     parts = {
@@ -200,27 +209,7 @@ def clock_jumps(offset_s: float) -> Iterator[Callable[[], None]]:
         yield jump
 
 
-def _after(jump: Callable[[], None], player: Player) -> Player:
-    """The player, before each of whose turns the clocks jump."""
-
-    def act(env: Env, observation: str) -> str:
-        jump()
-        return player(env, observation)
-
-    return act
-
-
-def _right(env: Env, seed: int, form: str, core: str) -> bool:
-    return play(env, seed, always(form.format(core)), 1).success
-
-
-def _overlap(one: str, other: str) -> bool:
-    """True if one answer contains the other, so that a reply with both may be right."""
-    one, other = one.casefold(), other.casefold()
-    return one in other or other in one
-
-
-ANSWER_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+ANSWER_CHECKS: dict[str, Check] = {
     "grader/deterministic": equal_replies_earn_equally,
     "grader/hedges": hedges_fail,
     "grader/paraphrases": paraphrases_are_equal,

@@ -14,6 +14,7 @@ from ludic_gym.audit.scores import earned, error_of, half_oracle
 from ludic_gym.audit.subject import (
     ENDLESS,
     AuditSubject,
+    Check,
     Play,
     Player,
     Result,
@@ -36,60 +37,41 @@ MEETING_S = 2.0
 
 def seeds_differ(subject: AuditSubject) -> Result:
     """Different seeds play different tasks, unless one task is stated."""
-    seeds = list(within(range(8), subject.budget_s))
-    plays = [p for player in _players(subject) for p in _episodes(subject, player, seeds)]
-    return _varied(subject, plays, "seeds", "is the seed dropped?")
+    return _varied(subject, list(range(8)), "seeds", "is the seed dropped?")
 
 
 def resets_without_seed_differ(subject: AuditSubject) -> Result:
     """Resets without a seed continue the random numbers: no episode comes again and again."""
-    plays = [
-        # Seeded first, so that the audit repeats; that episode itself is left out.
-        p
-        for player in _players(subject)
-        for p in _episodes(subject, player, [0] + [None] * 7)[1:]
-    ]
-    return _varied(subject, plays, "resets without a seed", "do they start at one seed again?")
-
-
-def _players(subject: AuditSubject) -> list[Player]:
-    """Players that a hidden task answers differently: random, and the oracle if there is one."""
-    return [random_player(0), *([oracle] if has_oracle(subject) else [])]
-
-
-def _episodes(
-    subject: AuditSubject, player: Player, seeds: Sequence[int | None]
-) -> list[tuple[object, ...]]:
-    """The facts of one episode per seed, all in one environment."""
-    env = subject.make()
-    return [_facts(play(env, seed, player, SHORT)) for seed in seeds]
+    # Seeded first, so that the audit repeats; that episode itself is left out.
+    what, guess = "resets without a seed", "do they start at one seed again?"
+    return _varied(subject, [0, *[None] * 7], what, guess, skipped=1)
 
 
 def _varied(
-    subject: AuditSubject, plays: Sequence[tuple[object, ...]], what: str, guess: str
+    subject: AuditSubject, seeds: Sequence[int | None], what: str, guess: str, skipped: int = 0
 ) -> Result:
-    """The result for episodes of several seeds, those of each player after the other.
+    """The result for episodes of several seeds, in one environment.
 
-    what: that differs between them. guess: of the reason if nothing does.
+    what: that differs between them. guess: of the reason if nothing does. skipped: first episodes
+    that are not compared.
     """
-    # Episodes of two players differ anyway, so each is compared with those of its own.
-    halves = (
-        [plays] if not has_oracle(subject) else [plays[: len(plays) // 2], plays[len(plays) // 2 :]]
-    )
-    different = max(len(set(half)) for half in halves)
-    evidence = {"episodes": len(halves[0]), "different": different}
+    # Players that a hidden task answers differently; the episodes of each are compared.
+    players = [random_player(0), *([oracle] if has_oracle(subject) else [])]
+    different = 0
+    for player in players:
+        env = subject.make()
+        plays = [_facts(play(env, seed, player, SHORT)) for seed in seeds]
+        different = max(different, len(set(plays[skipped:])))
+    count = len(seeds) - skipped
+    evidence = {"episodes": count, "different": different}
     if different > 1:
-        return "pass", f"{different} of {len(halves[0])} {what} differ", evidence
+        return "pass", f"{different} of {count} {what} differ", evidence
     if subject.statement.one_task or subject.is_match:
         return "unknown", "all episodes are the same task, as stated or as in a game", evidence
-    if len(halves) == 1 and not legal_at_start(subject) and not single_turn(subject):
+    ends_at_once = len(play(subject.make(), 0, always("x"), 2).actions) == 1
+    if len(players) == 1 and not legal_at_start(subject) and not ends_at_once:
         return "unknown", "random texts find no difference; it has no legal actions", evidence
-    return "fail", f"{len(halves[0])} {what} play the same episode: {guess}", evidence
-
-
-def single_turn(subject: AuditSubject) -> bool:
-    """True if any text ends the episode at once."""
-    return len(play(subject.make(), 0, always("x"), 2).actions) == 1
+    return "fail", f"{count} {what} play the same episode: {guess}", evidence
 
 
 def history_is_forgotten(subject: AuditSubject) -> Result:
@@ -157,7 +139,7 @@ def _facts(found: Play) -> tuple[object, ...]:
     return found.observations, found.rewards, ascii(found.infos), found.ended
 
 
-SEED_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+SEED_CHECKS: dict[str, Check] = {
     "seeds/differ": seeds_differ,
     "seeds/resets-differ": resets_without_seed_differ,
     "seeds/history": history_is_forgotten,
@@ -212,7 +194,11 @@ def limit_is_as_stated(subject: AuditSubject) -> Result:
         stated = {inner.turns}
     if not stated:
         return "unknown", "neither the prompt nor the spec states a number of turns", {}
-    lengths = {name: _longest(subject, player) for name, player in _stubborn(subject).items()}
+    lengths = {}
+    for name, player in _stubborn(subject).items():
+        env = subject.make()
+        seeds = within(range(4), subject.budget_s / 4)
+        lengths[name] = max(len(play(env, seed, player(seed), ENDLESS).actions) for seed in seeds)
     # Texts alone, where each uses up a turn: a game may give turns back for good moves.
     longest = max(lengths[text] for text in TEXTS)
     longest = longest if isinstance(inner, SolitaireEnv) else max(lengths.values())
@@ -257,13 +243,6 @@ def levels_are_ordered(subject: AuditSubject) -> Result:
     return "pass", f"{len(values)} levels of {name}", evidence
 
 
-def _longest(subject: AuditSubject, player: Callable[[int], Player]) -> int:
-    """Turns of a player's longest episode."""
-    env = subject.make()
-    seeds = within(range(4), subject.budget_s / 4)
-    return max(len(play(env, seed, player(seed), ENDLESS).actions) for seed in seeds)
-
-
 def _stubborn(subject: AuditSubject) -> dict[str, Callable[[int], Player]]:
     """Players of one text, of the first legal action, and of random ones."""
 
@@ -277,7 +256,7 @@ def _stubborn(subject: AuditSubject) -> dict[str, Callable[[int], Player]]:
     return players | {"random": random_player, "first legal": lambda seed: first_legal}
 
 
-LIMIT_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+LIMIT_CHECKS: dict[str, Check] = {
     "limits/end": episodes_end,
     "limits/stated": limit_is_as_stated,
     "levels/ordered": levels_are_ordered,

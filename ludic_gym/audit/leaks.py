@@ -19,8 +19,10 @@ from typing import Any
 from ludic_gym.audit.answers import split_reply
 from ludic_gym.audit.subject import (
     AuditSubject,
+    Check,
     Play,
     Result,
+    Undecided,
     always,
     has_oracle,
     oracle,
@@ -65,8 +67,6 @@ def texts_have_no_answer(subject: AuditSubject) -> Result:
 def observations_have_no_answer(subject: AuditSubject) -> Result:
     """No fixed text marks the answer in the first observation or the system prompt."""
     secrets = secrets_of(subject)
-    if secrets is None:
-        return "unknown", "no answers are known that differ from task to task", {}
     for name in ("observation", "prompt"):
         texts = [
             s.first if name == "observation" else s.seen["info['system_prompt']"]
@@ -108,8 +108,8 @@ def canary_is_hidden(subject: AuditSubject) -> Result:
     return "pass", "the canary is hidden in 4 tasks", {}
 
 
-def secrets_of(subject: AuditSubject) -> list[Secret] | None:
-    """Answers by seed, with what can be seen before the end; None if none are known.
+def secrets_of(subject: AuditSubject) -> list[Secret]:
+    """Answers by seed, with what can be seen before the end. Raises Undecided if none are known.
 
     The answer is the oracle's last action in a success, or a truth that the last info names.
     """
@@ -119,10 +119,8 @@ def secrets_of(subject: AuditSubject) -> list[Secret] | None:
         ended = subject.plays(lambda seed: always("xyzzy"), most=1)
     answers = {p.seed: answer_of(p) for p in ended if p.ended}
     answers = {seed: text for seed, text in answers.items() if text}
-    if len(answers) < 6 or Counter(answers.values()).most_common(1)[0][1] > MOST_COMMON * len(
-        answers
-    ):
-        return None
+    if len(answers) < 6 or max(Counter(answers.values()).values()) > MOST_COMMON * len(answers):
+        raise Undecided("no answers are known that differ from task to task")
     return [_seen(subject, seed, answer) for seed, answer in answers.items()]
 
 
@@ -234,8 +232,6 @@ def _seen(subject: AuditSubject, seed: int, answer: str) -> Secret:
 
 def _no_answer(subject: AuditSubject, concerns: Callable[[str], bool]) -> Result:
     secrets = secrets_of(subject)
-    if secrets is None:
-        return "unknown", "no answers are known that differ from task to task", {}
     names = [name for name in dict.fromkeys(n for s in secrets for n in s.seen) if concerns(name)]
     for name in names:
         having = [s for s in secrets if name in s.seen]
@@ -285,7 +281,7 @@ def _deciding(secrets: list[Secret], name: str) -> dict[str, float]:
     return {"own": 1.0, "others": chance} if chance ** len(equal) < 1e-6 else {}
 
 
-LEAK_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+LEAK_CHECKS: dict[str, Check] = {
     "leaks/info": infos_have_no_answer,
     "leaks/texts": texts_have_no_answer,
     "leaks/observation": observations_have_no_answer,

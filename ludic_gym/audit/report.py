@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from importlib.metadata import version
@@ -16,11 +16,11 @@ from ludic_gym.audit.answers import ANSWER_CHECKS
 from ludic_gym.audit.episodes import LIMIT_CHECKS, SEED_CHECKS
 from ludic_gym.audit.leaks import LEAK_CHECKS
 from ludic_gym.audit.scores import SCORE_CHECKS
-from ludic_gym.audit.subject import AuditSubject, Finding, Outcome, Result
+from ludic_gym.audit.subject import AuditSubject, Check, Finding, Outcome, Undecided
 from ludic_gym.packages import find_plugins, load_plugin
 from ludic_gym.testing.check import verdicts
 
-CHECKS: Mapping[str, Callable[[AuditSubject], Result]] = {
+CHECKS: Mapping[str, Check] = {
     **SCORE_CHECKS,
     **ANSWER_CHECKS,
     **LEAK_CHECKS,
@@ -90,26 +90,6 @@ def audit_env(subject: AuditSubject, *, plugins: bool = False) -> AuditReport:
 
 def findings(subject: AuditSubject, *, plugins: bool = False) -> Iterator[Finding]:
     """The findings one after the other; each check runs when its finding is requested."""
-    yield from _contract(subject)
-    checks = dict(CHECKS)
-    if plugins:
-        checks |= {name: load_plugin(point) for name, point in find_plugins(PLUGINS).items()}
-    for name, check in checks.items():
-        start = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            outcome, summary, evidence = _result(check, subject)
-        yield Finding(
-            check=name,
-            outcome=outcome,
-            summary=summary,
-            evidence=evidence,
-            seconds=time.process_time() - start,
-        )
-
-
-def _contract(subject: AuditSubject) -> Iterator[Finding]:
-    """A finding per rule of `ludic check`."""
     start = time.process_time()
     for verdict in verdicts(subject.env_id, **subject.kwargs):
         now = time.process_time()
@@ -121,14 +101,28 @@ def _contract(subject: AuditSubject) -> Iterator[Finding]:
         )
         # Each rule's time is from the end of the one before: verdicts are made while they are read.
         start = now
-
-
-def _result(check: Callable[[AuditSubject], Result], subject: AuditSubject) -> Result:
-    # The environment is foreign code: each of its errors is a finding about it.
-    try:
-        return check(subject)
-    except Exception as error:
-        return "fail", f"the environment raises {error!r}", {"error": repr(error)}
+    checks = dict(CHECKS)
+    if plugins:
+        checks |= {name: load_plugin(point) for name, point in find_plugins(PLUGINS).items()}
+    for name, check in checks.items():
+        start = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                outcome, summary, evidence = check(subject)
+            except Undecided as error:
+                outcome, summary, evidence = "unknown", str(error), {}
+            # The environment is foreign code: each of its errors is a finding about it.
+            except Exception as error:
+                outcome, evidence = "fail", {"error": repr(error)}
+                summary = f"the environment raises {error!r}"
+        yield Finding(
+            check=name,
+            outcome=outcome,
+            summary=summary,
+            evidence=evidence,
+            seconds=time.process_time() - start,
+        )
 
 
 # Dark enough on white, and white on them, for readers with low vision (WCAG AA).
@@ -166,32 +160,12 @@ def audit_page(report: AuditReport) -> str:
     )
 
 
-def badge(report: AuditReport) -> str:
-    """The counts as an SVG image for a README."""
-    failed, passed = len(report.failed), report.counts["pass"]
-    text = f"{failed} of {passed + failed} failed" if failed else f"{passed} passed"
-    color = COLORS["fail" if failed else "pass"]
-    # Verdana at 11 px is about 6.6 px wide.
-    left, right = 74, round(6.6 * len(text)) + 12
-    label = escape(f"ludic audit: {text}")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
-        f'aria-label="{label}"><title>{label}</title>'
-        f'<rect width="{left}" height="20" fill="#444c56"/>'
-        f'<rect x="{left}" width="{right}" height="20" fill="{color}"/>'
-        '<g fill="#fff" text-anchor="middle" font-family="Verdana,sans-serif" font-size="11">'
-        f'<text x="{left / 2:g}" y="14">ludic audit</text>'
-        f'<text x="{left + right / 2:g}" y="14">{escape(text)}</text></g></svg>\n'
-    )
-
-
 def write_audit(report: AuditReport, folder: Path) -> None:
-    """Write audit.json, audit.html and badge.svg into the folder, which is created if needed."""
+    """Write audit.json and audit.html into the folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.as_json(), indent=1) + "\n"
     (folder / "audit.json").write_text(text, encoding="utf-8")
     (folder / "audit.html").write_text(audit_page(report), encoding="utf-8", errors="replace")
-    (folder / "badge.svg").write_text(badge(report), encoding="utf-8")
 
 
 def _row(finding: Finding) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ludic_gym.audit.subject import (
     ENDLESS,
     AuditSubject,
+    Check,
     Play,
     Player,
     Result,
+    Undecided,
     always,
     has_oracle,
     legal_actions,
@@ -30,8 +32,6 @@ from ludic_gym.types import Env
 SIGMAS = 4.0
 FIXED = ("0", "1", "2", "A", "B", "C", "yes", "no", "True", "False", "[]", "the", "-1", "None")
 LONGEST = 2**16
-NO_ORACLE = "the environment has no oracle_action()"
-NO_OPPONENT = "one player acts for all seats, so what one earns the other loses"
 FORMS = ("{}", "<answer>{}</answer>", "\\boxed{{{}}}")
 
 
@@ -66,10 +66,8 @@ def error_of(rate: float, count: int) -> float:
 
 def oracle_earns_stated(subject: AuditSubject) -> Result:
     """The oracle reaches its stated success rate, and ends its episodes."""
-    if subject.is_match:
-        return "unknown", NO_OPPONENT, {}
-    if not has_oracle(subject):
-        return "unknown", NO_ORACLE, {}
+    subject.require_opponents()
+    subject.require_oracle()
     plays = subject.plays(lambda seed: oracle, ENDLESS)
     found, stated = earned(plays), subject.statement.oracle
     evidence = {"stated": stated, **found.as_json()}
@@ -88,8 +86,7 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
 
 def random_earns_stated(subject: AuditSubject) -> Result:
     """Random play has the success rate that is stated for it."""
-    if subject.is_match:
-        return "unknown", NO_OPPONENT, {}
+    subject.require_opponents()
     found = earned(subject.plays(random_player))
     stated = subject.statement.random
     evidence = {"stated": stated, **found.as_json()}
@@ -107,14 +104,13 @@ def random_earns_stated(subject: AuditSubject) -> Result:
 
 def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     """No reply of nothing, of anything, or of the prompt itself succeeds or is paid."""
-    if subject.is_match:
-        return "unknown", NO_OPPONENT, {}
+    subject.require_opponents()
     players: dict[str, Player] = {
         "empty": always(""),
         "blank": always(" \n"),
         "longest": always("x" * LONGEST),
         "copy of the observation": lambda env, observation: observation,
-        "copy of the prompt": copy_of_prompt(subject),
+        "copy of the prompt": always(str(subject.make().reset(seed=0)[1].get("system_prompt", ""))),
         "lorem": always("I do not know the answer."),
     }
     rates = {name: few(subject, player) for name, player in players.items()}
@@ -137,8 +133,7 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
 
 def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     """No reply that is fixed before the task is read succeeds more often than the floor."""
-    if subject.is_match:
-        return "unknown", NO_OPPONENT, {}
+    subject.require_opponents()
     env = subject.make()
     env.reset(seed=0)
     texts = [*FIXED, *random.Random(0).sample(legal := legal_actions(env), min(4, len(legal)))]
@@ -160,8 +155,6 @@ def fixed_answers_stay_low(subject: AuditSubject) -> Result:
 def other_answers_fail(subject: AuditSubject) -> Result:
     """The right answers of other tasks fail: the grader looks at its own task."""
     answers = one_turn_answers(subject)
-    if answers is None:
-        return "unknown", "only for an oracle that ends its episodes with one reply", {}
     env = subject.make()
     wins, tried = 0, 0
     for seed, own in answers.items():
@@ -183,10 +176,8 @@ def better_players_earn_more(subject: AuditSubject) -> Result:
 
     Fails too if a player succeeds less often by half, and has the oracle's mean reward.
     """
-    if subject.is_match:
-        return "unknown", NO_OPPONENT, {}
-    if not has_oracle(subject):
-        return "unknown", NO_ORACLE, {}
+    subject.require_opponents()
+    subject.require_oracle()
     ladder = {
         "random": earned(subject.plays(random_player)),
         "half oracle": earned(subject.plays(half_oracle)),
@@ -210,8 +201,8 @@ def better_players_earn_more(subject: AuditSubject) -> Result:
 
 def successes_are_paid(subject: AuditSubject) -> Result:
     """In each episode, a success is paid more than any failure of the same task."""
-    if subject.is_match or not has_oracle(subject):
-        return "unknown", NO_OPPONENT if subject.is_match else NO_ORACLE, {}
+    subject.require_opponents()
+    subject.require_oracle()
     good = subject.plays(lambda seed: oracle)
     bad = [*subject.plays(lambda seed: always("")), *subject.plays(random_player)]
     won = {p.seed: p for p in good if p.success}
@@ -231,13 +222,6 @@ def few(subject: AuditSubject, player: Player) -> Earned:
     return earned(hasty.plays(lambda seed: player, 50))
 
 
-def copy_of_prompt(subject: AuditSubject) -> Player:
-    """The player of the system prompt."""
-    env = subject.make()
-    _, info = env.reset(seed=0)
-    return always(str(info.get("system_prompt", "")))
-
-
 def half_oracle(seed: int) -> Player:
     """A player whose turns are the oracle's in half the cases, else random."""
     rng, otherwise = random.Random(seed), random_player(seed)
@@ -254,12 +238,12 @@ def half_oracle(seed: int) -> Player:
     return act
 
 
-def one_turn_answers(subject: AuditSubject) -> dict[int, str] | None:
-    """The oracle's reply by seed; None unless it ends each episode with its first reply."""
-    if not has_oracle(subject):
-        return None
-    plays = subject.plays(lambda seed: oracle, most=1)
-    return {p.seed: p.actions[0] for p in plays} if all(p.ended for p in plays) else None
+def one_turn_answers(subject: AuditSubject) -> dict[int, str]:
+    """The oracle's reply by seed. Raises Undecided unless it ends each episode with its first."""
+    plays = subject.plays(lambda seed: oracle, most=1) if has_oracle(subject) else []
+    if not plays or not all(p.ended for p in plays):
+        raise Undecided("only for an oracle that ends its episodes with one reply")
+    return {p.seed: p.actions[0] for p in plays}
 
 
 def transcript(found: Play) -> list[str]:
@@ -273,7 +257,7 @@ def transcript(found: Play) -> list[str]:
     return [f"seed {found.seed}", found.observations[0][:500], *kept, last]
 
 
-SCORE_CHECKS: dict[str, Callable[[AuditSubject], Result]] = {
+SCORE_CHECKS: dict[str, Check] = {
     "scores/oracle": oracle_earns_stated,
     "scores/random": random_earns_stated,
     "scores/uninformed": uninformed_earn_nothing,

@@ -69,6 +69,11 @@ class Finding:
 
 
 Result = tuple[Outcome, str, Mapping[str, Any]]
+Check = Callable[["AuditSubject"], Result]
+
+
+class Undecided(Exception):
+    """Raised by a check that cannot decide; the text is the summary of an "unknown"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +126,21 @@ class AuditSubject:
         """True if there is only a view for several players."""
         return self.env_id not in gym.registry and self.env_id in pettingzoo.aec_registry
 
-    def seeds(self) -> Iterator[int]:
-        """The seeds of a measurement, up to its limits."""
-        return within(range(self.episodes), self.budget_s)
+    def require_opponents(self) -> None:
+        """Raise Undecided for a match, in which what one player earns the other loses."""
+        if self.is_match:
+            raise Undecided("one player acts for all seats, so what one earns the other loses")
+
+    def require_oracle(self) -> None:
+        """Raise Undecided without a best action at the start of an episode."""
+        if not has_oracle(self):
+            raise Undecided("the environment has no oracle_action()")
 
     def plays(self, player: Callable[[int], Player], most: int = MOST_TURNS) -> list[Play]:
         """Episodes of a player, made from each seed."""
         env = self.make()
-        return [play(env, seed, player(seed), most) for seed in self.seeds()]
+        seeds = within(range(self.episodes), self.budget_s)
+        return [play(env, seed, player(seed), most) for seed in seeds]
 
 
 class AllSeats(gym.Env[str, str]):

@@ -68,7 +68,7 @@ class AuditArgs:
     plugins: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run the checks of other packages too: `learnability` trains a tiny model for two minutes."""
     out: Annotated[Path | None, option("DIR")] = None
-    """Write audit.json, audit.html and badge.svg, into a folder per environment."""
+    """Write audit.json and audit.html, into a folder per environment."""
 
 
 def main(argv: list[str]) -> int:

@@ -1,11 +1,10 @@
 import json
 import re
-import xml.etree.ElementTree as ET
 
 import pytest
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.audit.report import AuditReport, audit_page, badge, write_audit
+from ludic_gym.audit.report import AuditReport, audit_page, write_audit
 from ludic_gym.audit.subject import AuditSubject, Finding
 from ludic_gym.commands import audit as command
 from ludic_gym.commands.main import main
@@ -31,13 +30,6 @@ def test_the_page_escapes_texts_and_has_faults_first():
     assert page.index("a/bad") < page.index("a/open") < page.index("a/good")
 
 
-def test_the_badge_is_an_image_with_its_counts():
-    assert ET.fromstring(badge(report(GOOD, OPEN))).get("aria-label") == "ludic audit: 1 passed"
-    failed = badge(report(GOOD, BAD))
-    assert ET.fromstring(failed).get("aria-label") == "ludic audit: 1 of 2 failed"
-    assert "#b42318" in failed
-
-
 def test_the_report_is_json_with_all_evidence(tmp_path):
     write_audit(report(GOOD, BAD, OPEN), tmp_path / "new")
     found = json.loads((tmp_path / "new" / "audit.json").read_text())
@@ -47,7 +39,6 @@ def test_the_report_is_json_with_all_evidence(tmp_path):
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
         "audit.json",
         "audit.html",
-        "badge.svg",
     }
 
 
