@@ -24,13 +24,6 @@ PIP_ARGS ?=
 ARGS ?=
 # Twice as many as there are cores, up to 6: many tests wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(2 * os.cpu_count(), 6))")
-# Their tests start programs, servers or sandboxes, or compute for a while.
-LONGER = envs_registry ludic_vllm test_docs.py test_docs_pages.py test_examples.py test_notebooks.py test_forked.py test_ten_minutes.py test_tutorials.py \
-	$(addprefix exactness/,test_model_exactness.py test_moe.py test_precision.py test_router_replay.py) \
-	$(addprefix ludic_gym/,adapters audit clients commands envs/code envs/test_all_envs.py graders/programs rollout/test_async_envs.py sandbox testing tools \
-	vector view test_concurrency.py test_lightness.py test_play.py) \
-	$(addprefix ludic_train/,algorithms/test_top_k_distillation.py checkpoints commands distributed agents models/test_attention.py \
-	cluster runs trainer/test_memory_estimate.py test_accept_gpu.py test_docstrings.py test_gpu.py test_lightness.py test_path_length.py)
 # Both need a CUDA device; the first runs the second.
 OF_A_GPU = benchmarks/accept_gpu.py benchmarks/gpu.py
 # Agents of further packages (openai, anthropic, smolagents) play before vLLM too, if their Python is here.
@@ -44,7 +37,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train model test test-long test-fast test-all test-vllm test-ray conformance check bench bench-peers accept-gpu docs pictures dist clean
+.PHONY: help setup train model test test-fast test-all test-vllm test-ray conformance check bench bench-peers accept-gpu docs pictures dist clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,14 +57,11 @@ train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve 
 model: $(STAMP) ## make the chat model ludic-small: some 20 minutes of one core
 	$(BIN)/ludic model $(ARGS)
 
-test: $(STAMP) ## run the tests that take less than a second each: minutes
+test: $(STAMP) ## run the tests that take less than a second each: five minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
-test-long: $(STAMP) ## run those that take seconds too, as CI does: some ten minutes
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
-
 test-fast: $(STAMP) ## run the tests that start no program: about a minute of one core
-	@$(BIN)/python -m pytest -q -m "$(QUICK)" --hypothesis-profile=few $(addprefix --ignore=tests/,$(LONGER)) $(ARGS)
+	@$(BIN)/python -m pytest -q -m "$(QUICK) and not program" --hypothesis-profile=few $(ARGS)
 
 test-all: $(STAMP) ## run the tests marked `slow` too: an hour or so
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not vllm and not ray" --hypothesis-profile=thorough $(ARGS)

@@ -1,8 +1,9 @@
 """Fixtures of every test."""
 
-import gc
 import os
 import signal
+import types
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -20,15 +21,44 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "ludic")
 
 
-def pytest_collection_finish() -> None:
-    """Keep what is imported by now out of every later collection of garbage."""
-    gc.freeze()
+# Tests of a module that imports one of these start programs, servers, browsers or sandboxes.
+PROGRAMS = frozenset(
+    {
+        "subprocess",
+        "multiprocessing",
+        "forked",
+        "redis_server",
+        "chat_server",
+        "two_ranks",
+        "playwright",
+    }
+)
 
 
 @pytest.fixture(scope="session")
 def project() -> Path:
     """The root of the checkout."""
     return Path(__file__).parents[1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item):
+    """Mark tests that start programs, before tests are chosen by their marks."""
+    if starts_programs(item.module):
+        item.add_marker(pytest.mark.program)
+
+
+@cache
+def starts_programs(module):
+    """True if a module of tests imports what starts programs."""
+    origins = (getattr(each, "__module__", None) or each.__name__ for each in imported(module))
+    return any(origin.partition(".")[0] in PROGRAMS for origin in origins)
+
+
+def imported(module):
+    """The modules, functions and classes that are global names of a module."""
+    kinds = types.ModuleType, types.FunctionType, type
+    return [each for each in vars(module).values() if isinstance(each, kinds)]
 
 
 # After those that are not run are out of the list.
