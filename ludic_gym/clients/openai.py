@@ -266,20 +266,6 @@ def within_length(
     return completion if completion_tokens <= room else replace(completion, finish_reason="length")
 
 
-def root_address(url: str) -> str:
-    """The address without a final "/v1", because vLLM has routes outside it.
-
-    >>> root_address("http://localhost:8000/v1/")
-    'http://localhost:8000'
-    """
-    return url.rstrip("/").removesuffix("/v1")
-
-
-def root_addresses(urls: str | Sequence[str]) -> list[str]:
-    """The `root_address` of each; of one, where a single address is given."""
-    return list(map(root_address, [urls] if isinstance(urls, str) else urls))
-
-
 async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:
     """The account of one short request with the run's sampling parameters.
 

@@ -36,6 +36,8 @@ _TOO_LONG = re.compile(
 # Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
 # and a limit of requests.
 _MAY_PASS = (408, 409, 429)
+# Statuses of servers with too many requests: a rate limit, and Anthropic's overload.
+BUSY = (429, 529)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:

@@ -16,8 +16,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-# Statuses of servers with too many requests: a rate limit, and Anthropic's overload.
-BUSY = (429, 529)
 # Pieces of prompts whose server is remembered: those of 10,000 dialogs or more.
 REMEMBERED = 2**16
 # Load of a server that gives no figures in time, above that of any other.

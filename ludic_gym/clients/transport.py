@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ludic_gym.clients.responses import (
+    BUSY,
     TryAgainError,
     check_status,
     json_object,
@@ -21,7 +22,7 @@ from ludic_gym.clients.responses import (
     status_within,
     used_up_s,
 )
-from ludic_gym.clients.routing import BUSY, Pace, Router, Server, droppable
+from ludic_gym.clients.routing import Pace, Router, Server, droppable
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
 
@@ -220,7 +221,7 @@ class HttpTransport:
         import aiohttp
 
         session = (await self._wire()).session
-        metrics_url = server.url.removesuffix("/v1") + "/metrics"
+        metrics_url = root_address(server.url) + "/metrics"
         try:
             async with (
                 asyncio.timeout(LOOK_LIMIT_S),
@@ -316,6 +317,20 @@ class HttpTransport:
             new_pace = partial(Pace, most, self.options.max_retries, self._backoff_s)
             self._wires[loop] = _Wire(session, slots, defaultdict(new_pace), keeper)
         return self._wires[loop]
+
+
+def root_address(url: str) -> str:
+    """The address without a final "/v1", because vLLM has routes outside it.
+
+    >>> root_address("http://localhost:8000/v1/")
+    'http://localhost:8000'
+    """
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def root_addresses(urls: str | Sequence[str]) -> list[str]:
+    """The `root_address` of each; of one, where a single address is given."""
+    return list(map(root_address, [urls] if isinstance(urls, str) else urls))
 
 
 def bearer(key: str | None) -> dict[str, str]:

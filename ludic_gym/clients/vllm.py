@@ -17,9 +17,9 @@ from ludic_gym.clients.chat_format import (
     sampling_fields,
     token_trace,
 )
-from ludic_gym.clients.openai import HttpClient, root_addresses, within_length
+from ludic_gym.clients.openai import HttpClient, within_length
 from ludic_gym.clients.routing import token_blocks
-from ludic_gym.clients.transport import HttpTransport
+from ludic_gym.clients.transport import HttpTransport, root_addresses
 from ludic_gym.errors import ClientError, ConfigError, DataError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.prompts import ExactPrompts, ReadCalls, Render

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from ludic_gym.clients.openai import root_addresses
-from ludic_gym.clients.transport import HttpTransport
+from ludic_gym.clients.transport import HttpTransport, root_addresses
 from ludic_gym.concurrency import cancel_all
 from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ludic_gym.clients.openai import root_address
+from ludic_gym.clients.transport import root_address
 from ludic_gym.concurrency import cancel_all
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.queues.base import QueueStatus

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ludic_gym.clients.chat_format import first_choice, required_field
-from ludic_gym.clients.openai import HttpClient, root_addresses
+from ludic_gym.clients.openai import HttpClient
+from ludic_gym.clients.transport import root_addresses
 from ludic_gym.clients.vllm import COMPLETIONS_ROUTE, MODELS_ROUTE
 from ludic_gym.concurrency import gather_all
 from ludic_gym.limits import HttpOptions

@@ -419,18 +419,6 @@ def test_values_keep_their_type_and_nobody_without_gets_one(values, dtype):
     assert infos["_key"].tolist() == [True, False, True]
 
 
-def test_arrays_are_stacked():
-    infos, _ = merge_infos([{"at": np.array([1, 2])}, {}, {"at": np.array([3, 4])}])
-    assert infos["at"].tolist() == [[1, 2], [0, 0], [3, 4]]
-
-
-def test_infos_in_infos_are_merged_likewise():
-    infos, _ = merge_infos([{}, {"episode": {"r": 1.0, "l": 3}}])
-    assert infos["episode"]["r"].tolist() == [0.0, 1.0]
-    assert infos["episode"]["_l"].tolist() == [False, True]
-    assert infos["_episode"].tolist() == [False, True]
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -446,10 +434,6 @@ def test_it_is_what_gymnasium_makes_of_them(rows):
     for place, row in enumerate(rows):
         theirs = vector._add_info(theirs, row, place)
     assert repr(merge_infos(rows)[0]) == repr(theirs)
-
-
-def test_no_infos_make_an_empty_one():
-    assert merge_infos([{}, {}]) == ({}, {})
 
 
 def test_conflicts_are_found_at_once_and_later():
@@ -474,11 +458,3 @@ def test_infos_with_conflicts_are_not_merged():
             "('array', '<f8', (2,)) before",
         },
     )
-
-
-def test_arrays_of_another_shape_conflict():
-    found = kind_conflicts({}, [{"a": np.zeros(2)}, {"a": np.zeros(3)}])
-    assert found == {
-        1: "info['a'] is array([0., 0., 0.]), of ('array', '<f8', (3,)), and was of "
-        "('array', '<f8', (2,)) before"
-    }

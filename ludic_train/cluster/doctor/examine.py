@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import nn
 
-from ludic_gym.clients.openai import root_address
+from ludic_gym.clients.transport import root_address
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import LudicError
 from ludic_gym.limits import HttpOptions

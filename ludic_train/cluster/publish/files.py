@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ludic_gym.clients.openai import root_addresses
+from ludic_gym.clients.transport import root_addresses
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.cluster.publish.control import SESSION_OPEN, backend_of
 from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet, OnFailure, Replica

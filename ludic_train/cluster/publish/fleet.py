@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ludic_gym.clients.openai import root_addresses
+from ludic_gym.clients.transport import root_addresses
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.errors import PublishError

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from ludic_gym.clients.openai import root_addresses
+from ludic_gym.clients.transport import root_addresses
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.publish.control import ControlClient, backend_of
 from ludic_train.cluster.publish.files import FilesPublisher, Params, outgoing

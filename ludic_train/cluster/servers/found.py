@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
-from ludic_gym.clients.openai import root_addresses
+from ludic_gym.clients.transport import root_addresses
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.files import folder_for
 from ludic_train.cluster.publish.vllm_transfer import ServerPublisher

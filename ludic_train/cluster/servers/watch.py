@@ -20,7 +20,7 @@ from contextlib import aclosing
 
 from torch import Tensor
 
-from ludic_gym.clients.openai import root_addresses
+from ludic_gym.clients.transport import root_addresses
 from ludic_gym.concurrency import cancel_all
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.cluster.publish.control import ControlClient

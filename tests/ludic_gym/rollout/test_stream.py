@@ -18,16 +18,6 @@ async def pause():
         await asyncio.sleep(0)
 
 
-async def test_results_come_in_order_and_a_consumer_waits_for_them():
-    backlog = Backlog(2)
-    first = asyncio.create_task(backlog.get())
-    await pause()
-    assert not first.done()
-    backlog.put("a")
-    backlog.put("b")
-    assert [await first, await backlog.get()] == ["a", "b"]
-
-
 async def test_without_room_no_result_is_begun_until_half_of_them_are_taken():
     backlog, begun = Backlog(4), []
     for number in range(4):
@@ -55,18 +45,6 @@ async def test_a_consumer_that_was_cancelled_misses_nothing():
     await pause()
     backlog.put("a")
     assert await backlog.get() == "a"
-
-
-async def test_producers_that_were_cancelled_are_not_woken():
-    backlog, begun = Backlog(1), []
-    backlog.put("a")
-    producers = [asyncio.create_task(begin(backlog, begun, name)) for name in "bcd"]
-    await pause()
-    for producer in producers[1:]:
-        producer.cancel()
-    await pause()
-    assert await backlog.get() == "a"
-    assert await backlog.get() == "b"
 
 
 @pytest.mark.parametrize("room", [1, 2, 5])
