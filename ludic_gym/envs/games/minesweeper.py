@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from collections.abc import Iterable
+from functools import cache
 from itertools import chain, combinations, product
-from math import comb
-from operator import getitem
-from pathlib import Path
 
 import numpy as np
 
@@ -21,12 +18,6 @@ Cells = int
 # Closed cells, and the number of mines among them.
 Clue = tuple[Cells, int]
 MOST_CELLS_PER_MINE = 5
-# Boards of a size and number of mines for which the verdict of each is kept.
-MOST_KEPT = 2**20
-UNFAIR, FAIR = 1, 2
-# Sizes and numbers of mines whose verdicts are in files: the levels' and those of GEM's easy game.
-SOLVED = ((5, 5), (6, 3), (6, 5))
-DATA = Path(__file__).parents[1] / "data"
 
 
 class MinesweeperEnv(SolitaireEnv):
@@ -86,11 +77,8 @@ class MinesweeperEnv(SolitaireEnv):
         size, count = self._size, self._count
         cells, region = size * size, 0
         while not region:
-            # As `rng.permutation(cells)`, in two thirds of the time.
-            rng.shuffle(order := np.arange(cells))
-            placed = order[:count].tolist()
-            region = fair_start(size, placed)
-        self._mines = mask_of(placed)
+            self._mines = sum(1 << int(cell) for cell in rng.permutation(cells)[:count])
+            region = fair_start(size, self._mines)
         self._open = 0
         self._zeros = zeros(self._size, self._mines)
         self._shown = ["#"] * self._size**2
@@ -134,77 +122,20 @@ class MinesweeperEnv(SolitaireEnv):
         return next(name for name, i in names_of_cells(self._size).items() if safe >> i & 1)
 
 
-def fair_start(size: int, placed: list[int]) -> Cells:
-    """The cells that are open at the start of a fair board; none if logic alone cannot win it.
-
-    placed: the cells with a mine, in any order.
-    """
-    if comb(size * size, len(placed)) > MOST_KEPT:
-        return solved_start(size, mask_of(placed))
-    # A reset of a small board draws many: a byte for each costs less than to solve it again.
-    kept, ranks = verdicts(size, len(placed))
-    number = sum(map(getitem, ranks, sorted(placed)))
-    if kept[number] == UNFAIR:
-        return 0
-    mines = mask_of(placed)
-    if kept[number] == FAIR:
-        return first_region(size, mines)
-    start = solved_start.__wrapped__(size, mines)
-    kept[number] = FAIR if start else UNFAIR
-    return start
-
-
-@cache
-def verdicts(size: int, mines: int) -> tuple[bytearray, tuple[tuple[int, ...], ...]]:
-    """A byte for each board, 0 until it is solved; and tables by which a board finds its own.
-
-    The number of the board with mines in the cells a < b < c < ... is the sum of tables[0][a],
-    tables[1][b], tables[2][c], ... (combinatorial number system).
-    """
-    cells = range(size * size)
-    tables = tuple(tuple(comb(cell, k) for cell in cells) for k in range(1, mines + 1))
-    boards = comb(len(cells), mines)
-    if (size, mines) not in SOLVED:
-        return bytearray(boards), tables
-    fair = np.fromfile(verdicts_path(size, mines), np.uint8)
-    return bytearray(np.unpackbits(fair, count=boards) * (FAIR - UNFAIR) + UNFAIR), tables
-
-
-def verdicts_path(size: int, mines: int) -> Path:
-    """The file with a bit for each board by number, 1 for a fair one."""
-    return DATA / f"minesweeper_{size}_{mines}.bits"
-
-
-def mask_of(cells: Iterable[int]) -> Cells:
-    """The cells as a set."""
-    found = 0
-    for cell in cells:
-        found |= 1 << cell
-    return found
-
-
-def first_region(size: int, mines: Cells) -> Cells:
-    """The region that is open at the start; none without a zero, which begins with clues."""
-    clear = zeros(size, mines)
-    return regions(size, clear, clear & -clear) if clear else 0
-
-
-# Boards of a seed come again: for every rollout of a group, and in every epoch.
-@lru_cache(maxsize=4096)
-def solved_start(size: int, mines: Cells) -> Cells:
-    """As `fair_start`, by playing the board."""
+def fair_start(size: int, mines: Cells) -> Cells:
+    """The cells that are open at the start of a fair board; none if logic alone cannot win it."""
     clear, full = zeros(size, mines), (1 << size * size) - 1
-    start = fresh = opened = first_region(size, mines)
+    # Without a zero, the game would begin without a clue.
+    start = fresh = opened = regions(size, clear, clear & -clear) if clear else 0
     # A board that is won by its first region would be no game.
     if not start or opened | mines == full:
         return 0
     known: list[Clue] = []
     while opened | mines != full:
         known += numbers(size, mines, fresh)
-        safe = first_safe(clues_of(known, full & ~opened))
+        safe = safe_cells(clues_of(known, full & ~opened))
         if not safe:
             return 0
-        # Any safe cells will do: opening them takes no conclusion away.
         fresh = regions(size, clear, safe) & ~opened
         opened |= fresh
     return start
@@ -247,39 +178,8 @@ def safe_cells(clues: Iterable[Clue]) -> Cells:
     If the cells of one clue are a subset of another's, their difference is a clue too. Such clues
     are added until no new one follows.
     """
-    return without_mines(chain.from_iterable(conclusions(clues)))
-
-
-def first_safe(clues: set[Clue]) -> Cells:
-    """Some of the cells that the clues prove to be safe; none only if there are none."""
-    # Two clues of the same number are nearly always enough.
-    safe = 0
-    for (a, in_a), (b, in_b) in combinations(clues, 2):
-        if in_a == in_b:
-            both = a & b
-            if both == a:
-                safe |= b ^ a
-            elif both == b:
-                safe |= a ^ b
-    if safe:
-        return safe
-    return next((safe for known in conclusions(clues) if (safe := without_mines(known))), 0)
-
-
-def without_mines(clues: Iterable[Clue]) -> Cells:
-    """All cells of the clues that count no mine."""
-    cells = 0
-    for each, count in clues:
-        if not count:
-            cells |= each
-    return cells
-
-
-def conclusions(clues: Iterable[Clue]) -> Iterator[set[Clue]]:
-    """The clues; then, round by round, the conclusions that are new."""
     known, fresh = set[Clue](), set(clues)
     while fresh:
-        yield fresh
         # Two known clues were compared before: only pairs with a fresh one can give a new one.
         found = set()
         for (a, in_a), (b, in_b) in chain(product(fresh, known), combinations(fresh, 2)):
@@ -290,6 +190,10 @@ def conclusions(clues: Iterable[Clue]) -> Iterator[set[Clue]]:
                 found.add((a ^ b, in_a - in_b))
         known |= fresh
         fresh = found - known
+    safe = 0
+    for cells, count in known:
+        safe |= 0 if count else cells
+    return safe
 
 
 def members(cells: Cells) -> list[int]:
