@@ -1,9 +1,9 @@
 """The public names of `ludic_train`, each looked up in its module when it is first used."""
 
-from .agents.agents import AgentPolicies as AgentPolicies
-from .agents.agents import AgentTask as AgentTask
-from .agents.agents import agent_episode as agent_episode
 from .agents.gateway import Gateway as Gateway
+from .agents.policies import AgentPolicies as AgentPolicies
+from .agents.policies import agent_episode as agent_episode
+from .agents.programs import AgentTask as AgentTask
 from .agents.session import Session as Session
 from .agents.trace import TrainingTrace as TrainingTrace
 from .agents.trace import completions_of as completions_of

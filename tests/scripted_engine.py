@@ -45,15 +45,10 @@ class ScriptedEngine:
         self.sampled = []
 
     async def continued(self, prompt_ids, sampling):
-        return await self.streamed(prompt_ids, sampling, lambda token: None)
-
-    async def streamed(self, prompt_ids, sampling, on_token):
         version = self.policy_version
         text = self.reply(self.tokenizer.decode(list(prompt_ids)))
         ids = self.cut(text)
-        for token in ids:
-            await asyncio.sleep(self.delay_s)
-            on_token(token)
+        await asyncio.sleep(self.delay_s * len(ids))
         completion = Completion(
             text=text,
             finish_reason="stop",
@@ -76,9 +71,3 @@ class ScriptedEngine:
             )
             rest = rest[size:]
         return (*ids, self.tokenizer.eos_token_id)
-
-
-class SlowEngine(ScriptedEngine):
-    """One that gives no tokens before the end."""
-
-    streamed = None

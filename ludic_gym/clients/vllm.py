@@ -31,10 +31,12 @@ NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.
 # A top_k that leaves out nothing: greater than any vocabulary, and an int32. A server that returns
 # sampling masks rejects requests without a top_k.
 WHOLE = 2**30
-MODELS_ROUTE, COMPLETIONS_ROUTE = "/v1/models", "/v1/completions"
-PROBED_TEMPERATURE, PROBED_TOKENS = 2.0, 5
-CHAT_ROUTE = "/v1/chat/completions"
+MODELS_ROUTE, CHAT_ROUTE = "/v1/models", "/v1/chat/completions"
 GENERATE_ROUTE = "/inference/v1/generate"
+# Sampling of a probe. In a text of some tokens, no model is certain of each of them.
+PROBED = {"temperature": 2.0, "top_p": 1.0, "top_k": 1, "min_p": 0.0, "max_tokens": 16}
+# Nats.
+PROBED_ERROR = 1e-3
 
 
 class VLLMClient(HttpClient):
@@ -47,8 +49,8 @@ class VLLMClient(HttpClient):
         seeds.
 
     Before the first request at a temperature other than 1, or with top_p, top_k or min_p, each
-    server is probed for log-probs at two temperatures. A server that returns those of temperature 1
-    at both is rejected.
+    server is probed with a top_k of 1. A server whose log-probs are not those of the tokens that
+    are left, 0 each, is rejected.
     """
 
     _models_route = MODELS_ROUTE
@@ -113,28 +115,24 @@ class VLLMClient(HttpClient):
             self._pending[name] -= 1
 
     async def _probe(self) -> None:
-        """Raise ClientError for servers whose log-probs ignore temperature and top_p.
+        """Raise ClientError for servers whose log-probs ignore temperature and top_k.
 
-        By default vLLM returns log-probs before both are applied; importance ratios of a trainer
+        By default vLLM returns log-probs before these are applied; importance ratios of a trainer
         would then be wrong without any other sign.
         """
-        name = await self.model()
         for url in set(self._http.used) - self._probed:
             # A transport of its own: probes count neither as usage nor as load, and go to this
             # server only.
             one = HttpTransport([url], self._http.api_key_env, self._http.options)
             try:
-                # A change of params between two responses can look the same, but hardly twice.
-                for _ in range(2):
-                    plain = await _spread(one, name, 1.0)
-                    heated = await _spread(one, name, PROBED_TEMPERATURE)
-                    # Dividing logits by 2 halves every difference of log-probs.
-                    rejected = heated > 0.75 * plain
-                    if not rejected:
-                        break
+                response = await one.post(*self._probe_request(await self.model()))
             finally:
                 await one.close()
-            if rejected:
+            content = required_field(
+                required_field(first_choice(response), "logprobs", dict), "content", list
+            )
+            # Where one token is left to draw, its log-prob is 0.
+            if any(token.get("logprob", 0.0) < -PROBED_ERROR for token in content):
                 raise ClientError(
                     f"{url} returns log-probs before temperature and top_p, not those of the "
                     "sampled distribution: start it with --logprobs-mode processed_logprobs, as "
@@ -142,6 +140,10 @@ class VLLMClient(HttpClient):
                 )
             # Only now: a server that could not be reached is probed again by the next request.
             self._probed.add(url)
+
+    def _probe_request(self, model: str) -> tuple[str, dict[str, Any]]:
+        """Route and body of a request for some tokens, sampled as PROBED has it."""
+        raise NotImplementedError
 
 
 def versions_of(
@@ -177,25 +179,6 @@ def versions_of(
     if spans and len(versions) != length:
         raise ClientError(f"{length} tokens, but weight_versions of {len(versions)}: {spans}")
     return tuple(versions) or None
-
-
-async def _spread(http: HttpTransport, model: str, temperature: float) -> float:
-    """Difference, in nats, between the most likely and the fifth most likely first token."""
-    # A difference, because normalization shifts all log-probs of a temperature by a constant.
-    body = {
-        "model": model,
-        "prompt": ".",
-        "max_tokens": 1,
-        "temperature": temperature,
-        "logprobs": PROBED_TOKENS,
-        "return_tokens_as_token_ids": True,
-        **NEUTRAL,
-        "top_k": WHOLE,
-    }
-    choice = first_choice(await http.post(COMPLETIONS_ROUTE, body))
-    first = required_field(required_field(choice, "logprobs", dict), "top_logprobs", list)[0]
-    ranked = sorted(first.values(), reverse=True)[:PROBED_TOKENS]
-    return float(ranked[0] - ranked[-1])
 
 
 class VLLMChatClient(VLLMClient):
@@ -238,6 +221,11 @@ class VLLMChatClient(VLLMClient):
         traced = replace(completion, policy_version=version, **trace)
         lengths = map(len, (traced.prompt_ids or (), traced.completion_ids or ()))
         return within_length(traced, sampling, *lengths)
+
+    def _probe_request(self, model: str) -> tuple[str, dict[str, Any]]:
+        dialog = [{"role": "user", "content": "."}]
+        body = {"model": model, "messages": dialog, "logprobs": True, "top_logprobs": 0}
+        return CHAT_ROUTE, body | PROBED
 
 
 class VLLMTokenClient(VLLMClient):
@@ -376,6 +364,13 @@ class VLLMTokenClient(VLLMClient):
                     f"{url} does not return the tokens that top_p, top_k and min_p leave, and "
                     f"samples could not be trained on: {MASK_REMEDY}"
                 )
+
+    def _probe_request(self, model: str) -> tuple[str, dict[str, Any]]:
+        return GENERATE_ROUTE, {
+            "model": model,
+            "token_ids": [0],
+            "sampling_params": {**PROBED, "logprobs": 0},
+        }
 
     def _fields(self, sampling: Sampling) -> dict[str, Any]:
         """The sampling parameters, in a form that a server of sampling masks takes too."""

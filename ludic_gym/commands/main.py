@@ -26,7 +26,7 @@ COMMANDS = {
     "list": "the environments, by suite",
     "play": "play an environment yourself, alone or against a policy",
     "bench": "play environments with policies, and compare or rate them",
-    "serve-env": "serve an environment as tools, by MCP or HTTP",
+    "serve": "serve an environment as tools, or a model (extra 'train'), by HTTP",
     "view": "look at runs and compare them: one HTML file, or tables (--text)",
     "check": "test an environment against the contract, your own too",
     "audit": "test whether the reward of an environment can be trusted",
@@ -38,10 +38,8 @@ PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
     "launch": "trainer, servers and actors, here or in a Ray cluster; needs the extra 'train'",
-    "serve": "serve a model by vLLM or by Ludic's local engine; needs the extra 'train'",
     "status": "state and load of servers and of a run with a queue; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
-    "gateway": "serve a model to agent programs, and keep their tokens; needs the extra 'train'",
     "model": "make a small chat model; needs the extra 'train'",
 }
 EXAMPLES = """\
@@ -144,6 +142,7 @@ def overview() -> str:
     plugins = {
         name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
         for name, point in find_plugins("ludic.commands").items()
+        if name not in COMMANDS
     }
     lines = [f"  {name:11s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
     head = "usage: ludic COMMAND [...]\n\nText environments for language-model agents.\n\ncommands:"

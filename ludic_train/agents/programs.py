@@ -1,26 +1,70 @@
-"""Agent programs that are commands: their arguments, variables, input and answer."""
+"""Agent programs: functions and commands, what they get of an episode, and their answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
 import shlex
 import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any, cast
 
 from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.packages import import_user_module
+from ludic_gym.types import ToolSchema
 from ludic_train.processes import guarded
-
-if TYPE_CHECKING:
-    from ludic_train.agents.agents import AgentTask
 
 # In an argument, replaced by the prompt.
 PROMPT = "{prompt}"
 ERROR_CHARACTERS = 400
 # Longer answers are no actions.
 ANSWER_BYTES = 2**20
+_FUNCTION = re.compile(r"[\w.]+:\w+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTask:
+    """An episode as an agent program gets it.
+
+    prompt: the first observation. system_prompt: the environment's suggestion.
+    base_url: of OpenAI's API, root_url: of Anthropic's; api_key: for both. model: any name will do.
+    mcp_url: tools of the environment by the Model Context Protocol; GET and POST `tools_url` give
+        them by HTTP. tools: their schemas, in the format of chat APIs.
+    call: `await task.call(name, arguments)` calls one of the tools; its result as text.
+    """
+
+    prompt: str
+    system_prompt: str
+    base_url: str
+    root_url: str
+    api_key: str
+    model: str
+    mcp_url: str
+    tools_url: str
+    tools: Sequence[ToolSchema]
+    call: Callable[[str, Mapping[str, Any]], Awaitable[str]]
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables by which SDKs and programs find the gateway and the task."""
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_KEY": self.api_key,
+            "ANTHROPIC_BASE_URL": self.root_url,
+            "ANTHROPIC_API_KEY": self.api_key,
+            "LUDIC_MODEL": self.model,
+            "LUDIC_SYSTEM_PROMPT": self.system_prompt,
+            "LUDIC_MCP_URL": self.mcp_url,
+            "LUDIC_TOOLS_URL": self.tools_url,
+            "LUDIC_TOOLS": json.dumps(list(self.tools)),
+        }
+
+
+Agent = str | Callable[[AgentTask], Awaitable[str | None]] | Callable[[AgentTask], str | None]
+"""A command, or a function that plays an episode and may return its answer."""
 
 
 def command_of(text: str) -> list[str]:
@@ -38,19 +82,19 @@ def command_of(text: str) -> list[str]:
     return words
 
 
-def variables_of(task: AgentTask) -> dict[str, str]:
-    """Environment variables by which SDKs and programs find the gateway and the task."""
-    return {
-        "OPENAI_BASE_URL": task.base_url,
-        "OPENAI_API_KEY": task.api_key,
-        "ANTHROPIC_BASE_URL": task.root_url,
-        "ANTHROPIC_API_KEY": task.api_key,
-        "LUDIC_MODEL": task.model,
-        "LUDIC_SYSTEM_PROMPT": task.system_prompt,
-        "LUDIC_MCP_URL": task.mcp_url,
-        "LUDIC_TOOLS_URL": task.tools_url,
-        "LUDIC_TOOLS": json.dumps(list(task.tools)),
-    }
+def named_agent(text: str) -> Agent:
+    """The function that "module:function" names, or the command itself.
+
+    Raises ConfigError for a module without the function, and for a command without a program.
+    """
+    if not _FUNCTION.fullmatch(text):
+        command_of(text)
+        return text
+    module, _, name = text.rpartition(":")
+    function = getattr(import_user_module(module, text), name, None)
+    if not callable(function):
+        raise ConfigError(f"agent {text!r}: the module {module!r} has no function {name!r}")
+    return cast(Agent, function)
 
 
 async def run_program(command: str, task: AgentTask) -> str | None:
@@ -68,7 +112,7 @@ async def run_program(command: str, task: AgentTask) -> str | None:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **variables_of(task)},
+            env={**os.environ, **task.variables()},
             start_new_session=True,
         )
     except OSError as error:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from ludic_gym.types import Completion, Sampling
-from ludic_train.agents.types import Call
+from ludic_train.agents.types import Json, Response
 from ludic_train.errors import UntrainableRollout
-
-Json = dict[str, Any]
 
 
 class TraceTurn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
@@ -45,7 +43,7 @@ class TrainingTrace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, fr
     turns: list[TraceTurn]
 
 
-def trace_of(calls: Iterable[Call]) -> TrainingTrace:
+def trace_of(calls: Iterable[Response]) -> TrainingTrace:
     """The calls of a session as a trace; all sampled tokens are to be trained on.
 
     Except those by a JSON schema, whose log-probs are not those of the policy.
@@ -107,14 +105,14 @@ def completions_of(trace: TrainingTrace) -> tuple[Completion, ...]:
     return tuple(found)
 
 
-def _turn(call: Call) -> TraceTurn:
+def _turn(call: Response) -> TraceTurn:
     """The call as a turn; what rows need beside the tokens is in its metadata."""
-    completion = call.reply.completion
+    completion = call.completion
     prompt, ids = list(completion.prompt_ids or ()), list(completion.completion_ids or ())
     request = call.request
     versions = completion.versions
     return TraceTurn(
-        node_id=call.node,
+        node_id=call.id,
         prompt_token_ids=prompt,
         completion_token_ids=ids,
         per_token_logps=list(completion.logprobs or ()),

@@ -1,9 +1,9 @@
-"""Data between dialects, sessions and the server: frozen, without logic."""
+"""One request and one response of any dialect: frozen, without logic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ludic_gym.types import Completion, Message, ToolCall, ToolSchema
 
@@ -18,19 +18,17 @@ class Request:
 
     model: the name that the client uses, which the response repeats.
     messages: the dialog, in the format of chat templates.
-    prompt: text or token ids of /v1/completions, in place of messages.
     tool_choice: "auto", "none", "required", or the name of the one function to call.
     parallel: False keeps only the first tool call of a reply.
     schema: JSON schema that the reply fits; None for any text.
-    n: number of choices. stream: answer in events. logprobs: return those of sampled tokens.
+    stream: respond by events. logprobs: return those of sampled tokens.
     token_ids: return the token ids of prompt and reply. usage: a stream ends with the usage.
     previous: id of the response that the messages continue; "" for none, None in dialects whose
         responses have no such id.
     """
 
     model: str
-    messages: tuple[Message, ...] = ()
-    prompt: str | tuple[int, ...] | None = None
+    messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     tool_choice: str = "auto"
     parallel: bool = True
@@ -42,7 +40,6 @@ class Request:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     schema: Json | None = None
-    n: int = 1
     stream: bool = False
     logprobs: bool = False
     token_ids: bool = False
@@ -50,65 +47,55 @@ class Request:
     previous: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a reply, in the order of the text: text, reasoning, or a whole tool call."""
-
-    kind: Literal["text", "reasoning", "call"]
-    text: str = ""
-    call: ToolCall | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """One choice of an answer, as the client gets it.
+class Response:
+    """The reply to a request, as the client gets it.
 
+    id: unique in the gateway. created: Unix time in seconds.
+    content, reasoning, calls: parts of the text. stop: the string of the request that ended it.
     completion: the model call behind it, with the very ids that were sampled.
-    stop: string of the request that ended it; "" for none.
     """
 
+    id: str
+    created: int
+    request: Request
     content: str
     reasoning: str = ""
     calls: tuple[ToolCall, ...] = ()
-    completion: Completion
     stop: str = ""
+    completion: Completion
 
     @property
     def finish_reason(self) -> str:
         """Reason for the end: "stop", "length" or "tool_calls"."""
         return "tool_calls" if self.calls else self.completion.finish_reason
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """All choices of a response.
-
-    id: unique in the gateway. created: Unix time in seconds.
-    """
-
-    id: str
-    created: int
-    request: Request
-    replies: tuple[Reply, ...]
-
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt, which all choices share."""
-        return len(self.replies[0].completion.prompt_ids or ())
+        """Number of tokens of the prompt; 0 for a client that does not return them."""
+        return len(self.completion.prompt_ids or ())
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens of all choices."""
-        return sum(len(reply.completion.completion_ids or ()) for reply in self.replies)
+        """Number of tokens of the reply; 0 for a client that does not return them."""
+        return len(self.completion.completion_ids or ())
+
+    @property
+    def message(self) -> Message:
+        """The assistant's message of chat completions, without its reasoning."""
+        if not self.calls:
+            return {"role": "assistant", "content": self.content}
+        calls = message_calls(self.calls)
+        return {"role": "assistant", "content": self.content or None, "tool_calls": calls}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A model call of a session, in the order in which it ended.
-
-    node: unique in the gateway. request: as the client sent it.
-    """
-
-    node: str
-    request: Request
-    reply: Reply
+def message_calls(calls: tuple[ToolCall, ...] | list[ToolCall]) -> list[Any]:
+    """Tool calls in the format of messages."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in calls
+    ]

@@ -1,4 +1,4 @@
-"""`ludic serve`: vLLM with the flags that training needs, or Ludic's local engine."""
+"""`ludic serve MODEL`: vLLM with the flags that training needs, or Ludic's local engine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tyro
 from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
+from ludic_train.agents.session_options import SessionOptions
 from ludic_train.cluster.roles import code_of_role
 from ludic_train.cluster.servers.membership import joined
 from ludic_train.cluster.servers.process import (
@@ -43,28 +44,20 @@ from ludic_train.server_tokens import KEY_VARIABLE
 
 # Seconds in which at most RESTARTS ends of a server are made good.
 RECENT_S = 3600.0
-# Options that the local engine cannot follow; a value other than the default is an error.
-VLLM_ONLY = (
-    "lora",
-    "max_loras",
-    "tensor_parallel_size",
-    "transfer",
-    "sampling_mask",
-    "float32_head",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """Start vLLM with the flags that training needs.
+    """Serve a model, with what training needs; or an environment, by its id.
 
-    These are: log-probs of the distribution that is sampled from, no sampling defaults of the
-    model, token ids in and out, and routes for params while it runs. Flags that are not listed here
-    go to vLLM as they are. Ctrl-C stops it.
+    vLLM is started with log-probs of the distribution that is sampled from, no sampling defaults of
+    the model, token ids in and out, and routes for params while it runs. Flags that are not listed
+    here go to vLLM as they are. Ctrl-C stops it.
 
     With --engine local, Ludic's local engine serves the same routes: small models, any machine, no
-    vLLM. It has the options --host, --port, --device, --dtype, --threads, --exact and
-    --prefix-cache-mib.
+    vLLM. It also speaks chat completions, responses and Anthropic's messages, and records the
+    tokens of the sessions that agent programs open. With --server, the model of running vLLM
+    servers is served so.
 
     For example:
       ludic serve runs/tic-tac-toe --engine local
@@ -72,10 +65,15 @@ class _Options:
       ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
       ludic serve path/to/model --lora 16
       ludic serve runs/mine/published --join runs/mine --host 0.0.0.0 --url http://server-2:8000
+      ludic serve ludic-small --engine local --out traces
+      ludic serve Qwen/Qwen3-0.6B --server http://localhost:8000 --port 8100 --out traces
+      ludic serve ludic/ToolCalls-v0        (its own options: ludic serve ludic/ToolCalls-v0 --help)
 
     Attributes:
         model: A run's folder, a folder in Hugging Face format, or a hub id.
         engine: vLLM, or Ludic's local engine.
+        server: Addresses of running vLLM servers of the model, which sample in place of an engine
+            of this process.
         threads: Threads of the local engine on a CPU; without it, torch's default.
         exact: Log-probs of the local engine to the bit as the trainer has them, on one thread.
         prefix_cache_mib: Memory of the local engine for cached prefixes, in MiB; 0 keeps none.
@@ -93,6 +91,7 @@ class _Options:
 
     model: Annotated[str, tyro.conf.Positional]
     engine: Literal["vllm", "local"] = "vllm"
+    server: tuple[str, ...] = ()
     threads: int | None = None
     exact: bool = False
     prefix_cache_mib: int | None = None
@@ -101,7 +100,25 @@ class _Options:
     join: Path | None = None
     queue: str | None = None
     url: str | None = None
+    sessions: Annotated[SessionOptions, tyro.conf.arg(name="")] = field(
+        default_factory=SessionOptions
+    )
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
+
+
+# Options of one way to serve, by their names; the others refuse a value other than the default.
+_VLLM = {
+    "lora", "max_loras", "tensor_parallel_size", "transfer", "sampling_mask", "float32_head",
+    "vllm_python", "start_timeout",
+}  # fmt: skip
+_LOCAL = {"threads", "exact", "prefix_cache_mib"}
+_SESSIONS = {"out", "deadline", "max_tokens"}
+_ENGINES = {"device", "dtype", "routed_experts", "join", "queue", "url"}
+_REFUSED = {
+    "vLLM": _LOCAL | _SESSIONS,
+    "--engine local": _VLLM,
+    "--server": _VLLM | _LOCAL | _ENGINES,
+}
 
 
 def main(argv: list[str]) -> int:
@@ -112,43 +129,10 @@ def main(argv: list[str]) -> int:
 
 def _served(args: _Options, further: list[str]) -> int:
     """Serve, and return the exit code."""
-    if args.engine == "local":
-        _check_local(args, further)
-        if not os.environ.get(KEY_VARIABLE):
-            _note_exposure(
-                args.options, f"sample, without a key (set {KEY_VARIABLE} to demand one)"
-            )
-        host, port = args.options.host, args.options.port
-        # Bound first, because torch and the model take long to load, and a port in use should be
-        # an error at once.
-        with stop_by_signal(), bound_socket(host, port) as bound:
-            with importing():
-                from ludic_train.cluster.servers.local.process import serve_local
-
-            with _joined(args, url_of(host, bound.getsockname()[1])):
-                serve_local(
-                    args.model,
-                    args.options,
-                    args.threads,
-                    bound,
-                    exact=args.exact,
-                    prefix_cache_mib=args.prefix_cache_mib,
-                )
-        return 0
-    if args.threads is not None:
-        raise ConfigError(
-            f"--threads {args.threads} is for --engine local; for vLLM set OMP_NUM_THREADS"
-        )
-    if args.prefix_cache_mib is not None:
-        raise ConfigError(
-            f"--prefix-cache-mib {args.prefix_cache_mib} is for --engine local; vLLM has "
-            "--enable-prefix-caching and --gpu-memory-utilization"
-        )
-    if args.exact:
-        raise ConfigError(
-            "--exact is for --engine local; vLLM on a GPU has VLLM_BATCH_INVARIANT=1, a variable "
-            "of its environment"
-        )
+    way = "--server" if args.server else "--engine local" if args.engine == "local" else "vLLM"
+    _check(args, way, [] if way == "vLLM" else further)
+    if way != "vLLM":
+        return _serve_here(args)
     vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:
         print(f"note: vLLM {vllm.version} is newer than the tested versions", file=sys.stderr)
@@ -161,6 +145,48 @@ def _served(args: _Options, further: list[str]) -> int:
         return FAILED
 
 
+def _check(args: _Options, way: str, further: list[str]) -> None:
+    """Raises ConfigError for options of another way to serve."""
+    usual = _Options(model="")
+    parts = ((args, usual), (args.options, usual.options), (args.sessions, usual.sessions))
+    given = [
+        name
+        for name in sorted(_REFUSED[way])
+        for part, default in parts
+        if getattr(part, name, None) != getattr(default, name, None)
+    ]
+    flags = [f"--{name.replace('_', '-')}" for name in given] + further
+    if flags:
+        raise ConfigError(f"{' '.join(flags)}: no options of {way}; see `ludic serve --help`")
+
+
+def _serve_here(args: _Options) -> int:
+    """Serve by a gateway of this process: the local engine, or the model of other servers."""
+    options = args.options
+    if not os.environ.get(KEY_VARIABLE):
+        _note_exposure(options, f"sample, without a key (set {KEY_VARIABLE} to demand one)")
+    # Bound first, because torch and the model take long to load, and a port in use should be an
+    # error at once.
+    with stop_by_signal(), bound_socket(options.host, options.port) as bound:
+        with importing():
+            from ludic_train.agents.serving import serve_local, serve_recorded
+
+        if args.server:
+            serve_recorded(args.model, args.server, options.host, bound, args.sessions)
+            return 0
+        with _joined(args, url_of(options.host, bound.getsockname()[1])):
+            serve_local(
+                args.model,
+                options,
+                args.threads,
+                bound,
+                exact=args.exact,
+                prefix_cache_mib=args.prefix_cache_mib,
+                sessions=args.sessions,
+            )
+    return 0
+
+
 def _joined(args: _Options, url: str) -> AbstractContextManager[None]:
     """The server in the run that it is to join, if any. Raises ConfigError as `joined`."""
     if args.join is None:
@@ -168,16 +194,6 @@ def _joined(args: _Options, url: str) -> AbstractContextManager[None]:
             raise ConfigError(f"queue={args.queue} and url={args.url} are for --join RUN")
         return nullcontext()
     return joined(args.join, args.url or url, args.queue)
-
-
-def _check_local(args: _Options, further: list[str]) -> None:
-    """Raises ConfigError for options of vLLM alone."""
-    usual, usual_args = ServeOptions(), {"vllm_python": None, "start_timeout": START_S}
-    given = [name for name in VLLM_ONLY if getattr(args.options, name) != getattr(usual, name)]
-    given += [name for name, value in usual_args.items() if getattr(args, name) != value]
-    flags = [f"--{name.replace('_', '-')}" for name in given] + further
-    if flags:
-        raise ConfigError(f"{' '.join(flags)}: options of vLLM, which --engine local has not")
 
 
 def _note_exposure(options: ServeOptions, ability: str) -> None:

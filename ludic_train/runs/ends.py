@@ -183,8 +183,8 @@ def agent_policies(
     max_tokens: of a reply. max_positions: of the model. parser: finds the action in an answer.
     """
     # Its server takes a third of a second to import.
-    from ludic_train.agents.agents import AgentPolicies
     from ludic_train.agents.gateway import Gateway
+    from ludic_train.agents.policies import AgentPolicies
 
     gateway = Gateway(
         client, tokenizer, max_tokens=max_tokens or MAX_TOKENS, max_positions=max_positions

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ludic_gym.clients.chat_format import first_choice, required_field
 from ludic_gym.clients.openai import HttpClient
 from ludic_gym.clients.transport import root_addresses
-from ludic_gym.clients.vllm import COMPLETIONS_ROUTE, MODELS_ROUTE
+from ludic_gym.clients.vllm import MODELS_ROUTE
 from ludic_gym.concurrency import gather_all
 from ludic_gym.limits import HttpOptions
 from ludic_train.algorithms.presets import RLAlgorithm
@@ -173,7 +173,7 @@ class VLLMTeacher(HttpClient):
         # One token has to be sampled; k further log-probs per token of the prompt.
         sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": k}
         body = {"model": await self.model(), "prompt": ids, **sampling}
-        choice = first_choice(await self.request(COMPLETIONS_ROUTE, body))
+        choice = first_choice(await self.request("/v1/completions", body))
         scores: list[Any] = required_field(choice, "prompt_logprobs", list)
         if len(scores) != len(ids):
             raise TeacherError(f"the server scored {len(scores)} tokens of a row of {len(ids)}")

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from ludic_train.agents.served_model import ServedModel
 from ludic_train.cluster.doctor.examine import examine
-from ludic_train.cluster.servers.local.process import running
-from ludic_train.cluster.servers.local.served_model import Served
 from ludic_train.engine import engine as engine_module
 from ludic_train.engine.sampling import choose
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.processes import bound_socket, url_of
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +32,8 @@ async def serving(folder, spoil=lambda model, tokenizer: None):
     model, tokenizer = load_model(folder)
     make_exact(model.eval().requires_grad_(False))
     spoil(model, tokenizer)
-    with bound_socket("127.0.0.1", 0) as bound:
-        url = url_of("127.0.0.1", bound.getsockname()[1])
-        runner = await running(Served("m", model, tokenizer), bound)
-        try:
-            yield url
-        finally:
-            await runner.cleanup()
+    async with ServedModel("m", model, tokenizer).gateway().running() as gateway:
+        yield gateway.url
 
 
 async def bad(folder, spoil=lambda model, tokenizer: None):

@@ -19,12 +19,12 @@ from two_ranks.learning import (
 )
 
 from ludic_gym.errors import ConfigError
+from ludic_train.agents.params import StagedParams
 from ludic_train.algorithms.presets import grpo
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.sharded import export_params
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.cluster.publish.lora import LoRAPublisher
-from ludic_train.cluster.servers.local.params import ParamsReceiver, Staged
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.checkpoint_names import (
     check_conversion,
@@ -138,10 +138,7 @@ def test_a_model_whose_names_cannot_be_read_back_is_refused_before_its_first_upd
 
 async def test_a_push_reaches_the_local_server_in_the_names_of_the_hub():
     served, trained = made("mixtral"), changed(made("mixtral"))
-    receiver = ParamsReceiver(served)
-    pushed = dict(checkpoint_params(named(trained).items(), trained))
-    assert pushed.keys() == receiver._expected.keys()
-    receiver.put_in(Staged(pushed))
+    StagedParams(served).put_in(dict(checkpoint_params(named(trained).items(), trained)))
     assert_equal(named(served), named(trained))
 
 

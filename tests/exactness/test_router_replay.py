@@ -23,10 +23,9 @@ from two_ranks.learning import (
 import ludic_train as lt
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Completion, Decision, Message, Rollout, Sampling, Step, Task
+from ludic_train.agents.served_model import ServedModel
 from ludic_train.cluster.codec import RolloutGroup, group_from_bytes, group_to_bytes
 from ludic_train.cluster.publish.files import FilesPublisher
-from ludic_train.cluster.servers.local.process import running
-from ludic_train.cluster.servers.local.served_model import Served
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import UnsupportedModel, UntrainableRollout
@@ -34,7 +33,6 @@ from ludic_train.expert_text import experts_from_base64, experts_to_base64
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.routing import recorded_experts, replayed_experts, routers
-from ludic_train.processes import bound_socket, url_of
 from ludic_train.rows import trajectory_from
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.trainer.step import forward, replayed
@@ -273,12 +271,13 @@ def test_experts_of_another_model_are_refused(shape, expert, reason):
 
 async def test_experts_come_from_a_server_through_queue_and_ranks_to_the_forward_pass():
     trained = tiny_mixture("mixtral").eval()
-    served = Served("m", tiny_mixture("mixtral").eval(), tokenizer(), routed_experts=True)
+    served = ServedModel("m", tiny_mixture("mixtral").eval(), tokenizer(), routed_experts=True)
     with torch.no_grad():
         for param in trained.parameters():
             param.add_(0.05 * torch.randn(param.shape))
-    runner = await running(served, bound := bound_socket("127.0.0.1", 0))
-    url = url_of("127.0.0.1", bound.getsockname()[1])
+    gateway = served.gateway()
+    await gateway.start()
+    url = gateway.url
     client = VLLMTokenClient(url, chat_renderer(tokenizer()))
     publisher = FilesPublisher(url, clients=[client], model=trained)
     try:
@@ -288,7 +287,7 @@ async def test_experts_come_from_a_server_through_queue_and_ranks_to_the_forward
         completion = await client.complete([Message(role="user", content="a b")], sampling)
     finally:
         await client.aclose()
-        await runner.cleanup()
+        await gateway.aclose()
     assert completion.versions == (1,) * len(completion.completion_ids)
     group = RolloutGroup(key="k", trajectories=(replace(trajectory_of(completion), group="k"),))
     (row,) = group_from_bytes(group_to_bytes(group)).rows

@@ -9,12 +9,13 @@ from ludic_train.models.chat_template import render_chat
 MAX_LENGTH = 200
 
 
-def nucleus(logits, top_p):
-    """The logits [V], -inf outside the smallest set with at least `top_p` of probability."""
+def nucleus(logits, top_p, top_k):
+    """The logits [V], -inf outside the `top_k` greatest and the smallest set of `top_p`."""
     ranked, order = logits.sort(descending=True)
-    before = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1)
+    outside = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1) >= top_p
+    outside[top_k or len(logits) :] = True
     return logits.masked_fill(
-        torch.zeros_like(order, dtype=bool).scatter(-1, order, before >= top_p), -torch.inf
+        torch.zeros_like(order, dtype=bool).scatter(-1, order, outside), -torch.inf
     )
 
 
@@ -81,14 +82,6 @@ class SamplingVLLM(FakeVLLM):
         }
         return {"prompt_token_ids": prompt, "choices": [choice]}
 
-    async def _v1_completions(self, body):
-        logits = self._logits([5])
-        if not self.raw:
-            logits = logits / body["temperature"]
-        best = logits.log_softmax(-1).topk(body["logprobs"]).values.tolist()
-        named = {f"token_id:{i}": value for i, value in enumerate(best)}
-        return {"choices": [{"logprobs": {"top_logprobs": [named]}}]}
-
     @torch.no_grad()
     def _logits(self, ids):
         made = torch.func.functional_call(self.model, self.params, (torch.tensor([ids]),))
@@ -105,7 +98,8 @@ class SamplingVLLM(FakeVLLM):
         for _ in range(params["max_tokens"]):
             plain = self._logits([*prompt, *ids])
             heat = params["temperature"]
-            logits = nucleus(plain / heat, params.get("top_p", 1.0)) if heat else plain
+            top_p, top_k = params.get("top_p", 1.0), params.get("top_k", 0)
+            logits = nucleus(plain / heat, top_p, top_k) if heat else plain
             masks.append(logits.isfinite().nonzero()[:, 0].tolist())
             chances = logits.softmax(-1)
             drawn = torch.multinomial(chances, 1, generator=generator)

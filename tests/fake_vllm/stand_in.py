@@ -47,7 +47,7 @@ def serve(words):
     if "--enable-lora" in words:
         serve_adapters(model, port)
         return
-    from ludic_train.cluster.servers.local.process import serve_local
+    from ludic_train.agents.serving import serve_local
     from ludic_train.cluster.servers.vllm_command import ServeOptions
     from ludic_train.processes import bound_socket, stop_by_signal
 

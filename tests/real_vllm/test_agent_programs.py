@@ -1,4 +1,4 @@
-"""Agents of three packages behind `ludic gateway`, before a real vLLM: their tokens are its own.
+"""Agents of three packages before a real vLLM, recorded by `ludic serve`: tokens are its own.
 
 LUDIC_AGENTS_PYTHON names the Python that has the packages; without it, the openai SDK plays alone.
 """
@@ -48,10 +48,10 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 async def gateway(served):
-    """Address and token of `ludic gateway`, a process of its own."""
+    """Address and token of `ludic serve --server`, a process of its own."""
     url, folder, _ = served
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ludic_gym", "gateway", str(folder), "--server", url),
+        *(sys.executable, "-m", "ludic_gym", "serve", str(folder), "--server", url),
         *("--port", "0", "--max-tokens", "24"),
         stdout=asyncio.subprocess.PIPE,
     )

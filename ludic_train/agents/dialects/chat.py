@@ -2,152 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
-import msgspec
-
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Message, ToolCall
+from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.agents.dialects.fields import (
-    SAMPLING,
     Positive,
     SamplingBody,
     body_of,
     choice_of,
-    remembered,
     required,
     schema_of,
     text_of,
     tool_of,
-    usage_of,
 )
-from ludic_train.agents.prompts import message_calls
-from ludic_train.agents.types import Answer, Event, Json, Piece, Reply, Request
+from ludic_train.agents.types import Event, Json, Request, Response, message_calls
 
-REFUSED = (*SAMPLING, "top_logprobs", "modalities")
 ROLES = {"developer": "system", "function": "tool"}
 
 
 class _Body(SamplingBody, kw_only=True):
-    messages: list[msgspec.Raw]
-    tools: list[msgspec.Raw] | None = None
+    messages: list[Any]
+    model: str | None = None
+    tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     response_format: Any = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    return_token_ids: bool | None = None
 
 
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
-    body = body_of(data, _Body, REFUSED)
+    body = body_of(data, _Body)
     if not body.messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
     tools = tuple(_tool(tool) for tool in body.tools or ())
+    fields = body.sampling_fields()
+    if body.max_completion_tokens:
+        fields["max_tokens"] = body.max_completion_tokens
     return Request(
-        **body.shared(),
+        model=body.model or "",
         messages=tuple(map(_message, body.messages)),
         tools=tools,
         tool_choice=required(choice_of(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
-        max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
         schema=schema_of(body.response_format),
+        stream=bool(body.stream),
+        token_ids=bool(body.return_token_ids),
+        usage=bool((body.stream_options or {}).get("include_usage")),
+        **fields,
     )
 
 
-def whole(answer: Answer, logprobs: Sequence[Json | None]) -> Json:
-    """The response. logprobs: of each choice, in the dialect's format."""
-    choices = [
-        {
-            "index": i,
-            "message": _shown(reply),
-            "logprobs": found,
-            "finish_reason": reply.finish_reason,
-            **_ids(answer, reply),
-        }
-        for i, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True))
-    ]
-    usage = usage_of(answer.prompt_tokens, answer.sampled_tokens)
-    ids = {"prompt_token_ids": list(answer.replies[0].completion.prompt_ids or ())}
-    extra = ids if answer.request.token_ids else {}
+def whole(response: Response, logprobs: Json | None) -> Json:
+    """The response as JSON. logprobs: of its tokens, in this dialect's format."""
+    message: Json = {**response.message}
+    if response.reasoning:
+        message["reasoning_content"] = response.reasoning
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": logprobs,
+        "finish_reason": response.finish_reason,
+    }
+    found = {**_head(response, "chat.completion"), "choices": [choice], "usage": _usage(response)}
+    if response.request.token_ids:
+        # vLLM's names for the ids that were sampled from, and for those that were sampled.
+        choice["token_ids"] = list(response.completion.completion_ids or ())
+        found["prompt_token_ids"] = list(response.completion.prompt_ids or ())
+    return found
+
+
+def events(response: Response, logprobs: Json | None) -> Iterator[Event]:
+    """The response as events: its parts, the reason for its end, the usage on request, [DONE]."""
+    head = _head(response, "chat.completion.chunk")
+
+    def chunk(delta: Json, reason: str | None = None, logprobs: Json | None = None) -> Event:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return "", {**head, "choices": [choice]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    if response.reasoning:
+        yield chunk({"reasoning_content": response.reasoning})
+    if response.content:
+        yield chunk({"content": response.content})
+    for index, call in enumerate(message_calls(response.calls)):
+        yield chunk({"tool_calls": [{"index": index, **call}]})
+    yield chunk({}, response.finish_reason, logprobs)
+    if response.request.usage:
+        yield "", {**head, "choices": [], "usage": _usage(response)}
+    yield "", "[DONE]"
+
+
+def _head(response: Response, kind: str) -> Json:
     return {
-        **_head(answer.id, answer, "chat.completion"),
-        "choices": choices,
-        "usage": usage,
-        **extra,
+        "id": response.id,
+        "object": kind,
+        "created": response.created,
+        "model": response.request.model,
     }
 
 
-class Events:
-    """Events of a stream. id, created: of the response."""
-
-    def __init__(self, id: str, created: int, request: Request) -> None:
-        self._head = {
-            "id": id,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": request.model,
-        }
-        # Clients put the parts of calls together by this number, which begins at 0 per choice.
-        self._calls = [0] * request.n
-
-    def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The role of each choice; the usage comes last in this dialect."""
-        for index in range(len(self._calls)):
-            yield self._chunk({"role": "assistant", "content": ""}, index)
-
-    def piece(self, piece: Piece, index: int = 0) -> Iterator[Event]:
-        """Events of a piece of a choice."""
-        if piece.call is not None:
-            (call,) = message_calls([piece.call])
-            yield self._chunk({"tool_calls": [{"index": self._calls[index], **call}]}, index)
-            self._calls[index] += 1
-        else:
-            name = "content" if piece.kind == "text" else "reasoning_content"
-            yield self._chunk({name: piece.text}, index)
-
-    def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """Reason and log-probs of each choice, the usage on request, and [DONE].
-
-        Log-probs are those of the whole choice, because pieces of text are not cut as tokens are.
-        """
-        for index, (reply, found) in enumerate(zip(answer.replies, logprobs, strict=True)):
-            yield self._chunk({}, index, reply.finish_reason, found)
-        if answer.request.usage:
-            usage = usage_of(answer.prompt_tokens, answer.sampled_tokens)
-            yield "", {**self._head, "choices": [], "usage": usage}
-        yield "", "[DONE]"
-
-    def _chunk(
-        self, delta: Json, index: int = 0, reason: str | None = None, logprobs: Json | None = None
-    ) -> Event:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        return "", {**self._head, "choices": [choice]}
+def _usage(response: Response) -> Json:
+    prompt, sampled = response.prompt_tokens, response.sampled_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
-def _head(id: str, answer: Answer, kind: str) -> Json:
-    return {"id": id, "object": kind, "created": answer.created, "model": answer.request.model}
-
-
-def _shown(reply: Reply) -> Json:
-    """The message of a choice; its content is null where there are calls alone, as at OpenAI."""
-    message: Json = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
-    if reply.calls:
-        message["tool_calls"] = message_calls(reply.calls)
-    if reply.reasoning:
-        message["reasoning_content"] = reply.reasoning
-    return message
-
-
-def _ids(answer: Answer, reply: Reply) -> Json:
-    """The field by which vLLM returns token ids, on request (`return_token_ids`)."""
-    ids = list(reply.completion.completion_ids or ())
-    return {"token_ids": ids} if answer.request.token_ids else {}
-
-
-@remembered
 def _message(raw: object) -> Message:
     """The message in the format of chat templates, without the fields of clients."""
     if not isinstance(raw, dict):
@@ -160,16 +126,12 @@ def _message(raw: object) -> Message:
     if role == "tool":
         message["tool_call_id"] = str(raw.get("tool_call_id") or "")
     if role == "assistant" and raw.get("tool_calls"):
-        message["tool_calls"] = _calls(raw["tool_calls"])
+        if not isinstance(raw["tool_calls"], list):
+            raise ConfigError(f"tool_calls is a list, got {raw['tool_calls']!r:.200}")
+        message["tool_calls"] = message_calls(list(map(_call, raw["tool_calls"])))
     if role == "assistant" and isinstance(raw.get("reasoning_content"), str):
         message["reasoning_content"] = raw["reasoning_content"]
     return cast(Message, message)
-
-
-def _calls(raw: object) -> list[Any]:
-    if not isinstance(raw, list):
-        raise ConfigError(f"tool_calls is a list, got {raw!r:.200}")
-    return message_calls([_call(call) for call in raw])
 
 
 def _call(raw: object) -> ToolCall:
@@ -179,8 +141,7 @@ def _call(raw: object) -> ToolCall:
     raise ConfigError(f"a tool call has a function with a name and arguments, got {raw!r:.200}")
 
 
-@remembered
-def _tool(raw: object) -> Any:  # noqa: ANN401
+def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": "function", "function": function}:
             return tool_of(function)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -16,117 +15,74 @@ T = TypeVar("T")
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
 Temperature = Annotated[float, Meta(ge=0, le=100)]
 Share = Annotated[float, Meta(gt=0, le=1)]
-Floor = Annotated[float, Meta(ge=0, le=1)]
-Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Choices = Annotated[int, Meta(ge=1, le=64)]
 TopK = Annotated[int, Meta(ge=-1, lt=2**31)]
 # Fields that change what is sampled in a way that no engine here offers, and their neutral values.
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens"), (0,)),
-    **dict.fromkeys(("repetition_penalty", "best_of"), (1,)),
-    **dict.fromkeys(("echo", "ignore_eos", "background"), (False,)),
-    **dict.fromkeys(("suffix", "conversation", "prompt"), ("",)),
-    **dict.fromkeys(("logit_bias",), ({},)),
-    **dict.fromkeys(("top_logprobs",), (0,)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_tokens", "top_logprobs"), (0,)),
+    **dict.fromkeys(("repetition_penalty", "n"), (1,)),
+    **dict.fromkeys(("ignore_eos", "background"), (False,)),
+    **dict.fromkeys(("conversation", "prompt", "structured_outputs"), ()),
+    "logit_bias": ({},),
     "modalities": (["text"],),
 }
-# Messages and tools whose reading is kept, and their longest JSON in bytes: some megabytes.
-REMEMBERED, REMEMBERED_BYTES = 4096, 4096
-
-# Names of NEUTRAL that chat completions and completions know.
-SAMPLING = (
-    "presence_penalty", "frequency_penalty", "repetition_penalty", "min_tokens", "ignore_eos",
-    "logit_bias",
-)  # fmt: skip
 
 
 class SamplingBody(msgspec.Struct, kw_only=True):
-    """Fields that chat completions and completions share."""
+    """Sampling parameters of chat completions and of vLLM's generate route."""
 
-    model: str | None = None
     temperature: Temperature | None = None
     top_p: Share | None = None
     top_k: TopK | None = None
-    min_p: Floor | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     max_tokens: Positive | None = None
     stop: str | list[str] | None = None
-    seed: Seed | None = None
-    n: Choices | None = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
-    return_token_ids: bool | None = None
+    # The range of torch's seeds.
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
 
-    def shared(self) -> dict[str, Any]:
-        """Arguments of a `Request`; `max_tokens`, whose default differs, is not among them."""
+    def sampling_fields(self) -> dict[str, Any]:
+        """The parameters as arguments of a `Request`."""
         return {
-            "model": self.model or "",
             "temperature": self.temperature,
             "top_p": self.top_p,
-            # -1 turns it off at vLLM.
-            "top_k": None if self.top_k is None else max(self.top_k, 0),
+            "top_k": top_k_of(self.top_k),
             "min_p": self.min_p,
+            "max_tokens": self.max_tokens,
             "stop": stops(self.stop),
             "seed": self.seed,
-            "n": self.n or 1,
-            "stream": bool(self.stream),
-            "token_ids": bool(self.return_token_ids),
-            "usage": bool((self.stream_options or {}).get("include_usage")),
         }
 
 
-def body_of(data: bytes, kind: type[T], refused: Sequence[str]) -> T:
-    """The request's JSON as `kind`. Unknown fields, such as `metadata`, have no effect.
-
-    refused: names of NEUTRAL that the dialect knows.
-    Raises ConfigError for anything else, and for fields whose value cannot be followed.
-    """
-    struct: Any = kind
-    body: T = _decoded(data, _with_refused(struct, *refused))
-    for name in refused:
-        value = getattr(body, name)
-        # Refused and not ignored: samples of another distribution would have wrong log-probs.
-        if value is not None and value not in NEUTRAL[name]:
-            raise ConfigError(f"{name}={value!r:.200} is not offered: {_REASON}")
-    return body
-
-
-def remembered(read: Callable[[Any], T]) -> Callable[[msgspec.Raw], T]:
-    """`read` for a part of a body, given the part's JSON. Nothing may change its results.
-
-    A client sends its whole history with each request, so that the same parts come again.
-    Raises ConfigError as `body_of` does.
-    """
-
-    def found(data: bytes) -> T:
-        return read(_decoded(data, Any))
-
-    kept = lru_cache(REMEMBERED)(found)
-
-    def of_raw(raw: msgspec.Raw) -> T:
-        data = bytes(raw)
-        return kept(data) if len(data) <= REMEMBERED_BYTES else found(data)
-
-    return of_raw
-
-
-@lru_cache
-def _with_refused(kind: Any, *names: str) -> type[msgspec.Struct]:  # noqa: ANN401 - a Struct
-    """The body with further fields of these names, for one reading of both."""
-    further = [(name, Any, None) for name in names]
-    return msgspec.defstruct(kind.__name__, further, bases=(kind,), kw_only=True)
-
-
-def _decoded(data: bytes, kind: Any) -> Any:  # noqa: ANN401 - JSON
+def body_of(data: bytes, kind: type[T]) -> T:
+    """The JSON of a request as `kind`. Raises ConfigError as `fields_of`."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        content = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"the request cannot be read: {error}") from error
+    return fields_of(content, kind)
 
 
-_REASON = (
-    "tokens are sampled by temperature, top_p, top_k, min_p, stop and seed, so that their "
-    "log-probs are those of the policy"
-)
+def fields_of(content: Any, kind: type[T]) -> T:  # noqa: ANN401 - JSON
+    """An object of JSON as `kind`. Unknown fields, such as `metadata`, have no effect.
+
+    Raises ConfigError for anything else, and for fields of NEUTRAL whose value cannot be followed.
+    """
+    try:
+        fields = msgspec.convert(content, kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ConfigError(f"the request cannot be read: {error}") from error
+    for name in NEUTRAL.keys() & content.keys():
+        # Refused and not ignored: samples of another distribution would have wrong log-probs.
+        if content[name] is not None and content[name] not in NEUTRAL[name]:
+            raise ConfigError(
+                f"{name}={content[name]!r:.200} is not offered: tokens are sampled by temperature, "
+                "top_p, top_k, min_p, stop and seed, because log-probs must be those of the policy"
+            )
+    return fields
+
+
+def top_k_of(value: int | None) -> int | None:
+    """The number of tokens to sample from; vLLM turns it off by -1."""
+    return None if value is None else max(value, 0)
 
 
 def text_of(content: object, kinds: Sequence[str] = ("text",)) -> str:
@@ -218,11 +174,3 @@ def required(choice: str, tools: Sequence[ToolSchema]) -> str:
     if choice not in ("auto", "none") and not tools:
         raise ConfigError(f"tool_choice={choice!r:.100} without tools")
     return choice
-
-
-def usage_of(prompt: int, sampled: int) -> dict[str, int]:
-    """Usage in the format of chat completions.
-
-    prompt: its tokens, once for all choices. sampled: tokens of all choices together.
-    """
-    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}

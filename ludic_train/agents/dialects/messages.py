@@ -16,15 +16,14 @@ from ludic_train.agents.dialects.fields import (
     Share,
     TopK,
     body_of,
-    remembered,
     required,
     schema_of,
     stops,
     text_of,
     tool_of,
+    top_k_of,
 )
-from ludic_train.agents.prompts import message_calls
-from ludic_train.agents.types import Answer, Event, Json, Piece, Reply, Request
+from ludic_train.agents.types import Event, Json, Request, Response, message_calls
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 # Clients demand a signature of every thought, and send it back unread.
@@ -32,11 +31,11 @@ SIGNATURE = "ludic"
 
 
 class _Body(msgspec.Struct, kw_only=True):
-    messages: list[msgspec.Raw]
+    messages: list[Any]
     model: str | None = None
     max_tokens: Positive | None = None
     system: Any = None
-    tools: list[msgspec.Raw] | None = None
+    tools: list[Any] | None = None
     tool_choice: dict[str, Any] | None = None
     # The format's own range, half of OpenAI's.
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -50,7 +49,7 @@ class _Body(msgspec.Struct, kw_only=True):
 
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
-    body = body_of(data, _Body, ())
+    body = body_of(data, _Body)
     if not body.messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
     system = text_of(body.system)
@@ -65,7 +64,7 @@ def read(data: bytes) -> Request:
         parallel=not choice.get("disable_parallel_tool_use"),
         temperature=body.temperature,
         top_p=body.top_p,
-        top_k=None if body.top_k is None else max(body.top_k, 0),
+        top_k=top_k_of(body.top_k),
         max_tokens=body.max_tokens,
         stop=stops(body.stop_sequences),
         stream=bool(body.stream),
@@ -73,99 +72,81 @@ def read(data: bytes) -> Request:
     )
 
 
-def whole(answer: Answer, logprobs: Sequence[Json | None]) -> Json:
-    """The response; the dialect has no log-probs."""
-    reply = answer.replies[0]
-    blocks: list[Json] = []
-    if reply.reasoning:
-        blocks.append({"type": "thinking", "thinking": reply.reasoning, "signature": SIGNATURE})
-    if reply.content or not reply.calls:
-        blocks.append({"type": "text", "text": reply.content})
-    blocks += [{**_begun(call), "input": _input(call)} for call in reply.calls]
-    head = _head(answer.id, answer.request, answer.prompt_tokens)
-    usage = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
-    return {**head, "content": blocks, **_ended(reply), "usage": usage}
+def whole(response: Response, logprobs: Json | None) -> Json:
+    """The response as JSON; the dialect has no log-probs."""
+    return {
+        **_head(response),
+        "content": _blocks(response),
+        **_ended(response),
+        "usage": _usage(response),
+    }
 
 
-class Events:
-    """Events of a stream. id: of the response."""
-
-    def __init__(self, id: str, created: int, request: Request) -> None:
-        self._id, self._request = id, request
-        self._index = -1
-        self._open = ""
-
-    def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The first event, an empty message with the number of tokens of the prompt."""
-        message = {**_head(self._id, self._request, prompt_tokens), "content": []}
-        ended = {"stop_reason": None, "stop_sequence": None}
-        yield _event("message_start", message={**message, **ended})
-
-    def piece(self, piece: Piece, index: int = 0) -> Iterator[Event]:
-        """Events of a piece: blocks of one kind that follow each other are one block."""
-        if piece.call is not None:
-            yield from self._close()
-            yield from self._begin("call", {**_begun(piece.call), "input": {}})
-            part = {"type": "input_json_delta", "partial_json": json.dumps(_input(piece.call))}
-            yield _event("content_block_delta", index=self._index, delta=part)
-            yield from self._close()
-            return
-        if self._open != piece.kind:
-            yield from self._close()
-            empty = {"type": "thinking", "thinking": "", "signature": ""}
-            block = {"type": "text", "text": ""} if piece.kind == "text" else empty
-            yield from self._begin(piece.kind, block)
-        delta = {"type": "text_delta", "text": piece.text}
-        if piece.kind == "reasoning":
-            delta = {"type": "thinking_delta", "thinking": piece.text}
-        yield _event("content_block_delta", index=self._index, delta=delta)
-
-    def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events; a reply without any text is one empty block, as the format demands."""
-        if self._index < 0:
-            yield from self._begin("text", {"type": "text", "text": ""})
-        yield from self._close()
-        usage = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
-        yield _event("message_delta", delta=_ended(answer.replies[0]), usage=usage)
-        yield _event("message_stop")
-
-    def _begin(self, kind: str, block: Json) -> Iterator[Event]:
-        self._index += 1
-        self._open = kind
-        yield _event("content_block_start", index=self._index, content_block=block)
-
-    def _close(self) -> Iterator[Event]:
-        if self._open == "reasoning":
-            signature = {"type": "signature_delta", "signature": SIGNATURE}
-            yield _event("content_block_delta", index=self._index, delta=signature)
-        if self._open:
-            yield _event("content_block_stop", index=self._index)
-        self._open = ""
+def events(response: Response, logprobs: Json | None) -> Iterator[Event]:
+    """The response as events, each block of its content by a start, a delta and a stop."""
+    ended = {"stop_reason": None, "stop_sequence": None}
+    usage = {"input_tokens": response.prompt_tokens, "output_tokens": 0}
+    message = {**_head(response), "content": [], **ended, "usage": usage}
+    yield _event("message_start", message=message)
+    for index, block in enumerate(_blocks(response)):
+        match block["type"]:
+            case "thinking":
+                begun = {**block, "thinking": "", "signature": ""}
+                deltas = [
+                    {"type": "thinking_delta", "thinking": block["thinking"]},
+                    {"type": "signature_delta", "signature": SIGNATURE},
+                ]
+            case "text":
+                begun = {**block, "text": ""}
+                deltas = [{"type": "text_delta", "text": block["text"]}]
+            case _:
+                begun = {**block, "input": {}}
+                text = json.dumps(block["input"])
+                deltas = [{"type": "input_json_delta", "partial_json": text}]
+        yield _event("content_block_start", index=index, content_block=begun)
+        for delta in deltas:
+            yield _event("content_block_delta", index=index, delta=delta)
+        yield _event("content_block_stop", index=index)
+    yield _event("message_delta", delta=_ended(response), usage=_usage(response))
+    yield _event("message_stop")
 
 
 def _event(kind: str, **fields: Any) -> Event:  # noqa: ANN401 - JSON
     return kind, {"type": kind, **fields}
 
 
-def _head(id: str, request: Request, prompt_tokens: int) -> Json:
+def _head(response: Response) -> Json:
     return {
-        "id": f"msg_{id}",
+        "id": f"msg_{response.id}",
         "type": "message",
         "role": "assistant",
-        "model": request.model,
-        "usage": {"input_tokens": prompt_tokens, "output_tokens": 0},
+        "model": response.request.model,
     }
 
 
-def _ended(reply: Reply) -> Json:
+def _usage(response: Response) -> Json:
+    return {"input_tokens": response.prompt_tokens, "output_tokens": response.sampled_tokens}
+
+
+def _ended(response: Response) -> Json:
     """The reason for the end, and the string of the request that ended the text."""
-    if reply.stop and not reply.calls:
-        return {"stop_reason": "stop_sequence", "stop_sequence": reply.stop}
-    return {"stop_reason": STOP_REASONS[reply.finish_reason], "stop_sequence": None}
+    if response.stop and not response.calls:
+        return {"stop_reason": "stop_sequence", "stop_sequence": response.stop}
+    return {"stop_reason": STOP_REASONS[response.finish_reason], "stop_sequence": None}
 
 
-def _begun(call: ToolCall) -> Json:
-    return {"type": "tool_use", "id": call.id, "name": call.name}
+def _blocks(response: Response) -> list[Json]:
+    """Thought, text and calls; a reply without any of them is one empty text."""
+    blocks: list[Json] = []
+    if response.reasoning:
+        thought = response.reasoning
+        blocks.append({"type": "thinking", "thinking": thought, "signature": SIGNATURE})
+    if response.content or not response.calls:
+        blocks.append({"type": "text", "text": response.content})
+    for call in response.calls:
+        named = {"id": call.id, "name": call.name, "input": _input(call)}
+        blocks.append({"type": "tool_use", **named})
+    return blocks
 
 
 def _input(call: ToolCall) -> Any:  # noqa: ANN401 - JSON
@@ -177,7 +158,6 @@ def _input(call: ToolCall) -> Any:  # noqa: ANN401 - JSON
     return value if isinstance(value, dict) else {"arguments": call.arguments}
 
 
-@remembered
 def _messages(raw: object) -> list[Message]:
     """The messages of one in Anthropic's format: results of tools are messages of their own."""
     if not isinstance(raw, dict):
@@ -234,7 +214,6 @@ def _arguments(value: object) -> str:
     return json.dumps(value)
 
 
-@remembered
 def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": str(kind)} if kind != "custom":

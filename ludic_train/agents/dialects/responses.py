@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, cast
 
 import msgspec
@@ -15,16 +16,13 @@ from ludic_train.agents.dialects.fields import (
     Temperature,
     body_of,
     choice_of,
-    remembered,
     required,
     schema_of,
     text_of,
     tool_of,
 )
-from ludic_train.agents.prompts import message_calls
-from ludic_train.agents.types import Answer, Event, Json, Piece, Request
+from ludic_train.agents.types import Event, Json, Request, Response, message_calls
 
-REFUSED = ("background", "conversation", "prompt", "top_logprobs")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
 
@@ -32,7 +30,7 @@ class _Body(msgspec.Struct, kw_only=True):
     input: str | list[Any] = ""
     instructions: str | None = None
     model: str | None = None
-    tools: list[msgspec.Raw] | None = None
+    tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
@@ -45,11 +43,12 @@ class _Body(msgspec.Struct, kw_only=True):
 
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
-    body = body_of(data, _Body, REFUSED)
+    body = body_of(data, _Body)
     begin: list[Message] = []
     if body.instructions:
         begin = [{"role": "system", "content": body.instructions}]
-    items = body.input if isinstance(body.input, list) else [_user(body.input)]
+    text = body.input
+    items = text if isinstance(text, list) else [{"role": "user", "content": text}]
     messages = _messages(items)
     if not messages and not body.previous_response_id:
         raise ConfigError(f"input={body.input!r} has no message")
@@ -69,114 +68,69 @@ def read(data: bytes) -> Request:
     )
 
 
-def whole(answer: Answer, logprobs: Sequence[Json | None]) -> Json:
-    """The response."""
-    reply = answer.replies[0]
-    items: list[Json] = []
-    if reply.reasoning:
-        items.append(_thought(f"rs_{answer.id}", reply.reasoning))
-    if reply.content or not reply.calls:
-        items.append(_message_item(f"msg_{answer.id}", reply.content, "completed"))
-    items += [_call_item(call, "completed", call.arguments) for call in reply.calls]
+def whole(response: Response, logprobs: Json | None) -> Json:
+    """The response as JSON; the dialect's log-probs are not offered."""
+    is_cut = response.completion.finish_reason == "length"
     usage = {
-        "input_tokens": answer.prompt_tokens,
+        "input_tokens": response.prompt_tokens,
         "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": answer.sampled_tokens,
+        "output_tokens": response.sampled_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": answer.prompt_tokens + answer.sampled_tokens,
+        "total_tokens": response.prompt_tokens + response.sampled_tokens,
     }
-    is_cut = reply.completion.finish_reason == "length"
-    status = "incomplete" if is_cut else "completed"
-    head = _head(answer.id, answer.created, answer.request, status)
-    details = {"reason": "max_output_tokens"} if is_cut else None
-    return {**head, "output": items, "usage": usage, "incomplete_details": details}
-
-
-class Events:
-    """Events of a stream. id, created: of the response."""
-
-    def __init__(self, id: str, created: int, request: Request) -> None:
-        self._id, self._head = id, _head(id, created, request, "in_progress")
-        self._number = self._items = -1
-        self._open, self._text = "", ""
-
-    def begin(self, prompt_tokens: int) -> Iterator[Event]:
-        """The first events, of a response without items."""
-        response = {**self._head, "output": [], "usage": None, "incomplete_details": None}
-        yield self._event("response.created", response=response)
-        yield self._event("response.in_progress", response=response)
-
-    def piece(self, piece: Piece, index: int = 0) -> Iterator[Event]:
-        """Events of a piece: texts that follow each other are one item."""
-        if piece.call is not None:
-            yield from self._close()
-            yield from self._call(piece.call)
-            return
-        if self._open != piece.kind:
-            yield from self._close()
-            yield from self._begin(piece.kind)
-        self._text += piece.text
-        if piece.kind == "text":
-            at = {"item_id": f"msg_{self._id}", "output_index": self._items, "content_index": 0}
-            yield self._event("response.output_text.delta", **at, delta=piece.text, logprobs=[])
-
-    def end(self, answer: Answer, logprobs: Sequence[Json | None]) -> Iterator[Event]:
-        """The last events; the last one has the whole response, which SDKs return."""
-        if self._items < 0:
-            yield from self._begin("text")
-        yield from self._close()
-        response = whole(answer, logprobs)
-        kind = "incomplete" if response["status"] == "incomplete" else "completed"
-        yield self._event(f"response.{kind}", response=response)
-
-    def _begin(self, kind: str) -> Iterator[Event]:
-        self._items += 1
-        self._open, self._text = kind, ""
-        item = _thought(f"rs_{self._id}", "")
-        if kind == "text":
-            item = {**_message_item(f"msg_{self._id}", "", "in_progress"), "content": []}
-        yield self._event("response.output_item.added", output_index=self._items, item=item)
-        if kind == "text":
-            yield self._event("response.content_part.added", **self._at(), part=_part(""))
-
-    def _close(self) -> Iterator[Event]:
-        if self._open == "text":
-            at = self._at()
-            yield self._event("response.output_text.done", **at, text=self._text, logprobs=[])
-            yield self._event("response.content_part.done", **at, part=_part(self._text))
-        if self._open:
-            item = _thought(f"rs_{self._id}", self._text.strip())
-            if self._open == "text":
-                item = _message_item(f"msg_{self._id}", self._text, "completed")
-            yield self._event("response.output_item.done", output_index=self._items, item=item)
-        self._open = ""
-
-    def _call(self, call: ToolCall) -> Iterator[Event]:
-        self._items += 1
-        at = {"output_index": self._items}
-        begun = _call_item(call, "in_progress", "")
-        yield self._event("response.output_item.added", **at, item=begun)
-        named = {**at, "item_id": begun["id"]}
-        kind = "response.function_call_arguments"
-        yield self._event(f"{kind}.delta", **named, delta=call.arguments)
-        yield self._event(f"{kind}.done", **named, arguments=call.arguments, name=call.name)
-        item = _call_item(call, "completed", call.arguments)
-        yield self._event("response.output_item.done", **at, item=item)
-
-    def _at(self) -> Json:
-        return {"item_id": f"msg_{self._id}", "output_index": self._items, "content_index": 0}
-
-    def _event(self, kind: str, **fields: Any) -> Event:  # noqa: ANN401 - JSON
-        self._number += 1
-        return kind, {"type": kind, "sequence_number": self._number, **fields}
-
-
-def _head(id: str, created: int, request: Request, status: str) -> Json:
-    system = [m["content"] for m in request.messages[:1] if m["role"] == "system"]
     return {
-        "id": f"resp_{id}",
+        **_head(response, "incomplete" if is_cut else "completed"),
+        "output": _items(response),
+        "usage": usage,
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+    }
+
+
+def events(response: Response, logprobs: Json | None) -> Iterator[Event]:
+    """The response as events; the last one has the whole response, which SDKs return."""
+    numbers = count()
+
+    def event(kind: str, **fields: Any) -> Event:  # noqa: ANN401 - JSON
+        return kind, {"type": kind, "sequence_number": next(numbers), **fields}
+
+    begun = _head(response, "in_progress")
+    begun |= {"output": [], "usage": None, "incomplete_details": None}
+    yield event("response.created", response=begun)
+    yield event("response.in_progress", response=begun)
+    for index, item in enumerate(_items(response)):
+        at = {"output_index": index}
+        named = {**at, "item_id": item["id"]}
+        match item["type"]:
+            case "message":
+                empty = {**item, "status": "in_progress", "content": []}
+                yield event("response.output_item.added", **at, item=empty)
+                named["content_index"] = 0
+                (part,), kind = item["content"], "response.output_text"
+                yield event("response.content_part.added", **named, part={**part, "text": ""})
+                yield event(f"{kind}.delta", **named, delta=part["text"], logprobs=[])
+                yield event(f"{kind}.done", **named, text=part["text"], logprobs=[])
+                yield event("response.content_part.done", **named, part=part)
+            case "function_call":
+                empty = {**item, "status": "in_progress", "arguments": ""}
+                yield event("response.output_item.added", **at, item=empty)
+                kind, text = "response.function_call_arguments", item["arguments"]
+                yield event(f"{kind}.delta", **named, delta=text)
+                yield event(f"{kind}.done", **named, arguments=text, name=item["name"])
+            case _:
+                yield event("response.output_item.added", **at, item={**item, "summary": []})
+        yield event("response.output_item.done", **at, item=item)
+    response_json = whole(response, logprobs)
+    yield event(f"response.{response_json['status']}", response=response_json)
+
+
+def _head(response: Response, status: str) -> Json:
+    request = response.request
+    system = [m["content"] for m in request.messages[:1] if m["role"] == "system"]
+    choice = request.tool_choice
+    return {
+        "id": f"resp_{response.id}",
         "object": "response",
-        "created_at": created,
+        "created_at": response.created,
         "status": status,
         "error": None,
         "instructions": system[0] if system else None,
@@ -185,42 +139,27 @@ def _head(id: str, created: int, request: Request, status: str) -> Json:
         "previous_response_id": f"resp_{request.previous}" if request.previous else None,
         "temperature": request.temperature,
         "top_p": request.top_p,
-        "tool_choice": request.tool_choice
-        if request.tool_choice in ("none", "auto")
-        else "required",
+        "tool_choice": choice if choice in ("none", "auto") else "required",
         "tools": [{"type": "function", "strict": False, **t["function"]} for t in request.tools],
         "metadata": {},
     }
 
 
-def _part(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _message_item(id: str, text: str, status: str) -> Json:
-    part = [_part(text)]
-    return {"id": id, "type": "message", "role": "assistant", "status": status, "content": part}
-
-
-def _thought(id: str, text: str) -> Json:
-    """A reasoning item; without text while it is being written."""
-    summary = [{"type": "summary_text", "text": text}] if text else []
-    return {"id": id, "type": "reasoning", "summary": summary}
-
-
-def _call_item(call: ToolCall, status: str, arguments: str) -> Json:
-    return {
-        "id": f"fc_{call.id}",
-        "type": "function_call",
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": arguments,
-        "status": status,
-    }
-
-
-def _user(text: str) -> Json:
-    return {"role": "user", "content": text}
+def _items(response: Response) -> list[Json]:
+    """Thought, text and calls; a reply without any of them is one empty text."""
+    items: list[Json] = []
+    done = {"status": "completed"}
+    if response.reasoning:
+        summary = [{"type": "summary_text", "text": response.reasoning}]
+        items.append({"id": f"rs_{response.id}", "type": "reasoning", "summary": summary})
+    if response.content or not response.calls:
+        text = {"type": "output_text", "text": response.content, "annotations": [], "logprobs": []}
+        message = {"id": f"msg_{response.id}", "type": "message", "role": "assistant", **done}
+        items.append({**message, "content": [text]})
+    for call in response.calls:
+        named = {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id, **done}
+        items.append({**named, "name": call.name, "arguments": call.arguments})
+    return items
 
 
 def _messages(items: Sequence[Any]) -> list[Message]:
@@ -269,7 +208,6 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
     raise ConfigError(f"an item of input cannot be read: {item!r:.200}")
 
 
-@remembered
 def _tool(raw: object) -> ToolSchema:
     match raw:
         case {"type": "function", **function}:

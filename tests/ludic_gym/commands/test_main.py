@@ -44,7 +44,7 @@ def test_version_is_told(capsys):
         (["Viev"], "did you mean 'view'?"),
         (
             ["qqq"],
-            "no command 'qqq'; there are: list, play, bench, serve-env",
+            "no command 'qqq'; there are: list, play, bench, serve",
         ),
         (["list", "--suite", "game"], "no suite 'game'; did you mean 'games'?"),
         (["bench", "game"], "Did you mean: `games`?"),
@@ -237,7 +237,7 @@ def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, comp
         ("bench ludic/ConnectFour-v0 --fail-under 7", "a rate from 0 to 1, got 7"),
         ("bench ludic/ConnectFour-v0 --fail-under nan", "a rate from 0 to 1, got nan"),
         ("bench ludic/ConnectFour-v0 --price -1 2", "prices are 0 or more, got (-1.0, 2.0)"),
-        ("serve-env ludic/ConnectFour-v0 --port 70000", "--port is from 0 (any free one) to 65535"),
+        ("serve ludic/ConnectFour-v0 --port 70000", "--port is from 0 (any free one) to 65535"),
         ("view . --serve --port -1", "got -1"),
         ("audit ludic/ConnectFour-v0 --levels colour=1,2", "colour"),
         ("bench ludic/TicTacToe-v0 --tournament --policy random", "at least two policies"),

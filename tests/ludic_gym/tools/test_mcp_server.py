@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from ludic_gym.commands.serve_env import EnvServer, make_app
+from ludic_gym.commands.serve import EnvServer, make_app
 from ludic_gym.tools.mcp_server import mcp_reply
 from ludic_gym.tools.tool import call_tool
 from ludic_gym.types import ToolCall

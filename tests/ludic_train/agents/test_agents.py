@@ -15,8 +15,8 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.tools.mcp_client import mcp_tools
 from ludic_gym.types import Sampling, Task
-from ludic_train.agents.agents import AgentPolicies, agent_episode
 from ludic_train.agents.gateway import Gateway
+from ludic_train.agents.policies import AgentPolicies, agent_episode
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.rows import trajectory_from

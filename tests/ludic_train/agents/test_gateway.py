@@ -7,6 +7,7 @@ import openai
 import pytest
 from scripted_engine import ScriptedEngine, tokenizer
 
+import ludic_gym as lg
 from ludic_gym.types import Decision, Rollout, Sampling, Step, Task
 from ludic_train.agents.gateway import Gateway
 from ludic_train.errors import ServerError, SessionOver
@@ -27,7 +28,7 @@ def gives_up(after_s):
 
 def rows_of(session):
     """Rows of the session's calls so far, all in one step."""
-    decision = Decision(action="", completions=tuple(c.reply.completion for c in session.calls))
+    decision = Decision(action="", completions=tuple(c.completion for c in session.calls))
     step = Step(observation="", decision=decision, reward=1.0, terminated=True)
     return trajectory_from(Rollout(task=Task(env_id="agent"), steps=(step,))).rows
 
@@ -178,30 +179,6 @@ async def test_a_response_is_continued_by_its_id(gateway):
     assert len(rows_of(session)) == 1
 
 
-async def test_a_text_is_continued_without_its_tokens_being_made_again(gateway, engine):
-    engine.reply = lambda text: "ab"
-    engine.cut = lambda text: tuple(engine.tokenizer.encode("a") + engine.tokenizer.encode("b"))
-    session = gateway.open()
-    async with sdk(gateway, session) as client:
-        await client.completions.create(model="m", prompt="start")
-        made = await client.completions.create(model="m", prompt="startab and", logprobs=1)
-        assert made.choices[0].logprobs.tokens == ["a", "b"]
-        assert made.choices[0].logprobs.text_offset == [0, 1]
-    assert len(rows_of(session)) == 1
-
-
-async def test_choices_are_rows_of_their_own(gateway):
-    session = gateway.open()
-    async with sdk(gateway, session) as client:
-        made = await client.chat.completions.create(
-            model="m", messages=[{"role": "user", "content": "hi"}], n=3, logprobs=True
-        )
-    assert len(made.choices) == 3
-    values = [entry.logprob for entry in made.choices[1].logprobs.content]
-    assert values == pytest.approx(list(session.calls[1].reply.completion.logprobs))
-    assert len(rows_of(session)) == 3
-
-
 async def test_a_port_in_use_is_an_error_each_time(gateway, engine):
     # The second of two episodes must not take the other server for this gateway.
     second = Gateway(engine, engine.tokenizer, port=gateway.port)
@@ -267,3 +244,79 @@ async def test_two_hundred_sessions_at_once_are_kept_apart():
             said = await asyncio.gather(*(play(i, s) for i, s in enumerate(sessions)))
     assert said == [f"{i:03d}" for i in range(200)]
     assert all(len(rows_of(session)) == 1 for session in sessions)
+
+
+async def test_log_probs_of_a_reply_are_those_of_its_tokens(gateway):
+    session = gateway.open()
+    async with sdk(gateway, session) as client:
+        made = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "hi"}], logprobs=True
+        )
+    values = [entry.logprob for entry in made.choices[0].logprobs.content]
+    assert values == pytest.approx(list(session.calls[0].completion.logprobs))
+
+
+ALL = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 7, "seed": 3, "top_k": 9, "min_p": 0.125}
+ASKED = [{"role": "user", "content": "Hi"}]
+DIALECTS = {
+    "chat/completions": ({"messages": ASKED, **ALL, "stop": "."}, ALL),
+    "responses": (
+        {"input": "Hi", "temperature": 0.5, "top_p": 0.75, "max_output_tokens": 7},
+        {"temperature": 0.5, "top_p": 0.75, "max_tokens": 7},
+    ),
+    "messages": (
+        {
+            "messages": ASKED,
+            "temperature": 0.5, "top_p": 0.75, "max_tokens": 7, "top_k": 9,
+            "stop_sequences": ["."],
+        },
+        {"temperature": 0.5, "top_p": 0.75, "max_tokens": 7, "top_k": 9},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", [True], indirect=True)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_each_field_of_a_request_reaches_the_engine(gateway, engine, http, dialect):
+    body, expected = DIALECTS[dialect]
+    session = gateway.open()
+    url = f"{gateway.base_url(session)}/{dialect}"
+    async with http.post(url, json={"model": "any", **body}) as response:
+        assert response.status == 200, await response.text()
+    (completion,) = engine.sampled
+    sampling = completion.sampling
+    assert {name: getattr(sampling, name) for name in expected} == expected
+    assert sampling.stop == (() if dialect == "responses" else (".",))
+
+
+async def test_calls_that_are_not_wanted_in_parallel_are_one(http, engine):
+    call = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    engine.reply = lambda prompt: call + call
+    body = {"messages": ASKED, "tools": CHAT_TOOLS, "stream": True}
+    async with Gateway(engine, engine.tokenizer).running() as gateway:
+        url = f"{gateway.base_url(gateway.open())}/chat/completions"
+        for fields, count in (({}, 2), ({"parallel_tool_calls": False}, 1)):
+            async with http.post(url, json=body | fields) as response:
+                assert (await response.text()).count('"name":"add"') == count
+
+
+async def test_a_request_without_a_session_is_served_where_that_is_allowed(http, engine):
+    async with Gateway(engine, engine.tokenizer, is_open=True).running() as gateway:
+        url = f"{gateway.url}/v1/chat/completions"
+        for key, status in (("any", 200), ("sk-ludic-forged", 401)):
+            headers = {"Authorization": f"Bearer {key}"}
+            async with http.post(url, json={"messages": ASKED}, headers=headers) as response:
+                assert response.status == status
+        async with http.get(f"{gateway.url}/version") as response:
+            assert (await response.json())["version"] == lg.__version__
+    assert gateway.sessions == {}
+
+
+async def test_any_chat_client_can_be_served_whose_texts_are_recorded(http):
+    client = lg.ScriptedClient(["four"])
+    async with Gateway(client).running() as gateway:
+        session = gateway.open()
+        async with sdk(gateway, session) as agent:
+            made = await agent.chat.completions.create(model="m", messages=ASKED)
+    assert made.choices[0].message.content == "four"
+    assert [call.content for call in session.calls] == ["four"]

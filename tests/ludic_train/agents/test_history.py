@@ -75,11 +75,3 @@ def test_json_that_was_written_again_agrees(arguments):
     spaced = json.dumps(arguments, indent=2, ensure_ascii=False)
     turned = json.dumps(dict(reversed(arguments.items())), separators=(",", ":"))
     assert agreed(call(spaced)) == agreed(call(turned))
-
-
-def test_the_longest_text_is_continued():
-    history = History()
-    history.add_text("ab", (1, 2))
-    history.add_text("abc", (1, 2, 3))
-    assert history.text_ids("abcd") == (3, (1, 2, 3))
-    assert history.text_ids("xab") == (0, ())

@@ -9,7 +9,7 @@ from scripted_engine import ScriptedEngine, tokenizer
 
 from ludic_train.agents.gateway import Gateway
 
-ROUTES = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
+ROUTES = ["/v1/chat/completions", "/v1/responses", "/v1/messages"]
 QUESTION = {"messages": [{"role": "user", "content": "?"}]}
 BODIES = [
     b"",
@@ -67,7 +67,7 @@ async def test_two_hundred_hostile_requests(strict, http):
             number += 1
     rng = random.Random(0)
     for route in ROUTES:
-        for _ in range(27):
+        for _ in range(50):
             raw = bytearray(json.dumps({**QUESTION, "input": "?", "prompt": "?"}).encode())
             for _ in range(3):
                 raw[rng.randrange(len(raw))] = rng.randrange(256)
@@ -94,7 +94,7 @@ async def test_a_huge_request_is_refused_before_it_is_encoded(strict, http):
 @pytest.mark.parametrize("key", ["", "sk-ludic-forged", "../x", "\u00e9"])
 async def test_a_forged_session_reaches_none(strict, http, key):
     session = strict.open()
-    url = strict.root_url(session).split("/s/")[0] + ROUTES[3]
+    url = strict.root_url(session).split("/s/")[0] + ROUTES[2]
     body = json.dumps(QUESTION).encode()
     status, found = await post(http, url, body, **{"x-api-key": key})
     assert status == 401
@@ -134,15 +134,10 @@ async def test_special_tokens_in_a_request_are_text(strict, http):
     }
     status, _ = await post(http, strict.root_url(session) + ROUTES[0], json.dumps(body).encode())
     assert status == 200
-    status, _ = await post(
-        http, strict.root_url(session) + ROUTES[1], json.dumps({"prompt": evil}).encode()
-    )
-    assert status == 200
     made = strict.prompts.tokenizer
     end = made.convert_tokens_to_ids("<|im_end|>")
-    chat, text = (call.reply.completion.prompt_ids for call in session.calls)
+    (chat,) = (call.completion.prompt_ids for call in session.calls)
     # System with tools, user, assistant, tool: four turns have ended.
     assert chat.count(end) == 4
-    assert text.count(end) == 0
     # Nine times in the request, two ends each.
     assert made.decode(list(chat)).count("<|im_end|>") == 4 + 18

@@ -1,6 +1,5 @@
 """Anthropic's dialect, by its JSON."""
 
-import asyncio
 import json
 import re
 
@@ -47,7 +46,7 @@ async def test_a_tool_is_called_and_its_result_continues_the_row(gateway, http):
     made = json.loads(text)
     assert (made["stop_reason"], made["content"][0]["text"]) == ("end_turn", "The sum is 3.")
     assert (session.history.continued, session.history.begun) == (1, 1)
-    first, second = (call.reply.completion for call in session.calls)
+    first, second = (call.completion for call in session.calls)
     assert made["usage"]["input_tokens"] == len(second.prompt_ids)
     status, text = await post(http, gateway, session, body, "/v1/messages/count_tokens")
     assert json.loads(text) == {"input_tokens": len(second.prompt_ids)}
@@ -100,43 +99,6 @@ async def test_errors_have_the_form_of_the_dialect(gateway, http):
     )
 
 
-async def test_a_client_that_leaves_a_stream_costs_its_own_reply(gateway, engine, http, caplog):
-    engine.delay_s = 0.01
-    session = gateway.open()
-    url = gateway.root_url(session) + "/v1/messages"
-    body = {"model": "m", "messages": [QUESTION], "stream": True}
-    async with http.post(url, json=body) as response:
-        await response.content.readline()
-        response.close()
-    while not engine.sampled:
-        await asyncio.sleep(0.02)
-    assert (session.calls, session.undelivered) == ([], 1)
-    # The same request gets what was sampled for it.
-    _, text = await post(http, gateway, session, body)
-    assert "message_stop" in text
-    assert (len(engine.sampled), len(session.calls)) == (1, 1)
-    assert caplog.records == []
-
-
-async def test_an_engine_that_fails_in_a_stream_ends_it_with_an_error(gateway, engine, http):
-    sample = engine.streamed
-
-    async def failing(prompt_ids, sampling, on_token):
-        on_token(engine.tokenizer.encode("a")[0])
-        await asyncio.sleep(0.01)
-        raise EngineError("the model's logits are not finite")
-
-    engine.streamed = failing
-    session = gateway.open()
-    body = {"model": "m", "messages": [QUESTION], "stream": True}
-    status, text = await post(http, gateway, session, body)
-    assert (status, events(text)[-1][0]) == (200, "error")
-    assert "not finite" in text
-    engine.streamed = sample
-    status, _ = await post(http, gateway, session, body)
-    assert status == 200
-
-
 async def test_the_stop_sequence_that_ended_a_text_is_named(http):
     made = tokenizer()
     client = LocalChatClient(make_tiny_model(made), made)
@@ -151,6 +113,22 @@ async def test_the_stop_sequence_that_ended_a_text_is_named(http):
             _, text = await post(http, gateway, session, {**body, **stops, **fields})
             ended = events(text)[-2][1]["delta"] if fields else json.loads(text)
             assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", stop)
-            assert session.calls[-1].reply.content == whole[: whole.index(stop)]
+            assert session.calls[-1].content == whole[: whole.index(stop)]
         _, text = await post(http, gateway, session, {**body, "stop_sequences": ["not in it"]})
         assert json.loads(text)["stop_sequence"] is None
+
+
+async def test_an_engine_that_fails_is_an_error_of_the_server_and_not_final(gateway, engine, http):
+    sample = engine.continued
+
+    async def failing(prompt_ids, sampling):
+        raise EngineError("the model's logits are not finite")
+
+    engine.continued = failing
+    session = gateway.open()
+    body = {"model": "m", "messages": [QUESTION], "stream": True}
+    status, text = await post(http, gateway, session, body)
+    assert (status, json.loads(text)["type"], "not finite" in text) == (502, "error", True)
+    engine.continued = sample
+    status, _ = await post(http, gateway, session, body)
+    assert status == 200

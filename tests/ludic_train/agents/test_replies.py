@@ -1,20 +1,15 @@
-"""Replies in pieces: reasoning, text and tool calls, whole or in any portions."""
+"""Parts of a reply: reasoning, text and tool calls."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ludic_gym.types import Completion
-from ludic_train.agents.replies import ReplyFormat, ReplyReader, read_reply, reply_of
+from ludic_train.agents.prompts import ReplyFormat
 
 TAGGED = ReplyFormat(calls="tagged", thinks=True)
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
-DONE = Completion(text="", finish_reason="stop")
 
 
 def read(text, form=TAGGED, tools=()):
-    reply = read_reply(ReplyReader(form, tools), text, DONE)
-    return reply.content, reply.reasoning, [(c.name, c.arguments) for c in reply.calls]
+    return form.parts(text, tools)
 
 
 @pytest.mark.parametrize(
@@ -65,21 +60,3 @@ def test_without_tools_every_text_is_text():
 
 def test_a_prompt_can_open_the_thought():
     assert read("hm</think>4", ReplyFormat(thinks=True, in_thought=True)) == ("4", "hm", [])
-
-
-PARTS = st.sampled_from(
-    ["<think>", "</think>", "<tool_call>", "</tool_call>", CALL, " ", "\n", "a", "<", "{", "two"]
-)
-
-
-@given(st.lists(PARTS, max_size=12), st.randoms(use_true_random=False))
-def test_portions_give_the_reply_of_the_whole_text(parts, random):
-    text = "".join(parts)
-    for form in (TAGGED, ReplyFormat(calls="bare"), ReplyFormat(calls="none")):
-        reader, pieces, rest = ReplyReader(form), [], text
-        while rest:
-            size = random.randint(1, 5)
-            pieces += reader.feed(rest[:size])
-            rest = rest[size:]
-        portions = reply_of([*pieces, *reader.end()], DONE)
-        assert portions == read_reply(ReplyReader(form), text, DONE)

@@ -14,11 +14,11 @@ import ludic_gym as lg
 import ludic_train as lt
 from ludic_gym.commands.bench import main as bench
 from ludic_gym.errors import ConfigError
-from ludic_train.agents.agents import action_tools, named_agent
-from ludic_train.agents.measured import open_agent
+from ludic_gym.tools.mcp_server import action_tools
+from ludic_train.agents.policies import open_agent
+from ludic_train.agents.programs import named_agent
 from ludic_train.cluster.actor import ActorOptions
 from ludic_train.cluster.run_actor import play_remotely, until_published
-from ludic_train.commands.gateway import main as gateway
 from ludic_train.commands.train import main as train
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.runs.folder import started_recipe
@@ -49,14 +49,6 @@ def updates_of(run):
     """Metrics of each update."""
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [line for line in lines if "rows" in line]
-
-
-@pytest.mark.parametrize(
-    "words", ["--deadline -1", "--deadline nan", "--max-tokens 0", "--port -1"]
-)
-def test_numbers_that_a_gateway_cannot_use_are_refused(words):
-    with pytest.raises(ConfigError, match=r"above 0|at least 1|from 0"):
-        gateway(["any", *words.split()])
 
 
 @pytest.mark.slow

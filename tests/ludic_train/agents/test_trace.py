@@ -10,7 +10,6 @@ from scripted_engine import ScriptedEngine, tokenizer
 
 from ludic_gym.types import Decision, Rollout, Step, Task
 from ludic_train.agents.gateway import Gateway
-from ludic_train.agents.standing import StandingGateway
 from ludic_train.agents.trace import completions_of, trace_from_json, trace_of, trace_to_json
 from ludic_train.errors import UntrainableRollout
 from ludic_train.rows import trajectory_from
@@ -92,7 +91,7 @@ async def test_a_session_and_its_trace_are_the_same_row():
     async with Gateway(engine, engine.tokenizer).running() as gateway:
         session = gateway.open()
         await said(gateway.base_url(session), "x")
-    direct = row_of(tuple(call.reply.completion for call in session.calls))
+    direct = row_of(tuple(call.completion for call in session.calls))
     read = completions_of(trace_from_json(trace_to_json(trace_of(session.calls))))
     made = row_of(read)
     for name in ("input_ids", "action_mask", "behavior_logprobs", "versions"):
@@ -101,8 +100,7 @@ async def test_a_session_and_its_trace_are_the_same_row():
 
 async def test_sessions_are_opened_and_closed_with_the_token(tmp_path):
     engine = ScriptedEngine(lambda text: "fine", tokenizer())
-    gateway = Gateway(engine, engine.tokenizer)
-    StandingGateway(gateway, "secret", tmp_path)
+    gateway = Gateway(engine, engine.tokenizer, token="secret", out=tmp_path)
     headers = {"Authorization": "Bearer secret"}
     async with gateway.running(), TestServer(gateway.app()) as server, TestClient(server) as http:
         assert (await http.post("/sessions")).status == 401

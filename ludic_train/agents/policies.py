@@ -8,9 +8,8 @@ calls, whatever framework makes them, are those of the policy.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
@@ -18,52 +17,23 @@ from typing import Any, cast
 import gymnasium as gym
 
 from ludic_gym.concurrency import Caught, cancel_all
-from ludic_gym.errors import ConfigError, EpisodeError, LudicError
-from ludic_gym.packages import import_user_module
-from ludic_gym.parsers import Parser
+from ludic_gym.errors import EpisodeError, LudicError
+from ludic_gym.parsers import Parser, named_parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import aclose
 from ludic_gym.tools.mcp_server import action_of, action_tools, checked_call
-from ludic_gym.types import Completion, Decision, Env, Policy, Rollout, Sampling, Task, ToolSchema
-from ludic_train.agents.gateway import Gateway
-from ludic_train.agents.programs import command_of, run_program
+from ludic_gym.types import Completion, Decision, Env, MakePolicy, Policy, Rollout, Sampling, Task
+from ludic_train.agents.gateway import Gateway, local_gateway
+from ludic_train.agents.programs import Agent, AgentTask, named_agent, run_program
 from ludic_train.agents.session import Session
 
 # Seconds in which a program may end by itself after its episode.
 GRACE_S = 30.0
 # At a time: programs, each of which is a process with its imports, and functions.
 RUNNING, FUNCTIONS = 16, 256
-_FUNCTION = re.compile(r"[\w.]+:\w+")
 OVER = "The episode is over."
 ENDED, FAILED, DEADLINE = "agent_ended", "agent_failed", "agent_deadline"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentTask:
-    """An episode as an agent program gets it.
-
-    prompt: the first observation. system_prompt: the environment's suggestion.
-    base_url: of OpenAI's API, root_url: of Anthropic's; api_key: for both. model: any name will do.
-    mcp_url: tools of the environment by the Model Context Protocol; GET and POST `tools_url` give
-        them by HTTP. tools: their schemas, in the format of chat APIs.
-    call: `await task.call(name, arguments)` calls one of the tools; its result as text.
-    """
-
-    prompt: str
-    system_prompt: str
-    base_url: str
-    root_url: str
-    api_key: str
-    model: str
-    mcp_url: str
-    tools_url: str
-    tools: Sequence[ToolSchema]
-    call: Callable[[str, Mapping[str, Any]], Awaitable[str]]
-
-
-Agent = str | Callable[[AgentTask], Awaitable[str | None]] | Callable[[AgentTask], str | None]
-"""A command, or a function that plays an episode and may return its answer."""
 
 
 class AgentPolicy(FinishingPolicy):
@@ -285,21 +255,6 @@ class AgentPolicies:
         )
 
 
-def named_agent(text: str) -> Agent:
-    """The function that "module:function" names, or the command itself.
-
-    Raises ConfigError for a module without the function, and for a command without a program.
-    """
-    if not _FUNCTION.fullmatch(text):
-        command_of(text)
-        return text
-    module, _, name = text.rpartition(":")
-    function = getattr(import_user_module(module, text), name, None)
-    if not callable(function):
-        raise ConfigError(f"agent {text!r}: the module {module!r} has no function {name!r}")
-    return cast(Agent, function)
-
-
 async def agent_episode(
     task: Task, agent: Agent, gateway: Gateway, *, parser: Parser | None = None
 ) -> Rollout:
@@ -317,6 +272,20 @@ async def agent_episode(
         return await run_episode(env, AgentPolicy(env, gateway, agent, parser=parser), task)
     finally:
         await aclose(env)
+
+
+@asynccontextmanager
+async def open_agent(name: str, agent: str) -> AsyncIterator[MakePolicy]:
+    """A function that builds policies of the program, usable while the context lasts.
+
+    agent: a command, or "module:function". The parser is the one that the model was trained with.
+    Raises ModelNotFound, and ConfigError for a function that does not exist.
+    """
+    gateway, spec = local_gateway(name)
+    parser = named_parser(spec.parser) if spec.parser else None
+    policies = AgentPolicies.named(gateway, agent, parser)
+    async with gateway.running():
+        yield policies
 
 
 def _with_last(rollout: Rollout, later: tuple[Completion, ...]) -> Rollout:

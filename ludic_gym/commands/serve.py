@@ -1,8 +1,12 @@
-"""`ludic serve-env`: an environment as tools for agent programs."""
+"""`ludic serve`: an environment as tools for agent programs, or a model.
+
+Models are served by the plug-in of the same name, so that an environment needs no torch.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +27,7 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
 )
 from ludic_gym.errors import LudicError
+from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 from ludic_gym.rollout.pool import awaitable_env
 from ludic_gym.rollout.pool import call as call_env
 from ludic_gym.tools.mcp_server import (
@@ -38,9 +43,9 @@ from ludic_gym.types import Env, ToolSchema
 from ludic_gym.web_pages import page_fault
 
 EXAMPLES = """\
-ludic serve-env ludic/ToolCalls-v0 --mcp
-ludic serve-env ludic/Wordle-v0 --port 8090
-ludic serve-env ludic/GSM8K-v0 --env-kwargs split=test"""
+ludic serve ludic/ToolCalls-v0 --mcp
+ludic serve ludic/Wordle-v0 --port 8090
+ludic serve ludic/GSM8K-v0 --env-kwargs split=test"""
 RESET: ToolSchema = tool_schema(
     "reset",
     "Begin a new episode. Returns the task, which you then do by the other tools.",
@@ -115,8 +120,26 @@ class EnvServer:
 
 
 def main(argv: list[str]) -> int:
-    """Serve until Ctrl-C; the exit code."""
-    args = parse(ServeEnvArgs, argv, command="serve-env", examples=EXAMPLES)
+    """Serve an environment, or a model by its plug-in, until Ctrl-C; the exit code."""
+    plugin = find_plugins("ludic.commands").get("serve")
+    words = [word for word in argv if not word.startswith("-")]
+    if plugin is None or any(map(is_env, words[:1])):
+        return serve_env(argv)
+    with advice_for("serve", TRAIN_PACKAGES):
+        return int(load_plugin(plugin)(argv))
+
+
+def is_env(name: str) -> bool:
+    """True for the id of an environment, with the module that registers it or without."""
+    module, colon, env_id = name.rpartition(":")
+    if colon and re.fullmatch(r"[A-Za-z_][\w.]*", module):
+        return "/" not in module and not env_id.startswith("/")
+    return name in gym.registry
+
+
+def serve_env(argv: list[str]) -> int:
+    """Serve an environment until Ctrl-C; the exit code."""
+    args = parse(ServeEnvArgs, argv, command="serve", examples=EXAMPLES)
     check_port(args.port)
     with readable_env_errors():
         env = gym.make(env_name(args.id), **keyword_arguments(args.env_kwargs))

@@ -9,18 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from ludic_train.cluster.publish.control import SESSION_OPEN
-from ludic_train.cluster.servers.local.schemas import UpdateInfo
 from ludic_train.errors import PublishError
 from ludic_train.models.checkpoint_names import hub_params, model_params
 from ludic_vllm.files import format_of, params_in, require_formats
 
 
-class ParamsReceiver:
-    """Takes params for `model` from folders; every error is a PublishError.
+class Update(msgspec.Struct, kw_only=True):
+    """Params of a version. folder: of their safetensors. abort: True ends the session instead."""
+
+    folder: str = ""
+    abort: bool = False
+
+
+class StagedParams:
+    """Params on their way from folders into `model`; every error is a PublishError.
 
     A session goes `start`, `receive`, `complete`, `put_in`. Any error in a session closes it, and
     so does an update with `abort`. One session is open at a time.
@@ -39,10 +45,11 @@ class ParamsReceiver:
     def start(self) -> None:
         """Open a session. Raises PublishError if one is open already."""
         if self._session is not None:
-            raise PublishError(f"a weight update is {SESSION_OPEN}: finish it, or abort it first")
+            # The words are those of vLLM, by which publishers know this error.
+            raise PublishError("a weight update is already active: finish it, or abort it first")
         self._session = {}
 
-    async def receive(self, update: UpdateInfo) -> None:
+    async def receive(self, update: Update) -> None:
         """Stage the params of a folder, once they match the model.
 
         Raises PublishError, and closes the session, for params that are not those of the model.

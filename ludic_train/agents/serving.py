@@ -1,37 +1,33 @@
-"""The local engine as a server in this process: loaded, served, and stopped by a signal."""
+"""Servers of this process: a local model, or a client's model whose calls are recorded."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from aiohttp import web
-from aiohttp.typedefs import Middleware
 
+from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.local import control, generation, info
-from ludic_train.cluster.servers.local.guard import guarded
-from ludic_train.cluster.servers.local.responses import SERVED, with_errors
-from ludic_train.cluster.servers.local.served_model import Served
+from ludic_train.agents.gateway import Gateway
+from ludic_train.agents.served_model import ServedModel
+from ludic_train.agents.session_options import SessionOptions
 from ludic_train.cluster.servers.vllm_command import ServeOptions
 from ludic_train.distributed.device import DTYPES, resolved_precision
+from ludic_train.engine.client import model_folder
 from ludic_train.engine.policy_spec import model_and_spec
+from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
-from ludic_train.processes import url_of
+from ludic_train.models.tokenizer import load_tokenizer
 from ludic_train.server_tokens import issued_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-# For responses that are being written when a signal comes.
-SHUTDOWN_S = 0.2
-# A prompt of 128k token ids takes about one of them.
-BODY_BYTES = 8 * 2**20
 
 
 def serve_local(
@@ -42,8 +38,9 @@ def serve_local(
     *,
     exact: bool = False,
     prefix_cache_mib: int | None = None,
+    sessions: SessionOptions | None = None,
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. Adapters are merged into their base.
+    """Serve a model until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
     model: a run's folder, a folder in Hugging Face format, or a hub id.
     threads: of torch on a CPU; None takes torch's default.
@@ -59,62 +56,55 @@ def serve_local(
         # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
     device = _device(options)
-    dtype = _dtype(options, device, exact=exact)
-    loaded, tokenizer = _loaded(model, device, dtype)
+    loaded, tokenizer = _loaded(model, device, _dtype(options, device, exact=exact))
     if exact:
         make_exact(loaded)
-    served = Served(
+    served = ServedModel(
         model,
         loaded,
         tokenizer,
         routed_experts=options.routed_experts,
         prefix_cache_bytes=None if prefix_cache_mib is None else prefix_cache_mib * 2**20,
     )
-    asyncio.run(_serve(served, bound, options))
+    sessions = sessions or SessionOptions()
+    with issued_token(bound.getsockname()[1]) as token:
+        gateway = served.gateway(host=options.host, **sessions.of_gateway(token))
+        shown = "" if sessions.out is None else f"  token {token}"
+        asyncio.run(_serve(gateway, bound, f"({model}; local engine, {device}){shown}"))
 
 
-async def running(served: Served, bound: socket.socket, token: str = "") -> web.AppRunner:
-    """The server at that address, started; `cleanup` stops it and aborts its requests.
+def serve_recorded(
+    model: str,
+    servers: Sequence[str],
+    host: str,
+    bound: socket.socket,
+    sessions: SessionOptions,
+) -> None:
+    """Serve a model that vLLM servers sample from, until Ctrl-C or SIGTERM.
 
-    bound: a socket with an address, from `bound_socket`. token: as of `guarded`; "" for none.
+    model: whose chat template makes the prompts. servers: their addresses. bound: a socket at
+    `host`. Raises ModelNotFound.
     """
-    host = bound.getsockname()[0]
-    runner = web.AppRunner(
-        make_app(served, guarded(host, token) if token else None),
-        # A client that closes its connection makes room for others.
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=SHUTDOWN_S,
-    )
-    await runner.setup()
-    # The connections that many actors open at once.
-    await web.SockSite(runner, bound, backlog=1024).start()
-    return runner
+    tokenizer = load_tokenizer(model_and_spec(model_folder(model))[0])
+    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    with issued_token(bound.getsockname()[1]) as token:
+        gateway = Gateway(
+            client, tokenizer, model=model, host=host, is_open=True, **sessions.of_gateway(token)
+        )
+        asyncio.run(_serve(gateway, bound, f"({model}; {', '.join(servers)})  token {token}"))
 
 
-async def _serve(served: Served, bound: socket.socket, options: ServeOptions) -> None:
+async def _serve(gateway: Gateway, bound: socket.socket, about: str) -> None:
     """Serve until a signal; print one line when ready and one when stopping."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     # In place of `stop_by_signal`, whose exception is for the time of loading.
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop.set)
-    port = bound.getsockname()[1]
-    with issued_token(port) as token:
-        runner = await running(served, bound, token)
-        await _until_stopped(served, runner, url_of(options.host, port), stop)
-
-
-async def _until_stopped(
-    served: Served, runner: web.AppRunner, url: str, stop: asyncio.Event
-) -> None:
-    try:
-        weight = next(served.model.parameters())
-        print(f"ready  {url}  ({served.name}; local engine, {weight.device.type})", flush=True)
-        await stop.wait()
+    async with gateway.running(bound):
         # Flushed, because a program may read stdout through a pipe.
+        print(f"ready  {gateway.url}  {about}", flush=True)
+        await stop.wait()
         print("stopping", flush=True)
-    finally:
-        await runner.cleanup()
 
 
 def _device(options: ServeOptions) -> str:
@@ -146,33 +136,3 @@ def _loaded(
         # Merged, because a forward pass through separate adapters is slower.
         loaded = loaded.merge_and_unload()
     return loaded.eval().requires_grad_(False), tokenizer
-
-
-def make_app(served: Served, guard: Middleware | None = None) -> web.Application:
-    """The server's routes, as an application of aiohttp that tests can start without a process.
-
-    guard: what `guarded` gives; None lets all requests in.
-
-    Paths and methods are those of vLLM, so that clients and publishers need not distinguish them.
-    """
-    middlewares = [with_errors, guard] if guard else [with_errors]
-    app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES)
-    app[SERVED] = served
-    app.router.add_get("/health", info.health)
-    app.router.add_get("/v1/models", info.models)
-    app.router.add_get("/server_info", info.server_info)
-    app.router.add_get("/metrics", info.metrics)
-    app.router.add_post("/v1/chat/completions", generation.chat)
-    app.router.add_post("/v1/completions", generation.complete)
-    app.router.add_post("/inference/v1/generate", generation.generate)
-    app.router.add_post("/pause", control.pause)
-    app.router.add_post("/resume", control.resume)
-    app.router.add_get("/is_paused", control.is_paused)
-    app.router.add_post("/start_weight_update", control.start)
-    app.router.add_post("/update_weights", control.update)
-    app.router.add_post("/finish_weight_update", control.finish)
-    app.router.add_post("/update_weight_version", control.rename)
-    app.router.add_get("/weight_info", control.weight_info)
-    app.router.add_post("/collective_rpc", control.call)
-    app.router.add_post("/v1/load_lora_adapter", control.no_adapters)
-    return app

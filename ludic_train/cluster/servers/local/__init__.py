@@ -1,1 +1,0 @@
-"""the local engine as a server that speaks vLLM's routes, without vLLM."""
