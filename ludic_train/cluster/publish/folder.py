@@ -56,7 +56,7 @@ class FolderPublisher:
         params: must stay as they are until then, as `BackgroundPublisher` has them do.
         Raises PublishError where it cannot be written; the version before stays.
         """
-        named = [(name, tensor) for name, tensor in params]
+        named = [(name, tensor.detach().cpu()) for name, tensor in params]
         adapters = [(name, tensor) for name, tensor in named if ADAPTER in name]
         # A random suffix, because a run that was rolled back publishes a version again, with other
         # params, and actors compare folders to see what is new.

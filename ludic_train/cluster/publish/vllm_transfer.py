@@ -15,7 +15,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,12 +24,12 @@ from torch import Tensor, nn
 from ludic_gym.clients.transport import root_addresses
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.publish.control import ControlClient, backend_of
-from ludic_train.cluster.publish.files import FilesPublisher, Params, outgoing
+from ludic_train.cluster.publish.files import Params, outgoing
 from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet
 from ludic_train.errors import PublishError
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.processes import free_port
-from ludic_train.sources.publisher import PolicyPublisher, Stamping
+from ludic_train.sources.publisher import Stamping
 
 # Backends of vLLM by which one process sends all params.
 BACKENDS = ("nccl", "ipc")
@@ -197,44 +196,21 @@ class _Servers:
             list(pool.map(call, range(len(self.sizes))))
 
 
-class ServerPublisher:
-    """Publishes as the servers were started for, which it asks them at the first publication.
+async def server_backend(urls: Sequence[str], model: nn.Module) -> str | None:
+    """The engine of vLLM by which servers can get the params of a model; None for files.
 
-    By vLLM's own engine where they have one, and vLLM and a card are here; by files otherwise. It
-    prints which. Arguments as of FilesPublisher.
+    One of BACKENDS if all servers were started with it, and vLLM and a card are here. Prints which.
+    Raises PublishError for a server that does not respond.
     """
-
-    def __init__(
-        self,
-        urls: Sequence[str] | str,
-        folder: Path | str | None = None,
-        *,
-        clients: Sequence[Stamping] = (),
-        model: nn.Module,
-        dtype: str = "auto",
-    ) -> None:
-        self._urls, self._clients, self._model = root_addresses(urls), clients, model
-        self._files = FilesPublisher(urls, folder, clients=clients, model=model, dtype=dtype)
-        self._publisher: PolicyPublisher | None = None
-
-    async def publish(self, params: Params, version: int) -> None:
-        """As that of FilesPublisher."""
-        if self._publisher is None:
-            self._publisher = await self._chosen()
-        await self._publisher.publish(params, version)
-
-    async def _chosen(self) -> PolicyPublisher:
-        """The publisher for these servers. Raises PublishError for one that does not respond."""
-        backends = set()
-        for url in self._urls:
-            async with aclosing(ControlClient(url)) as server:
-                backends.add(backend_of(await server.config()))
-        on_card = next(self._model.parameters()).is_cuda
-        if len(backends) == 1 and (name := backends.pop()) in BACKENDS and has_vllm() and on_card:
-            print(f"params go to the servers by vLLM's own {name}", flush=True)
-            return VLLMTransferPublisher(self._urls, self._model, name, clients=self._clients)
-        print("params go to the servers by files", flush=True)
-        return self._files
+    backends = set()
+    for url in root_addresses(urls):
+        async with aclosing(ControlClient(url)) as server:
+            backends.add(backend_of(await server.config()))
+    name = backends.pop() if len(backends) == 1 else ""
+    by_vllm = name in BACKENDS and has_vllm() and next(model.parameters()).is_cuda
+    way = f"vLLM's own {name}" if by_vllm else "files"
+    print(f"params go to the servers by {way}", flush=True)
+    return name if by_vllm else None
 
 
 def has_vllm() -> bool:

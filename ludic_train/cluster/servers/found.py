@@ -11,8 +11,8 @@ from typing import cast
 
 from ludic_gym.clients.transport import root_addresses
 from ludic_gym.clients.vllm import VLLMTokenClient
-from ludic_train.cluster.publish.files import folder_for
-from ludic_train.cluster.publish.vllm_transfer import ServerPublisher
+from ludic_train.cluster.publish.files import FilesPublisher, folder_for
+from ludic_train.cluster.publish.vllm_transfer import VLLMTransferPublisher, server_backend
 from ludic_train.cluster.servers.own import OwnClient, OwnPublisher
 from ludic_train.cluster.servers.supervisor import RESTARTS
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
@@ -21,6 +21,7 @@ from ludic_train.errors import ServerError
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
+from ludic_train.sources.publisher import PolicyPublisher
 
 # Seconds within which losses are counted.
 RECENT_S = 600.0
@@ -88,12 +89,17 @@ async def with_found_servers(
     urls, dtype = machine.servers, SERVED_DTYPES[config.dtype]
     client = cast(VLLMTokenClient, learner.client)
     servers = FoundServers(urls)
-    publisher = OwnPublisher(
-        servers,
-        lambda: ServerPublisher(
-            urls, folder_for(urls, config.out), clients=[client], model=learner.model, dtype=dtype
-        ),
-    )
+    await servers.ready()
+    backend = await server_backend(urls, learner.model)
+
+    def make() -> PolicyPublisher:
+        model, clients = learner.model, [client]
+        if backend is not None:
+            return VLLMTransferPublisher(urls, model, backend, clients=clients)
+        folder = folder_for(urls, config.out)
+        return FilesPublisher(urls, folder, clients=clients, model=model, dtype=dtype)
+
+    publisher = OwnPublisher(servers, make)
     async with aclosing(client):
         params = ((name, p.detach()) for name, p in learner.model.named_parameters())
         # Before any request: what fails later was lost since.

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fake_vllm import transfer
-from fake_vllm.fleet import digest, running
+from fake_vllm.fleet import digest
 from torch import nn
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.publish.vllm_transfer import ServerPublisher, VLLMTransferPublisher
+from ludic_train.cluster.publish.files import FilesPublisher
+from ludic_train.cluster.publish.vllm_transfer import VLLMTransferPublisher, server_backend
 from ludic_train.errors import PublishError
 
 LIMIT_S = 10
@@ -104,31 +105,35 @@ def test_without_vllm_or_with_another_backend_it_is_refused(monkeypatch):
         VLLMTransferPublisher("http://localhost:1", model(), "sparse_nccl")
 
 
-async def test_servers_that_take_files_get_files(capsys):
-    trained = model()
-    async with running(1, params(trained)) as (server,):
-        await ServerPublisher(server.url, model=trained).publish(trained.named_parameters(), 1)
-        assert server.version == "1"
-    assert capsys.readouterr().out == "params go to the servers by files\n"
+@pytest.mark.parametrize(
+    ("backends", "on_card", "way"),
+    [
+        (["nccl", "nccl"], True, "nccl"),
+        (["ipc"], True, "ipc"),
+        (["nccl", "ludic"], True, None),
+        (["sparse_nccl"], True, None),
+        (["ludic"], True, None),
+        (["nccl"], False, None),
+    ],
+)
+async def test_the_way_follows_from_the_engine_of_all_servers_and_what_is_here(
+    vllm, capsys, backends, on_card, way
+):
+    async with servers(*[1] * len(backends)) as started:
+        for server, name in zip(started, backends, strict=True):
+            config = {"weight_transfer_config": {"backend": name}}
+            server.answers["/server_info"] = {"vllm_config": config}
+        trained = model()
+        trained.parameters = lambda: iter([SimpleNamespace(is_cuda=on_card)])
+        assert await server_backend([server.url for server in started], trained) == way
+    expected = f"vLLM's own {way}" if way else "files"
+    assert capsys.readouterr().out == f"params go to the servers by {expected}\n"
 
 
-async def test_servers_of_another_engine_are_refused_where_vllm_or_a_card_is_missing(vllm):
+async def test_a_server_of_another_engine_is_refused_by_files():
     trained = model()
     async with servers(1) as (server,):
         config = {"weight_transfer_config": {"backend": "nccl"}}
         server.answers["/server_info"] = {"vllm_config": config}
         with pytest.raises(PublishError, match=r"vLLM's 'nccl'.*--transfer files"):
-            await ServerPublisher(server.url, model=trained).publish(trained.named_parameters(), 1)
-
-
-async def test_servers_of_vllms_engine_get_it_from_a_card(vllm, capsys):
-    trained = model()
-    on_card = SimpleNamespace(is_cuda=True, device=torch.device("cpu"))
-    async with servers(1) as (server,):
-        config = {"weight_transfer_config": {"backend": "nccl"}}
-        server.answers["/server_info"] = {"vllm_config": config}
-        target = ServerPublisher(server.url, model=trained)
-        trained.parameters = lambda: iter([on_card])
-        await target.publish(trained.named_parameters(), 1)
-        assert (server.version, digest(server.params)) == ("1", digest(params(trained)))
-    assert capsys.readouterr().out == "params go to the servers by vLLM's own nccl\n"
+            await FilesPublisher(server.url).publish(trained.named_parameters(), 1)
