@@ -9,69 +9,34 @@ from chat_server import answering, chat_server, completion, refusing
 
 from ludic_gym.commands.main import main
 
-# Refusals as the servers of these vendors write them.
+# Refusals as the servers of these vendors write them: status, message, further fields, the remedy.
+NO_MODEL = "the server has no model 'smal', but small and 1 more"
 REFUSED = {
     "OpenAI, wrong key": (
-        401,
-        {
-            "error": {
-                "message": "Incorrect API key provided: abc. You can find your API key at ...",
-                "type": "invalid_request_error",
-                "param": None,
-                "code": "invalid_api_key",
-            }
-        },
+        *(401, "Incorrect API key provided: abc. You can find your API key at ..."),
+        {"type": "invalid_request_error", "param": None, "code": "invalid_api_key"},
         "no key was sent, because OPENAI_API_KEY is not set: export OPENAI_API_KEY=...",
     ),
     "OpenAI, wrong model": (
-        404,
-        {
-            "error": {
-                "message": "The model `smal` does not exist or you do not have access to it.",
-                "type": "invalid_request_error",
-                "param": None,
-                "code": "model_not_found",
-            }
-        },
-        "the server has no model 'smal', but small and 1 more",
+        *(404, "The model `smal` does not exist or you do not have access to it."),
+        {"type": "invalid_request_error", "param": None, "code": "model_not_found"},
+        NO_MODEL,
     ),
     "vLLM, wrong model": (
-        404,
-        {
-            "error": {
-                "message": "The model `smal` does not exist.",
-                "type": "NotFoundError",
-                "param": "model",
-                "code": 404,
-            }
-        },
-        "the server has no model 'smal', but small and 1 more",
+        *(404, "The model `smal` does not exist."),
+        {"type": "NotFoundError", "param": "model", "code": 404},
+        NO_MODEL,
     ),
     "vLLM, no chat template": (
-        400,
-        {
-            "error": {
-                "message": "As of transformers v4.44, default chat template is no longer allowed, "
-                "so you must provide a chat template if the tokenizer does not define one.",
-                "type": "BadRequestError",
-                "param": None,
-                "code": 400,
-            }
-        },
+        *(400, "As of transformers v4.44, default chat template is no longer allowed."),
+        {"type": "BadRequestError", "param": None, "code": 400},
         "the model has no chat template: serve an instruct model, or start vLLM with "
         "--chat-template FILE",
     ),
     "Ollama, wrong model": (
-        404,
-        {
-            "error": {
-                "message": "model 'smal' not found",
-                "type": "api_error",
-                "param": None,
-                "code": None,
-            }
-        },
-        "the server has no model 'smal', but small and 1 more",
+        *(404, "model 'smal' not found"),
+        {"type": "api_error", "param": None, "code": None},
+        NO_MODEL,
     ),
 }
 
@@ -90,13 +55,13 @@ def bench(capsys, monkeypatch):
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refused_run_ends_before_it_begins_in_one_line_with_the_remedy(bench, tmp_path, case):
-    status, error, remedy = REFUSED[case]
-    with chat_server(refusing(status, error)) as server:
+    status, message, fields, remedy = REFUSED[case]
+    with chat_server(refusing(status, {"error": {"message": message, **fields}})) as server:
         code, table, line = bench(server.url, "--out", str(tmp_path / "run"), model="smal")
         # No second try, and so no pause before one.
         assert len(server.requests) == 1
     assert (code, table) == (2, "")
-    assert error["error"]["message"] in line
+    assert message in line
     assert line.endswith(f": {remedy}\n")
     assert line.count("\n") == 1
     assert not (tmp_path / "run").exists()
