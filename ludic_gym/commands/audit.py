@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.audit.report import AuditReport, audit_env, write_audit
+from ludic_gym.audit.report import audit_env, write_audit
 from ludic_gym.audit.splits import split_overlap
 from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
 from ludic_gym.commands.arguments import (
@@ -98,7 +98,12 @@ def main(argv: list[str]) -> int:
     for subject in subjects:
         report = audit_env(subject, plugins=args.plugins)
         failed |= bool(report.failed)
-        print("\n".join(lines_of(report)), flush=True)
+        counts = report.counts
+        head = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
+        print(f"{'FAILED' if report.failed else 'ok':8}{subject.env_id}: {head}", flush=True)
+        for finding in report.findings:
+            if finding.outcome != "pass":
+                print(f"        {finding.outcome:8}{finding.check}: {finding.summary}", flush=True)
         if args.out is not None:
             # After each one, so that Ctrl-C loses the present environment alone.
             write_audit(report, args.out / subject.env_id.replace("/", "-"))
@@ -153,12 +158,3 @@ def levels_of(text: str) -> tuple[str, tuple[Any, ...]]:
     if not equals or len(found) < 2:
         raise ConfigError(f"--levels is NAME=EASY,...,HARD with two levels at least, got {text!r}")
     return name, found
-
-
-def lines_of(report: AuditReport) -> list[str]:
-    """The report as lines: the counts, then each fault and each open question."""
-    counts = report.counts
-    head = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
-    lines = [f"{'FAILED' if report.failed else 'ok':8}{report.subject.env_id}: {head}"]
-    shown = [f for f in report.findings if f.outcome != "pass"]
-    return lines + [f"        {f.outcome:8}{f.check}: {f.summary}" for f in shown]

@@ -48,51 +48,33 @@ class ListArgs:
 def main(argv: list[str]) -> int:
     """Run `ludic list`; 0. Raises ConfigError for an unknown suite."""
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
+    entries = entries_of(args.suite)
     if args.json:
-        print_json(plain_entries(args))
+        found: list[dict[str, object]] = [
+            {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
+            | (plain_levels(e) if args.levels else {})
+            for e in entries
+        ]
+        for b in PUBLISHED.values() if args.all else ():
+            found.append({"benchmark": b.name, "id": b.id, "title": b.title, "data": b.hub})
+        for e in ADAPTERS if args.all else ():
+            package = {"package": e.package, "install": f"ludic-gym[{e.extra}]"}
+            found.append({"id": e.id, "players": players_of(e), **package})
+        print_json(found)
         return 0
     if args.levels:
-        print_table(
-            ("id", "levels", "splits", "starts", "source", "why few starts"),
-            [level_row(e) for e in entries_of(args.suite)],
-        )
+        headings = ("id", "levels", "splits", "starts", "source", "why few starts")
+        print_table(headings, map(level_row, entries))
     else:
-        print_table(
-            ("id", "title", "players", "suites"),
-            [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries_of(args.suite)],
-        )
+        rows = [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries]
+        print_table(("id", "title", "players", "suites"), rows)
     # Tables of their own: these have no suite, but data to name, or a package to install.
     if args.all:
-        print_table(
-            ("benchmark", "id", "title", "data"),
-            [(e.name, e.id, e.title, e.hub or "local files") for e in PUBLISHED.values()],
-        )
-        print_table(
-            ("id", "players", "package", "to install"),
-            [(e.id, players_of(e), e.package, f"ludic-gym[{e.extra}]") for e in ADAPTERS],
-        )
+        sets = [(e.name, e.id, e.title, e.hub or "local files") for e in PUBLISHED.values()]
+        print_table(("benchmark", "id", "title", "data"), sets)
+        others = [(e.id, players_of(e), e.package, f"ludic-gym[{e.extra}]") for e in ADAPTERS]
+        print_table(("id", "players", "package", "to install"), others)
     return 0
-
-
-def plain_entries(args: ListArgs) -> list[dict[str, object]]:
-    """The entries as JSON.
-
-    Published benchmarks have "benchmark" and "data", environments of other packages "package" and
-    "install".
-    """
-    found: list[dict[str, object]] = [
-        {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
-        | (plain_levels(e) if args.levels else {})
-        for e in entries_of(args.suite)
-    ]
-    for b in PUBLISHED.values() if args.all else ():
-        found.append({"benchmark": b.name, "id": b.id, "title": b.title, "data": b.hub})
-    for e in ADAPTERS if args.all else ():
-        install = f"ludic-gym[{e.extra}]"
-        found.append(
-            {"id": e.id, "players": players_of(e), "package": e.package, "install": install}
-        )
-    return found
 
 
 def entries_of(suite: str | None) -> tuple[EnvEntry, ...]:
