@@ -11,10 +11,11 @@ from typing import Any
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import RLAlgorithm
+from ludic_train.cluster.ledger import Position
 from ludic_train.cluster.loop_thread import LoopThread
 from ludic_train.cluster.queues.base import GroupQueue, QueueStatus, TrainerReport
 from ludic_train.cluster.queues.retry import keep_alive, retry
-from ludic_train.cluster.reader import Position, QueueReader
+from ludic_train.cluster.reader import QueueReader
 from ludic_train.cluster.validation import GroupValidator
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, merge
@@ -175,8 +176,8 @@ class PipelineBatchSource:
         """
         self._reader.check()
         # One save late: the checkpoint with the last state is complete only now.
-        self._reader.cover(self._saved)
-        position = self._reader.position
+        self._reader.ledger.cover(self._saved)
+        position = self._reader.ledger.position
         self._saved = position.trained
         state = {**asdict(position), "history": self.history.state_dict()}
         return state | state_of_levels(self.levels)
@@ -193,9 +194,9 @@ class PipelineBatchSource:
             raise CheckpointError(
                 f"the checkpoint's source kept {sorted(state)}: that run did not learn from a queue"
             )
-        self._reader.position = Position(str(state["cursor"]), int(state["trained"]))
+        self._reader.ledger.position = Position(str(state["cursor"]), int(state["trained"]))
         # A state that was loaded is in a checkpoint that is complete, so its groups may go.
-        self._saved = self._reader.position.trained
+        self._saved = self._reader.ledger.position.trained
         self.history.load_state_dict(state["history"])
         restore_levels(self.levels, state)
 
@@ -227,7 +228,7 @@ class PipelineBatchSource:
         saved before must not have them; those that are passed over by the reader's.
         """
         if algo.retire_at is not None:
-            self._reader.retire(self.history.note(seen, algo.retire_at))
+            self._reader.ledger.retire(self.history.note(seen, algo.retire_at))
         found = {} if self.levels is None else self.levels.note(seen)
         self._reader.levels = self._levels_text()
         return found

@@ -91,7 +91,7 @@ class World:
 
     async def crash(self):
         """Kill the server and start it again; the trainer sees that it came back."""
-        before, known = self.entries(), {*self.source._reader._known}
+        before, known = self.entries(), {*self.source._reader.ledger._known}
         generation = self.source._reader._generation
         self.server.kill()
         self.server.start()
@@ -119,8 +119,8 @@ class World:
 
     def apart(self):
         """Groups that wait at the trainer alone."""
-        reader = self.source._reader
-        return {key for key, i in reader._owners.items() if reader._known.get(i) is False}
+        ledger = self.source._reader.ledger
+        return {key for key, i in ledger._owners.items() if ledger._known.get(i) is False}
 
     async def close(self):
         await self.source.aclose()

@@ -9,7 +9,7 @@ import pytest
 from queued_groups import ALGO, NEW, begin, group, names, push
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster import reader
+from ludic_train.cluster import ledger
 from ludic_train.cluster.codec import group_to_bytes
 from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.source import PipelineBatchSource
@@ -221,16 +221,16 @@ async def test_a_duplicate_never_replaces_the_group_that_it_repeats(opened, queu
 async def test_only_as_many_keys_are_kept_in_memory_as_the_queue_remembers(
     opened, queue, monkeypatch
 ):
-    monkeypatch.setattr(reader, "REMEMBERED_KEYS", 3)
+    monkeypatch.setattr(ledger, "REMEMBERED_KEYS", 3)
     source = opened(hold=0)
     await begin(source)
     for i in range(0, 20, 2):
         await push(queue, group(f"g{i}"), group(f"g{i + 1}"))
         await source.next_batch(ALGO)
         await source.trained(0)
-    assert list(source._reader._owners) == ["g17", "g18", "g19"]
-    assert source._reader._unsent == source._reader._leaving == []
-    assert not source._reader._known
+    assert list(source._reader.ledger._owners) == ["g17", "g18", "g19"]
+    assert source._reader.ledger._unsent == source._reader.ledger._leaving == []
+    assert not source._reader.ledger._known
 
 
 async def test_what_a_stranger_wrote_is_quoted_in_short(opened, queue, caplog):
