@@ -92,9 +92,14 @@ class LoRAPublisher:
         if path.exists():
             # vLLM may keep what it read there before.
             raise ConfigError(f"{path} exists already: give each run a folder of its own")
-        # In peft's format.
-        await write_file(path / "adapter_model.safetensors", matrices)
-        self._config.save_pretrained(str(path))
+        try:
+            # In peft's format.
+            await write_file(path / "adapter_model.safetensors", matrices)
+            self._config.save_pretrained(str(path))
+        except BaseException:
+            # The version may be published once more.
+            shutil.rmtree(path, ignore_errors=True)
+            raise
 
         async def load(replica: Replica) -> None:
             body = {"lora_name": name, "lora_path": str(path.resolve())}

@@ -73,8 +73,8 @@ class VLLMTransferPublisher:
         self._source.params, self._servers.version = params, version
         fleet = self.fleet
         async with aclosing(fleet):
+            await fleet.connect("/weight_info")
             if self._engine is None:
-                await fleet.connect("/weight_info")
                 self._servers.sizes = [await r.server.world_size() for r in fleet.replicas]
                 self._engine = await self._in_thread("connect", self._connect)
             ready = fleet.in_state("ready")

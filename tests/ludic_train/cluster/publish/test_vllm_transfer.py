@@ -96,6 +96,9 @@ async def test_servers_that_cannot_be_paused_go_on_with_their_version(vllm):
         with pytest.raises(PublishError, match=f"{other.url}.*failed in pause"):
             await target.publish(trained.named_parameters(), 1)
         assert (one.version, one.paused) == ("default", False)
+        other.faults.clear()
+        await target.publish(trained.named_parameters(), 2)
+        assert [server.version for server in (one, other)] == ["2", "2"]
 
 
 def test_without_vllm_or_with_another_backend_it_is_refused(monkeypatch):
