@@ -8,11 +8,9 @@ Further packages add subcommands by the entry points of the group "ludic.command
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import cast
 
@@ -120,21 +118,6 @@ def find_command(name: str) -> Command:
             return command(args)
 
     return advised
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """No garbage collection in the block, which imports large packages, and none of them later.
-
-    What they make lives as long as the process: hundreds of thousands of objects, which each
-    collection would look at again, in a tenth of the time of a start.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def overview() -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from ludic_gym.commands.arguments import env_name
-from ludic_gym.commands.main import importing
 from ludic_gym.limits import RequestLimits
 from ludic_train.cluster.roles import code_of_role
 from ludic_train.queue_urls import refuse_password
@@ -82,9 +81,8 @@ def _played(options: Options) -> int:
 async def _play(options: Options) -> ActorSummary:
     """Wait for the run, then play until it ends or a signal arrives."""
     # It renders chats, by packages that `--help` does without.
-    with importing():
-        from ludic_train.cluster.actor import ActorOptions
-        from ludic_train.cluster.run_actor import play_remotely, until_published
+    from ludic_train.cluster.actor import ActorOptions
+    from ludic_train.cluster.run_actor import play_remotely, until_published
 
     # Checked now: the wait for a run has no end.
     playing = ActorOptions(

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ludic_gym.commands.arguments import print_json, screen
-from ludic_gym.commands.main import importing
 
 if TYPE_CHECKING:
     from ludic_train.cluster.doctor.checks import Finding
@@ -57,8 +56,7 @@ def main(argv: list[str]) -> int:
     """Examine, print the table; the exit code."""
     options = tyro.cli(DoctorOptions, args=argv, prog="ludic doctor")
     # torch takes seconds, and --help must not wait for it.
-    with importing():
-        from ludic_train.cluster.doctor.examine import examine
+    from ludic_train.cluster.doctor.examine import examine
 
     findings = asyncio.run(
         examine(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ludic_gym.commands.arguments import option, parse
-from ludic_gym.commands.main import importing
 from ludic_train.models.cache import cache_folder
 
 EXAMPLES = """\
@@ -40,9 +39,8 @@ def main(argv: list[str]) -> int:
     name = f"ludic-{options.size}"
     folder = options.out or cache_folder(name)
     # torch takes seconds, and --help must not wait for it.
-    with importing():
-        from ludic_train.loggers.console import ConsoleLogger
-        from ludic_train.small_model.make import SIZES, is_made, make_small_model
+    from ludic_train.loggers.console import ConsoleLogger
+    from ludic_train.small_model.make import SIZES, is_made, make_small_model
 
     size = SIZES[options.size]
     if is_made(folder, size, options.seed):

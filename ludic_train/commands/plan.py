@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_train.trainer.config import Load
 
@@ -70,8 +69,7 @@ def main(argv: list[str]) -> int:
     if options.tflops is not None and not 0 < options.tflops < math.inf:
         raise ConfigError(f"tflops={options.tflops:g} must be above 0")
     # torch takes seconds, and --help must not wait for it.
-    with importing():
-        from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
+    from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
 
     estimate = estimate_of(
         options.model,

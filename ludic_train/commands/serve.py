@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ludic_gym.commands.main import importing
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.agents.session_options import SessionOptions
@@ -168,8 +167,7 @@ def _serve_here(args: _Options) -> int:
     # Bound first, because torch and the model take long to load, and a port in use should be an
     # error at once.
     with stop_by_signal(), bound_socket(options.host, options.port) as bound:
-        with importing():
-            from ludic_train.agents.serving import serve_local, serve_recorded
+        from ludic_train.agents.serving import serve_local, serve_recorded
 
         if args.server:
             serve_recorded(args.model, args.server, options.host, bound, args.sessions)

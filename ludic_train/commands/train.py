@@ -15,8 +15,8 @@ import tyro
 
 from envs_registry.catalog import SUITES
 from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
-from ludic_gym.commands.main import importing, one_line
 from ludic_gym.commands.main import main as ludic
+from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import import_user_module
 from ludic_gym.rollout.tasks import rows_of
@@ -63,8 +63,7 @@ def main(argv: list[str]) -> int:
         if not found.command.print_config and own_rank() == 0:
             _try_envs(found)
     if found.command.print_config:
-        with importing():
-            from ludic_train.runs.settled import settled
+        from ludic_train.runs.settled import settled
 
         _, config = settled(None, found.settings, found.machine)
         print(recipe_toml(found.recipe, config, found.machine), end="")
@@ -100,8 +99,7 @@ def _try_envs(parsed: Parsed) -> None:
 def _train(parsed: Parsed) -> int:
     """Train, and print what to do next; the exit code."""
     # torch takes seconds, and --help must not wait for it.
-    with importing():
-        from ludic_train.runs.train import train_recipe
+    from ludic_train.runs.train import train_recipe
 
     recipe, out = parsed.recipe, parsed.settings.out
     command = parsed.command

@@ -1,4 +1,3 @@
-import gc
 import re
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.commands import main as cli
-from ludic_gym.commands.main import importing, main
+from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import load_plugin
 
@@ -21,15 +20,6 @@ def test_each_command_explains_itself_with_examples(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([command, "--help"])
     assert f"examples:\n  ludic {command}" in capsys.readouterr().out
-
-
-def test_garbage_is_collected_again_after_large_imports_and_after_one_that_fails():
-    with importing():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-    with pytest.raises(ImportError), importing():
-        raise ImportError
-    assert gc.isenabled()
 
 
 def test_version_is_told(capsys):
