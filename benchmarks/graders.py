@@ -358,7 +358,7 @@ def hostile_cpu_s(count: int, seed: int = 0) -> list[float]:
     for text, truth in hostile(count, seed):
         start = time.process_time()
         if not is_refused(text, truth):
-            math_server.compared(prepared(text), prepared(truth))
+            math_server.verdict_on(prepared(text), prepared(truth))
         spent.append(time.process_time() - start)
     return sorted(spent)
 
