@@ -184,7 +184,10 @@ class Runner:
         return self.failure(failure.text)
 
     def turn(self, action: object) -> Fields:
-        """As `step`, but raises the errors of the environment, after which `failure` is due."""
+        """Play a turn as `step` does, but raise the errors of the environment.
+
+        After one, `failure` is due.
+        """
         env = self.env
         if env is None:
             return self.reset()

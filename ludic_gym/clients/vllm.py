@@ -302,7 +302,7 @@ class VLLMTokenClient(VLLMClient):
     async def structured(
         self, prompt_ids: Sequence[int], sampling: Sampling, schema: Mapping[str, Any]
     ) -> Completion:
-        """As `continued`, by JSON that fits a schema; the log-probs are of what the schema leaves.
+        """A continuation by JSON that fits a schema; the log-probs are of what the schema leaves.
 
         A text that `max_tokens` ends is the beginning of such JSON.
         """

@@ -333,7 +333,7 @@ class Pool:
         self._idle: list[subprocess.Popen[str]] = []
 
     def ask(self, answer: str, truth: str) -> str:
-        """The verdict of `math_server.compared`.
+        """The verdict of `math_server.verdict_on`.
 
         answer, truth: LaTeX or plain text, without a box.
         Raises ConfigError if math-verify is not installed, GraderError if a process and then a

@@ -83,11 +83,11 @@ class ChatPolicy(PlainCall):
         try:
             completion = await self.ask(sampling)
         except PromptTooLong as error:
-            return self.outgrown(error)
+            return self.end_at_max_length(error)
         self.store(completion)
         return Decision(action=completion.text, completions=(completion,))
 
-    def outgrown(self, error: PromptTooLong) -> Decision:
+    def end_at_max_length(self, error: PromptTooLong) -> Decision:
         """The decision that ends an episode at its maximum length.
 
         Raises the error for a first prompt, which has outgrown nothing: a limit is too small.
@@ -104,7 +104,7 @@ class ChatPolicy(PlainCall):
         message = assistant_message(completion, prefill)
         self.context.add(sampled_message(message, self._prompt, completion, tools=tools))
 
-    def begun(self, completion: Completion, added: str) -> Message:
+    def partial_reply(self, completion: Completion, added: str) -> Message:
         """The reply of the last `ask` with an added text, for another `ask` to continue."""
         message = assistant_message(completion)
         message["content"] = completion.text + added
@@ -115,17 +115,17 @@ class ChatPolicy(PlainCall):
         self._tools = tuple(tools)
         self._unstored = tuple(unstored)
 
-    async def ask(self, sampling: Sampling, begun: Message | None = None) -> Completion:
+    async def ask(self, sampling: Sampling, beginning: Message | None = None) -> Completion:
         """Make one model call with the offer, without storing its reply.
 
-        begun: the beginning of the reply, which the model continues.
+        beginning: of the reply, which the model continues.
         """
         tools, messages = self._tools, self.context.messages()
         messages += self._unstored
         # `store` needs it: the sampled tokens continue exactly this prompt.
         self._prompt = messages
-        if begun is not None:
-            messages = [*messages, begun]
+        if beginning is not None:
+            messages = [*messages, beginning]
         # A client without tools may take only the first two arguments.
         if tools:
             return await self.client.complete(messages, sampling, tools)
@@ -207,7 +207,7 @@ class ThinkingBudget(PolicyWrapper):
         try:
             first = await self._chat.ask(replace(sampling, max_tokens=short))
         except PromptTooLong as error:
-            return self._chat.outgrown(error)
+            return self._chat.end_at_max_length(error)
         left = sampling.max_tokens - short
         if first.finish_reason != "length" or left < 1:
             self._chat.store(first)
@@ -217,7 +217,7 @@ class ThinkingBudget(PolicyWrapper):
         # Another seed: the answer must not draw the random numbers of the thought again.
         rest = call_sampling(replace(sampling, max_tokens=left), 1)
         try:
-            second = await self._chat.ask(rest, self._chat.begun(first, added))
+            second = await self._chat.ask(rest, self._chat.partial_reply(first, added))
         except PromptTooLong:
             # A thought that fills the dialog is a reply that was cut off.
             self._chat.store(first)

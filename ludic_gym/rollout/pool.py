@@ -76,7 +76,7 @@ def close(env: Closable) -> None:
 
 
 async def aclose(env: Closable) -> None:
-    """As `close`; waits for a `close` that is a coroutine."""
+    """Close the env as `close` does; wait for a `close` that is a coroutine."""
     if env in _threads:
         close(env)
     else:
@@ -120,7 +120,7 @@ class EnvPool(Generic[E]):
             close(self._idle.pop(0)[1])
 
     async def aclose(self) -> None:
-        """As `close`; waits for envs whose `close` is a coroutine."""
+        """Close all envs that are not lent; wait for those whose `close` is a coroutine."""
         async with AsyncExitStack() as closing:
             while self._idle:
                 closing.push_async_callback(aclose, self._idle.pop()[1])

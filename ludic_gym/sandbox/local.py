@@ -55,7 +55,7 @@ class Pool:
         _ABANDONED.append((self._reserve, self._running))
         self._begin()
 
-    async def begun(self, work: bytes, limits: Limits) -> Running:
+    async def begin(self, work: bytes, limits: Limits) -> Running:
         """Start a program when there is a free place; returns once it has begun.
 
         work: from `job`. limits: the same as for the job.
@@ -64,7 +64,7 @@ class Pool:
         """
         await self._slots.acquire()
         try:
-            running = await self._handed_over(work, limits)
+            running = await self._begin_in_worker(work, limits)
         except BaseException:
             self._slots.release()
             raise
@@ -81,7 +81,7 @@ class Pool:
             self._running.remove(running)
             self._slots.release()
 
-    async def _handed_over(self, work: bytes, limits: Limits) -> Running:
+    async def _begin_in_worker(self, work: bytes, limits: Limits) -> Running:
         """The job in a worker that has begun it."""
         # Until a program begins, the loss of its worker has no effect: another one takes the job.
         failure = SandboxError(f"the sandbox {self._backend.name!r} is closed; open another")
@@ -143,7 +143,7 @@ class Pool:
                 child.kill()
                 await child.ended()
         for one in running:
-            await one.gone()
+            await one.wait()
 
 
 _ABANDONED: list[tuple[deque[asyncio.Task[Child]], set[Running]]] = []
@@ -208,13 +208,13 @@ class LocalSandbox(Sandbox):
     ) -> ExecResult:
         """See Sandbox."""
         # One call of the loop: between two, a cancelled caller would leave the program running.
-        running = await self._pool.begun(job(program, limits), limits)
+        running = await self._pool.begin(job(program, limits), limits)
         return await running.finish(stdin)
 
     @on_loop
     async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
         """See Sandbox."""
-        return await self._pool.begun(job(program, limits), limits)
+        return await self._pool.begin(job(program, limits), limits)
 
     @on_loop
     async def close(self) -> None:

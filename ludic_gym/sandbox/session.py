@@ -505,7 +505,7 @@ class Running(Session):
             stderr_cut=stderr.cut,
         )
 
-    async def gone(self) -> None:
+    async def wait(self) -> None:
         """Wait until its process has ended."""
         await self._child.ended()
 
