@@ -53,7 +53,7 @@ from .data.load import Rows as Rows
 from .data.load import load_rows as load_rows
 from .data.load import locate as locate
 from .data.row import Row as Row
-from .data.row import renamed as renamed
+from .data.row import rename_fields as rename_fields
 from .data.row import text_field as text_field
 from .envs.core.base import Info as Info
 from .envs.core.base import TextEnv as TextEnv

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.game import outcome_of, said
+from ludic_gym.envs.core.game import outcome_of, without_thought
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.envs.core.two_player import lost_by
 from ludic_gym.packages import optional
@@ -92,7 +92,7 @@ class BoardAECEnv(SeatsAECEnv):
         """Play the move of the seat."""
         # Notation has one case, but a move in another case is clear.
         words = {move.lower(): number for move, number in self._moves().items()}
-        number = words.get(said(action).strip().lower())
+        number = words.get(without_thought(action).strip().lower())
         if number is None:
             return lost_by({seat})
         self._raw.step(number)

@@ -11,7 +11,7 @@ import numpy as np
 from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
-from ludic_gym.envs.core.game import said
+from ludic_gym.envs.core.game import without_thought
 from ludic_gym.envs.core.seats import GameOver, SeatsAECEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import optional
@@ -55,7 +55,7 @@ class Match:
     def play(self, action: str) -> None:
         """Play the mover's action after its thought; an error of the game ends it as `broken`."""
         # Games take the first move that they find, also that of a thought.
-        move = said(action)
+        move = without_thought(action)
         wrappers = known_game(self._game).default_wrappers or []
         adds_brackets = any(w.__name__ == "ActionFormattingWrapper" for w in wrappers)
         # What the left-out wrapper of such games does.
@@ -151,7 +151,7 @@ class TextArenaEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Set up a new game."""
-        self._match = Match(self._game, 1, drawn_seed(self.np_random))
+        self._match = Match(self._game, 1, draw_seed(self.np_random))
         return self._match.read(0), PROMPT
 
     def turn(self, action: str) -> Turn:
@@ -184,7 +184,7 @@ class TextArenaAECEnv(SeatsAECEnv):
 
     def deal(self, rng: np.random.Generator) -> int:
         """Set up a new game."""
-        self._match = Match(self._game, 2, drawn_seed(rng))
+        self._match = Match(self._game, 2, draw_seed(rng))
         # Reading takes the messages away, but PettingZoo may observe several times.
         self._views = ["", ""]
         return self._read_by(self._match.mover)
@@ -229,6 +229,6 @@ def outcome_of(match: Match, player: int, reward: float) -> str:
     return "win" if reward >= 1.0 else "draw" if reward == 0.0 else "loss"
 
 
-def drawn_seed(rng: np.random.Generator) -> int:
+def draw_seed(rng: np.random.Generator) -> int:
     """31 random bits."""
     return int(rng.random() * 2**31)

@@ -30,7 +30,7 @@ class Row:
     fields: Mapping[str, Any]
 
 
-def renamed(row: Row, names: Mapping[str, str]) -> Row:
+def rename_fields(row: Row, names: Mapping[str, str]) -> Row:
     """The row with further field names, {theirs: ours}, unless it has a field of our name.
 
     Reads another publisher's field "type" as "subject":

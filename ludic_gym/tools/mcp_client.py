@@ -42,13 +42,13 @@ async def mcp_tools(
     text are named and left out. Raises ConfigError without the extra `mcp`, or if the server does
     not start.
     """
-    client = await _connected(server, environment)
+    client = await _connect(server, environment)
     try:
-        listed = await _listed(client)
+        listed = await _server_tools(client)
         # Each with the server's own schema.
         yield tuple(
             Tool(
-                function=partial(_called, client, tool.name),
+                function=partial(_call, client, tool.name),
                 schema=tool_schema(tool.name, tool.description or "", tool.input_schema),
                 timeout_s=timeout_s,
                 output_limit=output_limit,
@@ -60,7 +60,7 @@ async def mcp_tools(
         await client.__aexit__(None, None, None)
 
 
-async def _connected(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
+async def _connect(server: str | Sequence[str], environment: Mapping[str, str] | None) -> Client:
     """A client that has greeted the server. Raises ConfigError, see `mcp_tools`."""
     mcp = optional("mcp", "ludic-gym[mcp]")
     if not server:
@@ -79,7 +79,7 @@ async def _connected(server: str | Sequence[str], environment: Mapping[str, str]
     return client
 
 
-async def _listed(client: Client) -> list[ServerTool]:
+async def _server_tools(client: Client) -> list[ServerTool]:
     """All tools that the server offers, from all pages of its list."""
     page = await client.list_tools()
     listed = list(page.tools)
@@ -90,7 +90,7 @@ async def _listed(client: Client) -> list[ServerTool]:
     return listed
 
 
-async def _called(client: Client, tool_name_: str, /, **arguments: Any) -> str:  # noqa: ANN401
+async def _call(client: Client, tool_name_: str, /, **arguments: Any) -> str:  # noqa: ANN401
     """The text parts of a result, one per line; "Error: ..." for one that the server marks so.
 
     tool_name_: so that an argument of the tool may have any name.

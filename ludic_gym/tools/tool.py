@@ -43,7 +43,7 @@ def parameters_schema(function: Callable[..., object]) -> JSONSchema:
     """
     hints = typing.get_type_hints(function)
     parameters = inspect.signature(function).parameters
-    _, texts = described(inspect.getdoc(function) or "", tuple(parameters))
+    _, texts = docstring_parts(inspect.getdoc(function) or "", tuple(parameters))
     properties = {}
     for name, parameter in parameters.items():
         schema = _parameter_schema(parameter, hints, function)
@@ -57,7 +57,7 @@ def parameters_schema(function: Callable[..., object]) -> JSONSchema:
     }
 
 
-def described(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+def docstring_parts(docstring: str, names: Sequence[str]) -> tuple[str, dict[str, str]]:
     r"""A docstring without its lines `name: text` about parameters, and those texts by name.
 
     names: of the parameters; other lines with a colon are kept. A text continues in the following
@@ -237,7 +237,9 @@ def as_tool(
     'Add two numbers.'
     """
     parameters = parameters_schema(function)
-    description, _ = described(inspect.getdoc(function) or "", tuple(parameters["properties"]))
+    description, _ = docstring_parts(
+        inspect.getdoc(function) or "", tuple(parameters["properties"])
+    )
     schema = tool_schema(function.__name__, description, parameters)
     return Tool(function=function, schema=schema, timeout_s=timeout_s, output_limit=output_limit)
 
@@ -276,7 +278,7 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
         return f"Error: the arguments are not JSON: {error}"
     problem = problem_of(arguments, tool.schema["function"]["parameters"], "the arguments")
     if problem:
-        return shortened(f"Error: {problem}", tool.output_limit)
+        return shorten(f"Error: {problem}", tool.output_limit)
     # A tool may raise anything: `gather` returns the error as a value, which the model can read.
     outcome = asyncio.gather(_outcome(tool.function, arguments), return_exceptions=True)
     try:
@@ -286,10 +288,10 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
         return f"Error: {call.name} took longer than {tool.timeout_s:g} s"
     if isinstance(result, BaseException):
         result = f"Error: {type(result).__name__}: {result}"
-    return shortened(result, tool.output_limit)
+    return shorten(result, tool.output_limit)
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     r"""The text, with its middle left out where it has more than `limit` characters.
 
     >>> shortened("0123456789", 6)

@@ -6,7 +6,7 @@ import pytest
 
 from ludic_gym.data.hub import HUB_SETS, UNKNOWN, HubData, hub_data, licence_of
 from ludic_gym.data.load import Origin, load_rows, locate
-from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.data.row import Row, rename_fields, text_field
 from ludic_gym.errors import ConfigError, DataError
 
 
@@ -195,8 +195,8 @@ def test_a_text_field_must_hold_text():
 
 def test_a_field_is_renamed_unless_its_name_is_taken():
     row = Row("here", {"type": "a", "kind": "b"})
-    assert renamed(row, {"type": "subject"}).fields["subject"] == "a"
-    assert renamed(row, {"type": "kind"}).fields["kind"] == "b"
+    assert rename_fields(row, {"type": "subject"}).fields["subject"] == "a"
+    assert rename_fields(row, {"type": "kind"}).fields["kind"] == "b"
 
 
 @pytest.mark.parametrize(

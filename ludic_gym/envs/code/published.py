@@ -59,7 +59,7 @@ def plus_tests(row: Row, reference: str) -> CallTests:
         calls=tuple(calls_of(inputs, shapes)),
         reference=reference,
         atol=float(row.fields.get("atol") or ATOL),
-        compared=compared(assertion, name),
+        compared=compare(assertion, name),
     )
 
 
@@ -70,7 +70,7 @@ def inputs_of(program: str, where: str) -> tuple[list[list[Any]], float]:
     results are those of the reference. Nothing of it is run.
     Raises DataError for a program without a list `inputs` of plain values.
     """
-    tree = parsed(program, where)
+    tree = parse(program, where)
     atol = ATOL
     found = None
     for node in ast.walk(tree):
@@ -98,7 +98,7 @@ class _Constants(ast.NodeTransformer):
         return ast.Constant(known[node.id]) if node.id in known else node
 
 
-def parsed(program: str, where: str) -> ast.Module:
+def parse(program: str, where: str) -> ast.Module:
     """The syntax tree of assertions. Raises DataError for what is not Python."""
     try:
         return ast.parse(program)
@@ -113,10 +113,10 @@ def calls_of(
     for call in inputs:
         # A call that a tree cannot hold is left out: the others still test the program.
         with suppress(NotPlain):
-            yield tuple(shaped(call, shapes))
+            yield tuple(reshape(call, shapes))
 
 
-def compared(assertion: str, name: str) -> Compared:
+def compare(assertion: str, name: str) -> Compared:
     """The comparison that the assertions make: of sets, of truth values, or of values."""
     if re.search(rf"assert set\({name}\(", assertion):
         return "unordered"
@@ -129,7 +129,7 @@ def compared(assertion: str, name: str) -> Compared:
 
 def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
     """The shape of each argument in the assertions."""
-    tree = parsed(assertion, where)
+    tree = parse(assertion, where)
     # MBPP+ writes all numbers of a call as strings if one of them is complex.
     number = Shape("complex") if any(map(is_complex, ast.walk(tree))) else PLAIN
     shapes: list[Shape] = []
@@ -137,7 +137,7 @@ def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             here = [shape_of(argument, number) for argument in node.args]
             # Assertions of one row may differ in a detail, such as an empty list.
-            shapes = [merged(a, b) for a, b in zip(shapes or here, here, strict=False)]
+            shapes = [merge(a, b) for a, b in zip(shapes or here, here, strict=False)]
     return shapes
 
 
@@ -152,21 +152,21 @@ def shape_of(node: ast.expr, number: Shape) -> Shape:
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         part = PLAIN
         for element in node.elts:
-            part = merged(part, shape_of(element, number))
+            part = merge(part, shape_of(element, number))
         return Shape(kinds[type(node)], part)
     is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float | complex)
     return number if is_number else PLAIN
 
 
-def merged(a: Shape, b: Shape) -> Shape:
+def merge(a: Shape, b: Shape) -> Shape:
     """The more specific shape; a list if the two disagree."""
     if PLAIN in (a, b):
         return a if b == PLAIN else b
     kind = a.kind if a.kind == b.kind else "list"
-    return Shape(kind, merged(a.part or PLAIN, b.part or PLAIN))
+    return Shape(kind, merge(a.part or PLAIN, b.part or PLAIN))
 
 
-def shaped(values: Sequence[Any], shapes: Sequence[Shape]) -> list[Tree]:
+def reshape(values: Sequence[Any], shapes: Sequence[Shape]) -> list[Tree]:
     """The arguments as trees, each in its shape if there is one."""
     missing = [PLAIN] * (len(values) - len(shapes))
     return [shaped_tree(v, s) for v, s in zip(values, [*shapes, *missing], strict=False)]
@@ -219,7 +219,7 @@ def livecodebench_problem(row: Row) -> Problem:
 
 def _method(row: Row, text: str, cases: list[Mapping[str, Any]]) -> Problem:
     starter = text_field(row, "starter_code").strip()
-    about = _parsed(row, "metadata", str(row.fields.get("metadata")))
+    about = _parse(row, "metadata", str(row.fields.get("metadata")))
     name = about.get("func_name") if isinstance(about, Mapping) else None
     if not isinstance(name, str) or not name.isidentifier():
         raise DataError(f"{row.where}: field 'metadata' must have func_name, got {about!r:.80}")
@@ -227,10 +227,10 @@ def _method(row: Row, text: str, cases: list[Mapping[str, Any]]) -> Problem:
         name=f"Solution.{name}" if "class Solution" in starter else name,
         # An argument a line.
         calls=tuple(
-            tuple(encoded(_parsed(row, "input", line)) for line in str(case["input"]).split("\n"))
+            tuple(encoded(_parse(row, "input", line)) for line in str(case["input"]).split("\n"))
             for case in cases
         ),
-        expected=tuple(encoded(_parsed(row, "output", str(case["output"]))) for case in cases),
+        expected=tuple(encoded(_parse(row, "output", str(case["output"]))) for case in cases),
         prelude=SITES_PRELUDE,
     )
     return Problem(
@@ -245,7 +245,7 @@ def _cases(row: Row, name: str) -> list[Mapping[str, Any]]:
     text = row.fields.get(name) or "[]"
     if not isinstance(text, str):
         raise DataError(f"{row.where}: field {name!r} must be a text, got {text!r:.80}")
-    found = _parsed(row, name, text if text.lstrip().startswith("[") else unpacked(row, name, text))
+    found = _parse(row, name, text if text.lstrip().startswith("[") else unpack(row, name, text))
     if not isinstance(found, list) or not all(
         isinstance(case, Mapping) and {"input", "output"} <= case.keys() for case in found
     ):
@@ -253,7 +253,7 @@ def _cases(row: Row, name: str) -> list[Mapping[str, Any]]:
     return found
 
 
-def unpacked(row: Row, name: str, text: str) -> str:
+def unpack(row: Row, name: str, text: str) -> str:
     """The text of a pickle in zlib and base64, without unpickling. Raises DataError for others."""
     try:
         stream = zlib.decompressobj()
@@ -273,7 +273,7 @@ def unpacked(row: Row, name: str, text: str) -> str:
     return str(found[0])
 
 
-def _parsed(row: Row, name: str, text: str) -> Any:  # noqa: ANN401 (JSON)
+def _parse(row: Row, name: str, text: str) -> Any:  # noqa: ANN401 (JSON)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

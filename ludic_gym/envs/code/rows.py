@@ -167,7 +167,7 @@ def _apps(row: Row) -> Problem | None:
     text = text_field(row, "question")
     if name := given.get("fn_name"):
         return _apps_function(row, str(name), cases, text, solution)
-    pairs = tuple((_joined(text), _joined(wanted)) for text, wanted in cases)
+    pairs = tuple((_join_texts(text), _join_texts(wanted)) for text, wanted in cases)
     return Problem(text, solution, StdinTests(cases=pairs)) if pairs else None
 
 
@@ -202,7 +202,7 @@ def _json(row: Row, name: str, empty: object) -> object:
         raise DataError(f"{row.where}: field {name!r} is not JSON ({error})") from error
 
 
-def _joined(text: object) -> str:
+def _join_texts(text: object) -> str:
     # Rows of APPS have texts, or lists of lines.
     return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
 

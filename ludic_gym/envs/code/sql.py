@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.data.row import Row, rename_fields, text_field
 from ludic_gym.envs.core.base import checked_choice
 from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.errors import ConfigError, DataError
@@ -136,7 +136,7 @@ def schema_of(path: Path, changed_ns: int) -> str:
 
 def question(row: Row) -> Query:
     """The question with its database. Raises DataError if a field is missing."""
-    row = renamed(row, {"SQL": "query"})
+    row = rename_fields(row, {"SQL": "query"})
     if "db_id" in row.fields:
         return _of_folder(row)
     schema, query = text_field(row, "schema"), text_field(row, "query")

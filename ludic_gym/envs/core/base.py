@@ -175,7 +175,7 @@ class TextEnv(gym.Env[str, str], ABC):
         """The present state as text, or as an HTML fragment with all characters escaped."""
         if self._observation is None:
             raise EpisodeOver(f"{type(self).__name__}.render() came before the first reset()")
-        return rendered(self.picture(), self.render_mode)
+        return render_text(self.picture(), self.render_mode)
 
     def legal_actions(self) -> tuple[str, ...]:
         """Legal actions now; () if any text is legal, or if no episode is running."""
@@ -298,7 +298,7 @@ def checked_render_mode(render_mode: str | None) -> str | None:
     return render_mode
 
 
-def rendered(text: str, render_mode: str | None) -> str:
+def render_text(text: str, render_mode: str | None) -> str:
     """The text in the render mode. Raises EnvError if the mode is None."""
     if render_mode is None:
         raise EnvError('nothing to render to; make the env with render_mode="ansi" or "html"')
@@ -316,12 +316,12 @@ def item_at(number: float, items: Sequence[T]) -> T:
     return items[int(number * len(items))]
 
 
-def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
+def random_order(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
     """The items in a random order."""
     return [items[int(i)] for i in rng.permutation(len(items))]
 
 
-def between(rng: np.random.Generator, low: int, high: int) -> int:
+def random_int(rng: np.random.Generator, low: int, high: int) -> int:
     """An integer from low to high, both included, uniformly at random."""
     return low + int(rng.random() * (high - low + 1))
 

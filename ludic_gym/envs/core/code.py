@@ -15,7 +15,7 @@ from ludic_gym.graders.programs.types import ProgramTests, Verdict, program_in
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Guarantees, Limits, Program, Sandbox
-from ludic_gym.tools.tool import shortened
+from ludic_gym.tools.tool import shorten
 
 # Wall time per second of CPU time; a busy machine gives a program only part of a core.
 PATIENCE = 12.0
@@ -107,7 +107,7 @@ class CodeEnv(DatasetEnv):
         """Draw a problem. Raises NoSandbox if no sandbox works."""
         # Raised here, because no action may raise later.
         sandbox = self.grader.sandbox
-        self.about["sandbox"] = described(sandbox.name, sandbox.guarantees)
+        self.about["sandbox"] = sandbox_text(sandbox.name, sandbox.guarantees)
         return super().start(options)
 
     def turn(self, action: str) -> Turn:
@@ -159,7 +159,7 @@ class CodeEnv(DatasetEnv):
         return f"```{self.languages[0]}\n{program}\n```"
 
 
-def described(name: str, guarantees: Guarantees) -> str:
+def sandbox_text(name: str, guarantees: Guarantees) -> str:
     """A sandbox on one line: "bubblewrap: network, filesystem ..."."""
     held = [one for one in guarantees.__slots__ if getattr(guarantees, one)]
     return f"{name}: {', '.join(held) or 'no protection'}"
@@ -207,7 +207,7 @@ class SandboxedEnv(TextEnv):
     def sandbox_info(self) -> str:
         """The sandbox and its guarantees. Raises NoSandbox if none works."""
         sandbox = shared_sandbox(self._sandbox, allow_unsafe=self._allow_unsafe)
-        return described(sandbox.name, sandbox.guarantees)
+        return sandbox_text(sandbox.name, sandbox.guarantees)
 
     def run(self, program: Program) -> ExecResult:
         """The result of the program. Raises SandboxError if the sandbox fails."""
@@ -225,7 +225,7 @@ class SandboxedEnv(TextEnv):
 def output_of(result: ExecResult) -> str:
     """The output of a program, and how it ended unless with exit code 0."""
     parts = [
-        shortened(text, OUTPUT)
+        shorten(text, OUTPUT)
         for text in (result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace"))
         if text
     ]

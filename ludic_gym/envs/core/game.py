@@ -19,7 +19,7 @@ _AFTER = _AROUND + ")].,;:!"
 _FEW = 12
 
 
-def said(text: str) -> str:
+def without_thought(text: str) -> str:
     """The reply after its thought, that is, after the last `</think>`; all of it without one.
 
     >>> said("<think>B1 or B2?</think> B2"), said(" B2")
@@ -29,7 +29,7 @@ def said(text: str) -> str:
     return reply.strip() if closed else text
 
 
-def undecorated(text: str) -> str:
+def bare_text(text: str) -> str:
     """The text without quotes, Markdown and brackets around it, and punctuation at its end.
 
     >>> [undecorated(text) for text in ("**B2**", "b)", '"42."', "-7", ".5")]
@@ -141,9 +141,9 @@ class Game(Generic[S]):
         """
         if text in self.legal_actions(state):
             return text
-        text = said(text)
+        text = without_thought(text)
         action = self._read(state, text)
-        if self.is_allowed(state, action) or (plain := undecorated(text)) == text:
+        if self.is_allowed(state, action) or (plain := bare_text(text)) == text:
             return action
         bare = self._read(state, plain)
         return bare if self.is_allowed(state, bare) else action
@@ -198,7 +198,7 @@ OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
 )
 
 
-def opponent_named(
+def find_opponent(
     name: str, opponents: Mapping[str, tuple[Opponent, ...]], rng: np.random.Generator
 ) -> Opponent:
     """A strategy of the named opponent. Raises ConfigError if there is none of that name."""

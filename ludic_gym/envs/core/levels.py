@@ -56,13 +56,13 @@ def with_levels(init: Callable[..., None]) -> Callable[..., None]:
             entry = _ENTRIES.get(f"{type(self).__module__}:{type(self).__qualname__}")
             # A class that is not in the catalogue has levels of its own, or none.
             if entry is not None and (entry.levels[1] or not own):
-                kwargs = _resolved(entry, kwargs)
+                kwargs = _level_kwargs(entry, kwargs)
         init(self, *args, **kwargs)
 
     return levelled
 
 
-def _resolved(entry: EnvEntry, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _level_kwargs(entry: EnvEntry, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments with those of the level in place of its name."""
     given = dict(kwargs)
     level = given.pop("level")
@@ -100,7 +100,7 @@ def in_test(task: str) -> bool:
     return zlib.crc32(task.encode()) % HELD_OUT_EVERY == 0
 
 
-def drawn(draw: Callable[[], T], split: str, name: Callable[[T], str] = repr) -> T:
+def draw_in_split(draw: Callable[[], T], split: str, name: Callable[[T], str] = repr) -> T:
     """The first drawn task that is in the split.
 
     The split is a property of the task, not of the seed, so that no task is in both "train" and

@@ -23,12 +23,12 @@ from ludic_gym.envs.core.game import (
     Game,
     Opponent,
     S,
-    opponent_named,
+    bare_text,
+    find_opponent,
     refusal,
-    said,
-    undecorated,
+    without_thought,
 )
-from ludic_gym.envs.core.levels import SPLITS, Split, drawn
+from ludic_gym.envs.core.levels import SPLITS, Split, draw_in_split
 
 _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 
@@ -108,7 +108,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
 
     def first_state(self, rng: np.random.Generator) -> S:
         """A first state of the split."""
-        return drawn(lambda: self.game.initial(rng), self.split, self.task)
+        return draw_in_split(lambda: self.game.initial(rng), self.split, self.task)
 
     def task(self, state: S) -> str:
         """A text that equal first states have in common; it decides their split."""
@@ -127,7 +127,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
 
         name: one of `opponents`. Raises ConfigError for another one.
         """
-        return opponent_named(name, self.opponents, rng)(self.game, self.state, rng)
+        return find_opponent(name, self.opponents, rng)(self.game, self.state, rng)
 
     def turn(self, action: str) -> Turn:
         """Play the action, then the opponent's reply."""
@@ -243,16 +243,16 @@ class SolitaireEnv(TextEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Deal a new game of the split."""
         self.turns_left = self.turns
-        drawn(lambda: self.deal(self.np_random), self._split, lambda _: self.game())
+        draw_in_split(lambda: self.deal(self.np_random), self._split, lambda _: self.game())
         return self.view(), self.prompt
 
     def turn(self, action: str) -> Turn:
         """Play the action."""
         # Before the move, so that the view shows what is left, and a game can give a turn back.
         self.turns_left -= 1
-        action = said(action).strip()
+        action = without_thought(action).strip()
         outcome = self.move(action)
-        if outcome == "illegal" and (plain := undecorated(action)) not in ("", action):
+        if outcome == "illegal" and (plain := bare_text(action)) not in ("", action):
             # An illegal move changes nothing, so there can be a second one.
             outcome = self.move(plain)
         illegal = outcome == "illegal"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick
-from ludic_gym.envs.core.levels import SPLITS, Split, drawn
+from ludic_gym.envs.core.levels import SPLITS, Split, draw_in_split
 from ludic_gym.errors import GraderError
 from ludic_gym.graders.extract import Grade
 
@@ -90,7 +90,7 @@ class QuestionEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
         """Ask a question of the split."""
-        self.question = drawn(lambda: self.ask(options), self._asked_split, self.task)
+        self.question = draw_in_split(lambda: self.ask(options), self._asked_split, self.task)
         self.verdict = ""
         return self.question.text, {"system_prompt": self.prompt, **self.about}
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 
-from ludic_gym.envs.core.base import RENDER_MODES, Info, checked_render_mode, rendered
+from ludic_gym.envs.core.base import RENDER_MODES, Info, checked_render_mode, render_text
 from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
 from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
@@ -184,7 +184,7 @@ class SeatsAECEnv(AECEnv[str, str, str | None], ABC):
 
     def render(self) -> str:
         """The game as the selected agent sees it, as text or as an HTML fragment."""
-        return rendered(str(self.observe(self.agent_selection)), self.render_mode)
+        return render_text(str(self.observe(self.agent_selection)), self.render_mode)
 
     def close(self) -> None:
         """Do nothing: no resources are held."""

@@ -10,7 +10,7 @@ import numpy as np
 from pettingzoo import ParallelEnv
 
 from ludic_gym.envs.core.base import Info
-from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, opponent_named
+from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, find_opponent
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.errors import EnvError
 from ludic_gym.spaces import TextSpace
@@ -103,7 +103,7 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
 
         name: one of `opponents`. Raises ConfigError for another one.
         """
-        return opponent_named(name, self.opponents, rng)(self.game, self._state, rng)
+        return find_opponent(name, self.opponents, rng)(self.game, self._state, rng)
 
 
 def lost_by(seats: Collection[int]) -> GameOver:

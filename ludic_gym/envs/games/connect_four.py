@@ -53,11 +53,11 @@ def legal_actions(state: State) -> tuple[str, ...]:
 
 def play(state: State, action: str) -> State:
     """The board with the mover's disc on top of the column."""
-    disc = dropped(state[0] | state[1], int(action) - 1)
+    disc = drop_disc(state[0] | state[1], int(action) - 1)
     return (state[0] | disc, state[1]) if mover(state) == 0 else (state[0], state[1] | disc)
 
 
-def dropped(taken: int, column: int) -> int:
+def drop_disc(taken: int, column: int) -> int:
     """The bit of the lowest free cell of the column."""
     # Adding 1 to the bottom of a column carries up to its lowest free bit; a full column carries
     # into its seventh bit, which the mask removes.
@@ -113,7 +113,7 @@ def best_actions(state: State) -> tuple[str, ...]:
     # In this order, because the first of equal columns is the oracle's.
     values = {}
     for column in ORDER:
-        if disc := dropped(taken, column):
+        if disc := drop_disc(taken, column):
             values[column] = -negamax(other, own | disc, DEPTH, -10_000, 10_000)
     best = max(values.values())
     return tuple(str(column + 1) for column, value in values.items() if value == best)
@@ -134,7 +134,7 @@ def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
     if depth == 0:
         return 0
     for column in ORDER:
-        if disc := dropped(taken, column):
+        if disc := drop_disc(taken, column):
             alpha = max(alpha, -negamax(other, own | disc, depth - 1, -beta, -alpha))
             if alpha >= beta:
                 break

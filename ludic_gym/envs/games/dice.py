@@ -96,16 +96,16 @@ class State(NamedTuple):
         return sum(map(len, self.hands))
 
 
-def rolled(seed: int, number: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def roll(seed: int, number: int, counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """The dice of a round. counts: dice of each player."""
     # From the seed and the round alone: a state needs no generator, and its copies roll equally.
     rng = random.Random(seed * 100 + number)
     return tuple(tuple(rng.choices(range(1, 7), k=count)) for count in counts)
 
 
-def dealt(seed: int, players: int, dice: int, starter: int) -> State:
+def deal(seed: int, players: int, dice: int, starter: int) -> State:
     """The first round of a game."""
-    hands = rolled(seed, 0, (dice,) * players)
+    hands = roll(seed, 0, (dice,) * players)
     return State(seed=seed, round=0, hands=hands, mover=starter, read=(0,) * players)
 
 
@@ -165,7 +165,7 @@ def play(state: State, action: str) -> State:
     return _next_round(state, counts, end)
 
 
-def refused(state: State, action: str) -> State:
+def refuse(state: State, action: str) -> State:
     """The state after an illegal reply: another try, or the mover is out."""
     if state.refused + 1 < REFUSALS:
         return state._replace(refused=state.refused + 1)
@@ -176,7 +176,7 @@ def refused(state: State, action: str) -> State:
 
 
 def _next_round(state: State, counts: tuple[int, ...], end: Reveal) -> State:
-    hands = rolled(state.seed, state.round + 1, counts)
+    hands = roll(state.seed, state.round + 1, counts)
     mover = end.loser if counts[end.loser] else following(hands, end.loser)
     return state._replace(
         round=state.round + 1,
@@ -226,16 +226,16 @@ Chances = tuple[float, ...]
 @cache
 def binomial(dice: int) -> Chances:
     """Probabilities of the number of dice with one face among so many unknown dice."""
-    return convolved(binomial(dice - 1), (5 / 6, 1 / 6)) if dice else (1.0,)
+    return convolve(binomial(dice - 1), (5 / 6, 1 / 6)) if dice else (1.0,)
 
 
-def convolved(first: Chances, second: Chances) -> Chances:
+def convolve(first: Chances, second: Chances) -> Chances:
     """Probabilities of the sum of two independent numbers."""
     return tuple(np.convolve(first, second).tolist())
 
 
 @cache
-def named(dice: int) -> tuple[Chances, Chances]:
+def chances_of_named(dice: int) -> tuple[Chances, Chances]:
     """Numbers of dice with the face that a player names, and with another face.
 
     The player names the face that most of its dice show, one of them at random if several do.
@@ -268,7 +268,7 @@ def tail(dice: int) -> Chances:
 
 
 @lru_cache(maxsize=2**16)
-def believed(rivals: tuple[tuple[int, int], ...]) -> Chances:
+def believed_chances(rivals: tuple[tuple[int, int], ...]) -> Chances:
     """Probabilities of 0, 1, 2, ... or more dice with a face among rivals.
 
     rivals: of each, the number of dice, and 1 if it named the face, -1 if another one, else 0.
@@ -277,11 +277,11 @@ def believed(rivals: tuple[tuple[int, int], ...]) -> Chances:
     for dice, claim in rivals:
         chances = binomial(dice)
         if claim:
-            model = named(dice)[0 if claim > 0 else 1]
+            model = chances_of_named(dice)[0 if claim > 0 else 1]
             chances = tuple(
                 TRUST * m + (1 - TRUST) * c for m, c in zip(model, chances, strict=True)
             )
-        total = convolved(total, chances)
+        total = convolve(total, chances)
     return at_least(total)
 
 
@@ -295,13 +295,13 @@ def among(tails: Chances, count: int) -> float:
     return 1.0 if count <= 0 else tails[count] if count < len(tails) else 0.0
 
 
-def counted(state: State, seat: int, bid: Bid) -> float:
+def by_counting(state: State, seat: int, bid: Bid) -> float:
     """Probability of the bid for a player who looks at its own dice only."""
     hand = state.hands[seat]
     return among(tail(state.total - len(hand)), bid.number - hand.count(bid.face))
 
 
-def inferred(state: State, seat: int) -> list[Chances]:
+def by_inference(state: State, seat: int) -> list[Chances]:
     """Probabilities of 0, 1, 2, ... or more dice per face, for a player who partly believes bids.
 
     Each of the six tuples counts all dice, those of the player included.
@@ -317,19 +317,21 @@ def inferred(state: State, seat: int) -> list[Chances]:
         # Sorted: the sum does not depend on the order of rivals, and equal keys are cached.
         claims = sorted((n, 0 if not f else 1 if f == face else -1) for n, f in rivals)
         mine = state.hands[seat].count(face)
-        found.append((1.0,) * mine + believed(tuple(claims)))
+        found.append((1.0,) * mine + believed_chances(tuple(claims)))
     return found
 
 
 def counting(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     """One of the lowest bids that are likely true; a challenge where no bid is likelier."""
     lowest = raises(state.bid, state.total)[:12]
-    chances = {bid: counted(state, state.mover, bid) for bid in lowest}
+    chances = {bid: by_counting(state, state.mover, bid) for bid in lowest}
     safe = [bid for bid in lowest if chances[bid] >= SAFE][:CHOICES]
     if safe:
         return f"bid {pick(rng, safe).text()}"
     best = max(lowest, key=lambda bid: chances[bid], default=None)
-    if state.bid and (best is None or 1 - counted(state, state.mover, state.bid) >= chances[best]):
+    if state.bid and (
+        best is None or 1 - by_counting(state, state.mover, state.bid) >= chances[best]
+    ):
         return LIAR
     assert best, "without a bid to challenge there are bids to make"
     return f"bid {best.text()}"
@@ -337,21 +339,21 @@ def counting(game: Game[Any], state: State, rng: np.random.Generator) -> str:
 
 def inferring(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     """The action that most likely costs no die of its own."""
-    tails = inferred(state, state.mover)
+    tails = by_inference(state, state.mover)
     values: dict[Bid | None, float] = {}
     if state.bid:
         # None is the challenge.
         values[None] = 1 - among(tails[state.bid.face - 1], state.bid.number)
     for bid in raises(state.bid, state.total)[:18]:
         true = among(tails[bid.face - 1], bid.number)
-        values[bid] = true + (1 - true) * passed(state, bid)
+        values[bid] = true + (1 - true) * pass_turn(state, bid)
     best = max(values.values())
     # A little noise, so that its bids do not tell its dice for certain.
     chosen = pick(rng, [bid for bid, value in values.items() if value >= best - 0.02])
     return f"bid {chosen.text()}" if chosen else LIAR
 
 
-def passed(state: State, bid: Bid) -> float:
+def pass_turn(state: State, bid: Bid) -> float:
     """Rough probability that the next player believes the bid: by chance, without any hand."""
     dice = len(state.hands[following(state.hands, state.mover)])
     # A player holds about a sixth of its own dice of the face.
@@ -372,7 +374,7 @@ def best_actions(state: State) -> tuple[str, ...]:
     if not higher:
         return (LIAR,)
     rival = following(state.hands, state.mover)
-    bluff = max(higher[:18], key=lambda bid: counted(state, rival, bid))
+    bluff = max(higher[:18], key=lambda bid: by_counting(state, rival, bid))
     return (f"bid {bluff.text()}",)
 
 

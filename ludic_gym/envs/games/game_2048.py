@@ -82,7 +82,7 @@ class Game2048Env(SolitaireEnv):
         move = action.lower()
         if move not in self.allowed_actions():
             return "illegal"
-        self._board = moved(self._board, move)
+        self._board = slide_board(self._board, move)
         # Before a tile is added: the win must not depend on a further draw.
         if max(map(max, self._board)) >= self._target:
             return "win"
@@ -95,14 +95,14 @@ class Game2048Env(SolitaireEnv):
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Directions in which a tile moves."""
-        return tuple(move for move in MOVES if moved(self._board, move) != self._board)
+        return tuple(move for move in MOVES if slide_board(self._board, move) != self._board)
 
     def best_action(self) -> str:
         """The first of two moves that lead to the best board, if no tile appeared in between."""
 
         def prospect(move: str) -> int:
-            board = moved(self._board, move)
-            return worth(board) + max(worth(moved(board, after)) for after in MOVES)
+            board = slide_board(self._board, move)
+            return worth(board) + max(worth(slide_board(board, after)) for after in MOVES)
 
         return max(self.allowed_actions(), key=prospect)
 
@@ -110,23 +110,23 @@ class Game2048Env(SolitaireEnv):
 MOVES = ("left", "up", "right", "down")
 
 
-def moved(board: Board, move: str) -> Board:
+def slide_board(board: Board, move: str) -> Board:
     """The board after a slide; the same board if no tile moves."""
     if move in ("up", "down"):
         # All four directions are the slide of a row to the left, seen from another side.
-        return transposed(moved(transposed(board), "left" if move == "up" else "right"))
+        return transpose(slide_board(transpose(board), "left" if move == "up" else "right"))
     if move == "right":
-        return tuple(slid(row[::-1])[::-1] for row in board)
-    return tuple(slid(row) for row in board)
+        return tuple(slide_row(row[::-1])[::-1] for row in board)
+    return tuple(slide_row(row) for row in board)
 
 
-def transposed(board: Board) -> Board:
+def transpose(board: Board) -> Board:
     """The board with columns as rows."""
     return tuple(zip(*board, strict=True))
 
 
 @cache
-def slid(row: tuple[int, ...]) -> tuple[int, ...]:
+def slide_row(row: tuple[int, ...]) -> tuple[int, ...]:
     """The row after a slide to the left; a tile merges at most once."""
     tiles: list[int] = []
     open_to_merge = False

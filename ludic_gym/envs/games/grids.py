@@ -21,7 +21,7 @@ Cell = tuple[int, int]
 DIRECTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
-def shifted(cell: Cell, direction: str) -> Cell:
+def neighbour(cell: Cell, direction: str) -> Cell:
     """The adjacent cell in the direction."""
     dy, dx = DIRECTIONS[direction]
     return cell[0] + dy, cell[1] + dx
@@ -96,7 +96,7 @@ class MazeEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Carve a maze and stand in its first corner."""
-        self._floor = carved(self._size, rng)
+        self._floor = carve_maze(self._size, rng)
         self._at: Cell = (1, 1)
         self._goal: Cell = (2 * self._size - 1, 2 * self._size - 1)
 
@@ -109,7 +109,7 @@ class MazeEnv(SolitaireEnv):
         move = action.lower()
         if move not in self.allowed_actions():
             return "illegal"
-        self._at = shifted(self._at, move)
+        self._at = neighbour(self._at, move)
         return "win" if self._at == self._goal else ""
 
     def view(self) -> str:
@@ -128,7 +128,7 @@ class MazeEnv(SolitaireEnv):
 
     def _steps(self, cell: Cell) -> Iterator[tuple[str, Cell]]:
         for move in DIRECTIONS:
-            if (after := shifted(cell, move)) in self._floor:
+            if (after := neighbour(cell, move)) in self._floor:
                 yield move, after
 
     def best_action(self) -> str:
@@ -139,7 +139,7 @@ class MazeEnv(SolitaireEnv):
         return path[0]
 
 
-def carved(size: int, rng: np.random.Generator) -> frozenset[Cell]:
+def carve_maze(size: int, rng: np.random.Generator) -> frozenset[Cell]:
     """The floor of a random maze: cells at odd rows and columns, and the gaps between them.
 
     Depth-first search with backtracking, so that the floor is a tree.
@@ -282,16 +282,16 @@ def walked_back(
 ) -> tuple[Cell, Cells]:
     """Player and boxes after a random walk that pulls boxes, which is a solution backwards."""
     for _ in range(WALK):
-        moves = [move for move in DIRECTIONS if shifted(at, move) in floor - boxes]
+        moves = [move for move in DIRECTIONS if neighbour(at, move) in floor - boxes]
         if not moves:
             break
-        pulls = [move for move in moves if shifted(at, OPPOSITE[move]) in boxes]
+        pulls = [move for move in moves if neighbour(at, OPPOSITE[move]) in boxes]
         # A walk that always pulls moves one box to and fro and leaves the others on their goals.
         move = pick(rng, pulls if pulls and rng.random() < 0.5 else moves)
-        behind = shifted(at, OPPOSITE[move])
+        behind = neighbour(at, OPPOSITE[move])
         if behind in boxes:
             boxes = boxes - {behind} | {at}
-        at = shifted(at, move)
+        at = neighbour(at, move)
     return at, boxes
 
 
@@ -299,12 +299,12 @@ def pushes(floor: Cells, state: tuple[Cell, Cells]) -> Iterator[tuple[str, tuple
     """Legal steps, each with the player and the boxes after it."""
     at, boxes = state
     for move in DIRECTIONS:
-        ahead = shifted(at, move)
+        ahead = neighbour(at, move)
         if ahead not in floor:
             continue
         if ahead not in boxes:
             yield move, (ahead, boxes)
-        elif (beyond := shifted(ahead, move)) in floor and beyond not in boxes:
+        elif (beyond := neighbour(ahead, move)) in floor and beyond not in boxes:
             yield move, (ahead, boxes - {ahead} | {beyond})
 
 

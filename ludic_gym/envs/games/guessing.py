@@ -9,7 +9,7 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, checked_range, pick
+from ludic_gym.envs.core.base import checked_range, pick, random_int
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv, guesses_left
 from ludic_gym.errors import ConfigError
@@ -61,7 +61,7 @@ class GuessTheNumberEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a number."""
-        self._number = between(rng, 1, self._high)
+        self._number = random_int(rng, 1, self._high)
         self._low, self._top = 1, self._high
         self._hint = ""
 

@@ -19,13 +19,13 @@ from ludic_gym.envs.games.dice import (
     State,
     best_actions,
     counting,
-    dealt,
+    deal,
     inferring,
     legal_actions,
     play,
     raises,
     read,
-    refused,
+    refuse,
     returns,
     verdict,
 )
@@ -51,7 +51,7 @@ PROMPT = (
 
 def initial(players: int, dice: int, rng: np.random.Generator) -> State:
     """The first roll, and a player drawn to begin."""
-    return dealt(int(rng.integers(2**31)), players, dice, int(rng.integers(players)))
+    return deal(int(rng.integers(2**31)), players, dice, int(rng.integers(players)))
 
 
 def observation(state: State, player: int) -> str:
@@ -138,7 +138,7 @@ def liars_dice(players: int = 3, dice: int = 3) -> Game[State]:
         read=read,
         verdict=verdict,
         players=players,
-        refused=refused,
+        refused=refuse,
         made_by=partial(liars_dice, players, dice),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range, pick
-from ludic_gym.envs.core.game import Game, one_line, undecorated
+from ludic_gym.envs.core.game import Game, bare_text, one_line
 from ludic_gym.envs.core.levels import SPLITS, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
@@ -204,7 +204,7 @@ def understood(state: State, text: str) -> Exchange:
     is_offered = state.offer is not None and state.offer[0] != player
     for line in text.splitlines():
         # Models end a move with a full stop, or print it in bold.
-        plain = undecorated(line)
+        plain = bare_text(line)
         word = plain.casefold()
         found = _PROPOSAL.fullmatch(plain)
         share = parsed_share(found[1], state.scenario.counts) if found else None
@@ -252,7 +252,7 @@ def observation(state: State, player: int) -> str:
     if state.offer and state.deal is None and not any(turn.proposal for turn in news):
         # The dialog has it, but a player that sees the newest text alone would not know.
         maker, share = state.offer
-        lines.append(f"Still open: {_proposed(maker, share, counts, player)}")
+        lines.append(f"Still open: {_proposal_text(maker, share, counts, player)}")
     for turn in news:
         lines += _lines(turn, counts, player)
     if state.deal is not None:
@@ -270,13 +270,13 @@ def _lines(turn: Exchange, counts: Share, player: int) -> list[str]:
     who = "You" if turn.player == player else "They"
     lines = [f"{who} said: {turn.message}"] if turn.message else []
     if turn.proposal is not None:
-        lines.append(_proposed(turn.player, turn.proposal, counts, player))
+        lines.append(_proposal_text(turn.player, turn.proposal, counts, player))
     elif turn.move:
         lines.append(f"{who} {turn.move}ed the proposal")
     return lines or [f"{who} said nothing"]
 
 
-def _proposed(maker: int, share: Share, counts: Share, player: int) -> str:
+def _proposal_text(maker: int, share: Share, counts: Share, player: int) -> str:
     """A proposal as the player sees it."""
     mine, theirs = share, rest_of(counts, share)
     who = "You" if maker == player else "They"

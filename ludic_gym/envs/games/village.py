@@ -91,7 +91,7 @@ class State(NamedTuple):
         return tuple(seat for seat in self.living if self.roles[seat] == role)
 
 
-def dealt(names: tuple[str, ...], roles: tuple[Role, ...], first: int) -> State:
+def deal(names: tuple[str, ...], roles: tuple[Role, ...], first: int) -> State:
     """The first night, in which the seer alone acts. first: seat that speaks first."""
     everyone = tuple(range(len(names)))
     state = State(names=names, roles=roles, living=everyone, first=first, read=(0,) * len(names))
@@ -138,32 +138,32 @@ def play(state: State, action: str) -> State:
     known = (len(state.log) if seat == me else count for seat, count in enumerate(state.read))
     state = state._replace(refused=0, read=tuple(known), queue=state.queue[1:])
     if state.phase == "talk":
-        return _continued(_logged(state, Event("said", me, text=action)))
+        return _continue(_log(state, Event("said", me, text=action)))
     target = state.names.index(action.split()[1])
     if state.phase == "vote":
-        return _continued(state._replace(choices=(*state.choices, (me, target))))
+        return _continue(state._replace(choices=(*state.choices, (me, target))))
     # A choice of the night is known to the role alone.
     to = state.seats_of("werewolf") if state.phase == "kill" else (me,)
-    state = _logged(state, Event(state.phase, me, target, to=to))
+    state = _log(state, Event(state.phase, me, target, to=to))
     if state.phase == "kill":
         # The last name counts: the other werewolf has read the first one.
         state = state._replace(victim=target)
     if state.phase == "protect":
         state = state._replace(protected=target)
-    return _continued(state)
+    return _continue(state)
 
 
-def refused(state: State, action: str) -> State:
+def refuse(state: State, action: str) -> State:
     """The state after an illegal reply: another try, or the mover is out."""
     if state.refused + 1 < REFUSALS:
         return state._replace(refused=state.refused + 1)
     out = state.mover
     state = _without(state, out, Event("expelled", target=out))
     state = state._replace(refused=0, queue=state.queue[1:], expelled=(*state.expelled, out))
-    return state if state.winner else _continued(state)
+    return state if state.winner else _continue(state)
 
 
-def _continued(state: State) -> State:
+def _continue(state: State) -> State:
     """The state in which the next player acts."""
     while not state.queue and not state.winner:
         state = _next_phase(state)
@@ -174,7 +174,7 @@ def _next_phase(state: State) -> State:
     if state.phase == "talk":
         return state._replace(phase="vote", queue=_around(state))
     if state.phase == "vote":
-        state = _hanged(state)
+        state = _hang(state)
         return state if state.winner else _night(state, "kill")
     phases = [phase for phase, _ in NIGHT]
     later = phases[phases.index(state.phase) + 1 :]
@@ -198,23 +198,23 @@ def _dawn(state: State) -> State:
         saved = state.victim == state.protected and bool(state.seats_of("doctor"))
         dead = state.victim in state.living and not saved
         event = Event("killed", target=state.victim) if dead else Event("quiet")
-        state = _without(state, state.victim, event) if dead else _logged(state, event)
+        state = _without(state, state.victim, event) if dead else _log(state, event)
     if state.winner:
         return state
-    state = _logged(state._replace(day=state.day + 1, phase="talk"), Event("day"))
+    state = _log(state._replace(day=state.day + 1, phase="talk"), Event("day"))
     return state._replace(queue=_around(state))
 
 
-def _hanged(state: State) -> State:
+def _hang(state: State) -> State:
     """The state after the votes; a tie hangs no one."""
-    state = _logged(state, *(Event("voted", seat, target) for seat, target in state.choices))
+    state = _log(state, *(Event("voted", seat, target) for seat, target in state.choices))
     # A player who was expelled after the first votes can no longer be hanged.
     votes = Counter(target for _, target in state.choices if target in state.living)
     state = state._replace(choices=())
     most = max(votes.values(), default=0)
     first = [seat for seat, count in votes.items() if count == most]
     if len(first) != 1:
-        return _logged(state, Event("tie"))
+        return _log(state, Event("tie"))
     return _without(state, first[0], Event("hanged", target=first[0]))
 
 
@@ -228,14 +228,14 @@ def _around(state: State) -> tuple[int, ...]:
 def _without(state: State, out: int, event: Event) -> State:
     """The state without a player, and the winner if that decides the game."""
     living = tuple(seat for seat in state.living if seat != out)
-    state = _logged(state._replace(living=living), event)
+    state = _log(state._replace(living=living), event)
     wolves = len(state.seats_of("werewolf"))
     if not wolves:
         return state._replace(winner="village")
     return state._replace(winner="werewolves") if 2 * wolves >= len(living) else state
 
 
-def _logged(state: State, *events: Event) -> State:
+def _log(state: State, *events: Event) -> State:
     return state._replace(log=(*state.log, *events))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ludic_gym.envs.core.base import checked_choice, checked_range, pick, shuffled
+from ludic_gym.envs.core.base import checked_choice, checked_range, pick, random_order
 from ludic_gym.envs.core.game import Game, Opponent
 from ludic_gym.envs.core.levels import SPLITS, Level, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
@@ -23,12 +23,12 @@ from ludic_gym.envs.games.village import (
     NAMES,
     ROLES,
     State,
-    dealt,
+    deal,
     legal_actions,
     observation,
     play,
     read,
-    refused,
+    refuse,
     returns,
     side,
     system_prompt,
@@ -79,15 +79,15 @@ def at_random(game: Game[Any], state: State, rng: np.random.Generator) -> str:
 
 def by_claims(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     """A player who believes seers and follows the suspicions of the day."""
-    return _scripted(state, rng, careful=False)
+    return _scripted_action(state, rng, careful=False)
 
 
 def by_evidence(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     """A player who weighs claims against each other and against votes and deaths."""
-    return _scripted(state, rng, careful=True)
+    return _scripted_action(state, rng, careful=True)
 
 
-def _scripted(state: State, rng: np.random.Generator, *, careful: bool) -> str:
+def _scripted_action(state: State, rng: np.random.Generator, *, careful: bool) -> str:
     me = state.mover
     doubts = suspicions(state, careful=careful)
     if state.roles[me] == "werewolf":
@@ -98,12 +98,12 @@ def _scripted(state: State, rng: np.random.Generator, *, careful: bool) -> str:
     if state.phase == "talk":
         return _villagers_words(state, rng, doubts, careful=careful)
     if state.phase == "protect":
-        return _named(state, _most(rng, targets(state), _trust(state, doubts)))
+        return _action_on(state, _most(rng, targets(state), _trust(state, doubts)))
     if state.phase == "see":
         # Innocence that is known already is not learnt again.
         new = [seat for seat in targets(state) if abs(doubts[seat]) < KNOWN]
-        return _named(state, _most(rng, new or targets(state), doubts))
-    return _named(state, _most(rng, targets(state), doubts))
+        return _action_on(state, _most(rng, new or targets(state), doubts))
+    return _action_on(state, _most(rng, targets(state), doubts))
 
 
 def _villagers_words(
@@ -133,7 +133,7 @@ def _wolf(
         trusted = _trust(state, doubts)
         # Without experience: the claimed seer, or any player.
         careless = {seat: float(seat in claimed_seers(state)) for seat in prey}
-        return _named(state, _most(rng, prey, trusted if careful else careless))
+        return _action_on(state, _most(rng, prey, trusted if careful else careless))
     worst = _most(rng, prey, doubts)
     if state.phase == "talk":
         accusers = [seat for seat in claimed_seers(state) if seat in prey]
@@ -143,11 +143,11 @@ def _wolf(
     lost = [seat for seat in wolves if seat != me and doubts[seat] >= ACCUSED]
     # A vote for a partner who is lost anyway looks innocent.
     if careful and lost and doubts[lost[0]] > max(doubts[seat] for seat in prey) + 2:
-        return _named(state, lost[0])
-    return _named(state, worst)
+        return _action_on(state, lost[0])
+    return _action_on(state, worst)
 
 
-def _named(state: State, seat: int) -> str:
+def _action_on(state: State, seat: int) -> str:
     return f"{state.phase} {state.names[seat]}"
 
 
@@ -241,15 +241,15 @@ def best_actions(state: State) -> tuple[str, ...]:
             trust = _trust(state, doubts)
             # The victim of this night, who is named already.
             choice = max(targets(state), key=lambda seat: (seat == state.victim, trust[seat]))
-            return (_named(state, choice),)
-        return (_named(state, aim),)
+            return (_action_on(state, choice),)
+        return (_action_on(state, aim),)
     if state.phase == "kill":
         order = {"seer": 0, "doctor": 1}
-        return (_named(state, min(prey, key=lambda seat: order.get(state.roles[seat], 2))),)
+        return (_action_on(state, min(prey, key=lambda seat: order.get(state.roles[seat], 2))),)
     aim = max(prey, key=lambda seat: doubts[seat])
     if state.phase == "talk":
         return (f"I am the seer: {state.names[aim]} is a werewolf.",)
-    return (_named(state, aim),)
+    return (_action_on(state, aim),)
 
 
 OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
@@ -259,9 +259,9 @@ OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
 
 def initial(players: int, rng: np.random.Generator) -> State:
     """Names, roles and the first speaker, drawn at random."""
-    names = tuple(shuffled(rng, list(NAMES))[:players])
-    roles = tuple(shuffled(rng, list(ROLES[players])))
-    return dealt(names, roles, int(rng.integers(players)))
+    names = tuple(random_order(rng, list(NAMES))[:players])
+    roles = tuple(random_order(rng, list(ROLES[players])))
+    return deal(names, roles, int(rng.integers(players)))
 
 
 @cache
@@ -281,7 +281,7 @@ def werewolf(players: int = 7) -> Game[State]:
         read_in=read,
         verdict=verdict,
         players=players,
-        refused=refused,
+        refused=refuse,
         made_by=partial(werewolf, players),
     )
 

@@ -82,7 +82,7 @@ class HangmanEnv(SolitaireEnv):
     def view(self) -> str:
         """The word with gaps, the wrong letters and the lives."""
         wrong = " ".join(letter for letter in self._guessed if letter not in self._word)
-        word = " ".join(masked(self._word, self._guessed))
+        word = " ".join(mask_word(self._word, self._guessed))
         return f"Word: {word}\nWrong letters: {wrong or 'none'}\nLives left: {self.turns_left}"
 
     def allowed_actions(self) -> tuple[str, ...]:
@@ -91,14 +91,14 @@ class HangmanEnv(SolitaireEnv):
 
     def best_action(self) -> str:
         """The letter that occurs in most of the bundled words that fit."""
-        known = masked(self._word, self._guessed)
-        fitting = (word for word in words(HANGMAN_WORDS) if masked(word, self._guessed) == known)
+        known = mask_word(self._word, self._guessed)
+        fitting = (word for word in words(HANGMAN_WORDS) if mask_word(word, self._guessed) == known)
         # A letter once per word: the one that most words have is most likely right.
         counts = Counter(letter for word in fitting for letter in set(word))
         return max(self.allowed_actions(), key=lambda letter: counts[letter])
 
 
-def masked(word: str, guessed: str) -> str:
+def mask_word(word: str, guessed: str) -> str:
     """The word with _ for each letter that is not in `guessed`."""
     return "".join(letter if letter in guessed else "_" for letter in word)
 

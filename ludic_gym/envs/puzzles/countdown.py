@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, checked_range, pick
+from ludic_gym.envs.core.base import checked_range, pick, random_int
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.graders.extract import Grade, extract
@@ -45,7 +45,7 @@ class Evaluated:
     numbers: tuple[int, ...]
 
 
-def evaluated(text: str) -> Evaluated:
+def evaluate(text: str) -> Evaluated:
     """The value of an expression of integers, + - * / and parentheses, also in LaTeX.
 
     Raises BadExpression for any other text, for division by zero, and for more than 200
@@ -108,7 +108,7 @@ def grade_countdown(text: str, truth: str) -> Grade:
         return Grade(False, None, rule)
     try:
         # An operator at an end is no part of an expression, but Markdown: **25 * 2**.
-        found = evaluated(answer.partition("=")[0].strip("`*_ \n").rstrip(".`*_ \n"))
+        found = evaluate(answer.partition("=")[0].strip("`*_ \n").rstrip(".`*_ \n"))
     except BadExpression:
         return Grade(False, answer, rule)
     # As a multiset: a number that is given twice may be used twice.
@@ -159,9 +159,9 @@ class CountdownEnv(QuestionEnv):
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw numbers, and combine all of them into the target."""
         rng = self.np_random
-        numbers = [between(rng, 1, self._largest) for _ in range(self._count)]
+        numbers = [random_int(rng, 1, self._largest) for _ in range(self._count)]
         # Computed from the numbers, because a random target may have no solution.
-        target, self._solution = combined([(n, str(n)) for n in numbers], rng)
+        target, self._solution = combine([(n, str(n)) for n in numbers], rng)
         given = " ".join(map(str, numbers))
         return Question(f"Numbers: {given}\nTarget: {target}", f"{given} = {target}")
 
@@ -174,7 +174,7 @@ class CountdownEnv(QuestionEnv):
         return f"<answer>{self._solution}</answer>"
 
 
-def combined(terms: list[Term], rng: np.random.Generator) -> Term:
+def combine(terms: list[Term], rng: np.random.Generator) -> Term:
     """A random combination of all terms, whose intermediate values are positive integers."""
     # Every pair has a sum, so that no choice leads to a dead end.
     while len(terms) > 1:

@@ -85,9 +85,9 @@ class SudokuEnv(QuestionEnv):
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw a full grid, and remove numbers in random order."""
-        solved = shuffled(self._size, self.np_random)
+        solved = full_grid(self._size, self.np_random)
         order = [int(i) for i in self.np_random.permutation(self._size**2)]
-        return Question(as_text(thinned(solved, order, self._clues)), as_text(solved))
+        return Question(as_text(remove_clues(solved, order, self._clues)), as_text(solved))
 
     def task(self, question: Question) -> str:
         """The solution."""
@@ -100,7 +100,7 @@ def as_text(grid: str) -> str:
     return "\n".join(" ".join(grid[i : i + size]) for i in range(0, len(grid), size))
 
 
-def shuffled(size: int, rng: np.random.Generator) -> str:
+def full_grid(size: int, rng: np.random.Generator) -> str:
     """A full grid: a regular one with its numbers, and rows and columns within bands, permuted."""
     box = isqrt(size)
 
@@ -116,7 +116,7 @@ def shuffled(size: int, rng: np.random.Generator) -> str:
     )
 
 
-def thinned(grid: str, order: list[int], clues: int) -> str:
+def remove_clues(grid: str, order: list[int], clues: int) -> str:
     """The grid without the cells, taken in that order, that leave the solution unique.
 
     clues: number of cells at which to stop.

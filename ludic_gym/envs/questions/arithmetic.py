@@ -77,12 +77,12 @@ class ArithmeticEnv(QuestionEnv):
         total, operation, operand = first
         things, *later, name = drawn[3:]
         things, name = item_at(things, THINGS), item_at(name, NAMES)
-        clauses = [f"has {total} {_named(total, things)}"]
+        clauses = [f"has {total} {_noun(total, things)}"]
         for step in range(self._steps):
             if step:
                 operation = item_at(later[2 * step - 2], self._operations)
                 operand = self._operand(later[2 * step - 1], operation, total)
-            noun = things if operation == "*" else _named(operand, things)
+            noun = things if operation == "*" else _noun(operand, things)
             clauses.append(CLAUSES[operation].format(operand, noun))
             total = OPERATIONS[operation](total, operand)
         story = ", ".join(clauses[:-1])
@@ -106,7 +106,7 @@ class ArithmeticEnv(QuestionEnv):
         return integer_at(number, self._low, self._high)
 
 
-def _named(count: int, things: str) -> str:
+def _noun(count: int, things: str) -> str:
     """The things, in the singular if it is one."""
     return things[:-1] if count == 1 else things
 

@@ -10,7 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, Turn, between, checked_choice, checked_range, end, pick
+from ludic_gym.envs.core.base import (
+    Info,
+    Turn,
+    checked_choice,
+    checked_range,
+    end,
+    pick,
+    random_int,
+)
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import NoOracle
@@ -123,13 +131,13 @@ def model_text(constraints: Sequence[Constraint], words: Sequence[str] = ()) -> 
     """
     by = {constraint.kind: constraint for constraint in constraints}
     for count, length in product(SENTENCES, LENGTHS):
-        text = assembled(by, count, length, words)
+        text = assemble(by, count, length, words)
         if all(constraints_kept(text, constraints)):
             return text
     raise NoOracle(f"no text is known that meets all of {constraints}")
 
 
-def assembled(by: By, count: int, length: int, words: Sequence[str] = ()) -> str:
+def assemble(by: By, count: int, length: int, words: Sequence[str] = ()) -> str:
     """The pieces that the constraints need, and `count` sentences of `length` words."""
     sentences = [f"{' '.join(islice(cycle(FILLER), i, i + length))}." for i in range(count)]
     topical = [" ".join(words)] if words else []
@@ -246,7 +254,7 @@ class InstructionFollowingEnv(QuestionEnv):
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw a topic and constraints."""
         rng = self.np_random
-        constraints = drawn(rng, self._count)
+        constraints = draw_constraints(rng, self._count)
         rules = "\n".join(f"- {wording(constraint)}" for constraint in constraints)
         form, topic = pick(rng, FORMS), pick(rng, tuple(TOPICS))
         self.about["topic"] = topic
@@ -279,7 +287,7 @@ class InstructionFollowingEnv(QuestionEnv):
         )
 
 
-def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:
+def draw_constraints(rng: np.random.Generator, count: int) -> list[Constraint]:
     """`count` constraints of different kinds that can be met together."""
     kinds: list[str] = []
     names = tuple(KINDS)
@@ -295,7 +303,7 @@ def drawn(rng: np.random.Generator, count: int) -> list[Constraint]:
 
 def specific(rng: np.random.Generator, kind: str, unused: list[str]) -> Constraint:
     """A constraint of the kind; its words are removed from `unused`."""
-    count = between(rng, *COUNTS[kind]) if kind in COUNTS else 0
+    count = random_int(rng, *COUNTS[kind]) if kind in COUNTS else 0
     texts: tuple[str, ...] = ()
     if kind in ("keywords", "forbidden"):
         texts = (unused.pop(), unused.pop())

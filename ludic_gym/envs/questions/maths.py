@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.data.row import Row, rename_fields, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.graders.extract import Grade, boxed
@@ -154,7 +154,7 @@ def problems_of(data: str | None, split: str | None) -> Rows[Problem]:
 
 def problem(row: Row) -> Problem:
     """The problem of a row. Raises DataError if a field is missing, or no answer is marked."""
-    row = renamed(row, {"type": "subject"})
+    row = rename_fields(row, {"type": "subject"})
     level = _LEVEL.fullmatch(str(row.fields.get("level")))
     if level is None:
         raise DataError(

@@ -91,13 +91,13 @@ class MultipleChoiceEnv(DatasetEnv):
         # A row that is named is the same task for every seed.
         is_named = options.get("row") is not None
         rng = np.random.default_rng(self.about["row"]) if is_named else self.np_random
-        order = row.options if row.is_ordered else _shuffled(row.options, rng)
+        order = row.options if row.is_ordered else _option_order(row.options, rng)
         lines = (f"{letter}. {text}" for letter, text in zip(ascii_uppercase, order, strict=False))
         truth = ascii_uppercase[order.index(row.truth)]
         return Question("\n".join([row.text, *lines]), truth)
 
 
-def _shuffled(options: tuple[str, ...], rng: np.random.Generator) -> list[str]:
+def _option_order(options: tuple[str, ...], rng: np.random.Generator) -> list[str]:
     """The options in an order of `rng`, with those that name "the above" last, in their own."""
     last = [option for option in options if _NAMES_ABOVE.search(option)]
     others = [option for option in options if option not in last]

@@ -14,7 +14,7 @@ import numpy as np
 
 from envs_registry.published import PUBLISHED
 from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.data.row import Row, rename_fields, text_field
 from ludic_gym.envs.core.base import Turn, checked_choice, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError, NoOracle
@@ -54,7 +54,7 @@ class PublishedQuestion(Question):
 
 def aime(row: Row) -> Sequence[PublishedQuestion]:
     """A problem whose answer is an integer from 0 to 999. Raises DataError for any other."""
-    row = renamed(row, {"Problem": "problem", "Answer": "answer"})
+    row = rename_fields(row, {"Problem": "problem", "Answer": "answer"})
     truth = str(row.fields.get("answer")).strip()
     if not (truth.isdecimal() and len(truth) <= 3):
         raise DataError(f"{row.where}: field 'answer' must be from 0 to 999, got {truth!r}")
@@ -291,7 +291,7 @@ class PublishedEnv(DatasetEnv):
         # A row that is named is the same task for every seed.
         is_named = options.get("row") is not None
         rng = np.random.default_rng(self.about["row"]) if is_named else self.np_random
-        return shuffled(row, rng)
+        return option_order(row, rng)
 
     def turn(self, action: str) -> Turn:
         """Grade the reply and end the episode."""
@@ -318,7 +318,7 @@ class PublishedEnv(DatasetEnv):
         return str(best)
 
 
-def shuffled(question: PublishedQuestion, rng: np.random.Generator) -> PublishedQuestion:
+def option_order(question: PublishedQuestion, rng: np.random.Generator) -> PublishedQuestion:
     """The question with its options in another order, as GPQA prints them."""
     order = [int(i) for i in rng.permutation(len(question.options))]
     lines = [f"({ascii_uppercase[k]}) {question.options[i]}" for k, i in enumerate(order)]

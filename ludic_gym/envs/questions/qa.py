@@ -172,7 +172,7 @@ class QuestionTable:
             )
         else:
             chosen, table, where = "rows", self._source, "rows"
-        return parsed_rows(_checked(table, where), self._parse, name="rows", split=chosen)
+        return parsed_rows(_checked_rows(table, where), self._parse, name="rows", split=chosen)
 
     def _parse(self, row: Row) -> Question:
         # Fields are put in as they are: a brace in a value is no further field.
@@ -208,7 +208,7 @@ def text_of(row: Row, name: str) -> str:
     return text_field(row, name)
 
 
-def _checked(table: Table, where: str) -> Iterator[Row]:
+def _checked_rows(table: Table, where: str) -> Iterator[Row]:
     """The rows with their places. Raises DataError for one that is no dict."""
     for index, fields in enumerate(table):
         if not isinstance(fields, Mapping):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ludic_gym.data.load import load_rows
-from ludic_gym.data.row import Row, renamed, text_field
+from ludic_gym.data.row import Row, rename_fields, text_field
 from ludic_gym.envs.core.base import checked_choice
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError
@@ -68,7 +68,7 @@ class ShortAnswerEnv(DatasetEnv):
 
 def question(row: Row) -> Question:
     """The question and its accepted answers. Raises DataError if one of them has no word."""
-    row = renamed(row, {"answer": "answers"})
+    row = rename_fields(row, {"answer": "answers"})
     answers = row.fields.get("answers")
     if not isinstance(answers, list) or not answers:
         raise DataError(f"{row.where}: field 'answers' must be a list of texts, got {answers!r}")

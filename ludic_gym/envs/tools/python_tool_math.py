@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, between, pick
+from ludic_gym.envs.core.base import Info, pick, random_int
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
@@ -84,7 +84,7 @@ class PythonToolMathEnv(QuestionEnv):
 
 def primes(rng: np.random.Generator) -> Item:
     """A sum of primes."""
-    limit = between(rng, 500, 5000)
+    limit = random_int(rng, 500, 5000)
     sieve = np.ones(limit, dtype=bool)
     sieve[:2] = False
     for i in range(2, int(limit**0.5) + 1):
@@ -95,15 +95,15 @@ def primes(rng: np.random.Generator) -> Item:
 
 def power(rng: np.random.Generator) -> Item:
     """The sum of the digits of a power."""
-    base, exponent = between(rng, 3, 99), between(rng, 50, 400)
+    base, exponent = random_int(rng, 3, 99), random_int(rng, 50, 400)
     digits = sum(map(int, str(base**exponent)))
     return f"What is the sum of the decimal digits of {base} to the power of {exponent}?", digits
 
 
 def recurrence(rng: np.random.Generator) -> Item:
     """A term of a recurrence."""
-    a, b, n = between(rng, 2, 9), between(rng, 2, 9), between(rng, 100, 2000)
-    modulus = between(rng, 1000, 99_999)
+    a, b, n = random_int(rng, 2, 9), random_int(rng, 2, 9), random_int(rng, 100, 2000)
+    modulus = random_int(rng, 1000, 99_999)
     x, y = 1, 1
     for _ in range(n - 2):
         # Modulo in every step, because the terms themselves have hundreds of digits.
@@ -119,7 +119,7 @@ def recurrence(rng: np.random.Generator) -> Item:
 def change(rng: np.random.Generator) -> Item:
     """The number of ways to make change."""
     coins = sorted({1 + int(coin) for coin in rng.integers(1, 50, size=5)})
-    amount = between(rng, 100, 400)
+    amount = random_int(rng, 100, 400)
     ways = [1] + [0] * amount
     # Coins in the outer loop: each choice of coins is counted in one order only.
     for coin in coins:
@@ -132,9 +132,9 @@ def change(rng: np.random.Generator) -> Item:
 
 def divisible(rng: np.random.Generator) -> Item:
     """The number of divisible integers in a range."""
-    p, q, r = (between(rng, 2, 30) for _ in range(3))
-    low = between(rng, 1, 1000)
-    high = low + between(rng, 1000, 9000)
+    p, q, r = (random_int(rng, 2, 30) for _ in range(3))
+    low = random_int(rng, 1, 1000)
+    high = low + random_int(rng, 1000, 9000)
     count = sum((n % p == 0 or n % q == 0) and n % r != 0 for n in range(low, high + 1))
     text = f"How many integers from {low} to {high} are divisible by {p} or by {q}, but not by {r}?"
     return text, count
@@ -142,8 +142,8 @@ def divisible(rng: np.random.Generator) -> Item:
 
 def collatz(rng: np.random.Generator) -> Item:
     """The longest Collatz sequence in a range."""
-    low = between(rng, 2, 2000)
-    high = low + between(rng, 50, 300)
+    low = random_int(rng, 2, 2000)
+    high = low + random_int(rng, 50, 300)
     lengths = [collatz_length(n) for n in range(low, high + 1)]
     text = (
         "From n the Collatz sequence goes to n / 2 if n is even, else to 3n + 1, and ends at 1. "

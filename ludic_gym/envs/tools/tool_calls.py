@@ -18,16 +18,22 @@ import numpy as np
 from ludic_gym.envs.core.base import (
     TextEnv,
     Turn,
-    between,
     checked_choice,
     checked_range,
     end,
     pick,
     proceed,
+    random_int,
 )
-from ludic_gym.envs.core.levels import SPLITS, Split, drawn
+from ludic_gym.envs.core.levels import SPLITS, Split, draw_in_split
 from ludic_gym.envs.tools.calls import FORM, calls_in
-from ludic_gym.tools.tool import JSONSchema, described, parameters_schema, problem_of, tool_schema
+from ludic_gym.tools.tool import (
+    JSONSchema,
+    docstring_parts,
+    parameters_schema,
+    problem_of,
+    tool_schema,
+)
 
 Call = tuple[str, dict[str, Any]]
 PEOPLE = ("Ana", "Boris", "Chidi", "Dana", "Elif", "Femi")
@@ -52,7 +58,7 @@ def new_world(rng: np.random.Generator) -> World:
     for number, title in enumerate(rng.permutation(titles)[: len(times)], 1):
         day, hour = times[number - 1]
         world.events[number] = [day, hour, str(title)]
-    world.balances = {name: between(rng, 100, 999) for name in ACCOUNTS}
+    world.balances = {name: random_int(rng, 100, 999) for name in ACCOUNTS}
     return world
 
 
@@ -103,7 +109,7 @@ def transfer(rng: np.random.Generator, world: World) -> Errand:
     """Transfer money until an account holds a sum."""
     source, target = (str(name) for name in rng.permutation(ACCOUNTS)[:2])
     # Within the balance, so that one transfer is enough and legal.
-    amount = between(rng, 1, world.balances[source])
+    amount = random_int(rng, 1, world.balances[source])
     goal = world.balances[target] + amount
 
     def next_call(now: World) -> Call | None:
@@ -121,7 +127,7 @@ def buy(rng: np.random.Generator, world: World) -> Errand:
     kind = pick(rng, sorted({kind for kind, _ in ITEMS.values()}))
     choose, word = pick(rng, ((min, "cheapest"), (max, "dearest")))
     of_kind = {name: price for name, (other, price) in ITEMS.items() if other == kind}
-    item, quantity = choose(of_kind, key=of_kind.__getitem__), between(rng, 1, 9)
+    item, quantity = choose(of_kind, key=of_kind.__getitem__), random_int(rng, 1, 9)
 
     def next_call(now: World) -> Call | None:
         if [item, quantity] in now.orders:
@@ -295,7 +301,7 @@ SCHEMAS: Mapping[str, JSONSchema] = MappingProxyType(
 )
 PURPOSES: Mapping[str, str] = MappingProxyType(
     {
-        name: described(getattr(World, name).__doc__, tuple(SCHEMAS[name]["properties"]))[0]
+        name: docstring_parts(getattr(World, name).__doc__, tuple(SCHEMAS[name]["properties"]))[0]
         for name in CALLS
     }
 )
@@ -361,7 +367,7 @@ class ToolCallsEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a world and errands; the goal is the state after the oracle's calls."""
-        self._seed = drawn(
+        self._seed = draw_in_split(
             lambda: int(self.np_random.integers(2**31)),
             self._split,
             lambda seed: text_of(task(seed, self._count)[1]),

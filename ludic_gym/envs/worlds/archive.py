@@ -363,15 +363,15 @@ class Query:
         return f"{self.start} {' '.join(self.path)}"
 
 
-def asked(hops: int, rng: np.random.Generator) -> Query:
+def question_text(hops: int, rng: np.random.Generator) -> Query:
     """A question that needs `hops` different passages."""
     while True:
-        query = _drawn(hops, rng)
+        query = _draw_relation(hops, rng)
         if query is not None:
             return query
 
 
-def _drawn(hops: int, rng: np.random.Generator) -> Query | None:
+def _draw_relation(hops: int, rng: np.random.Generator) -> Query | None:
     """A random chain of `hops` relations; None if it goes in a circle or ends too early."""
     things = country()
     start = here = pick(rng, things)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
+from ludic_gym.envs.core.base import pick, random_int
 from ludic_gym.envs.tools.calls import Call
 from ludic_gym.envs.worlds.desk import Desk, Record, Wish
 
@@ -38,7 +38,7 @@ class Airline(Desk):
         numbers = [f"F{int(n) + 100}" for n in rng.permutation(900)[:FLIGHTS]]
         # Before the records, which are drawn on them.
         self.flights = {
-            number: {"day": between(rng, 1, 28), "seats_left": max(0, between(rng, -4, 9))}
+            number: {"day": random_int(rng, 1, 28), "seats_left": max(0, random_int(rng, -4, 9))}
             for number in numbers
         }
         super().__init__(rng)
@@ -49,7 +49,7 @@ class Airline(Desk):
             "flight": pick(rng, list(self.flights)),
             "cabin": pick(rng, ("economy", "business")),
             "fare": pick(rng, ("basic", "flexible")),
-            "bags": between(rng, 0, 1),
+            "bags": random_int(rng, 0, 1),
             "checked_in": rng.random() < 0.4,
             "status": "booked",
         }
@@ -129,7 +129,7 @@ class Airline(Desk):
 
     def _bags(self, number: str, rng: np.random.Generator) -> Wish:
         most = MOST_BAGS[self.records[number]["cabin"]]
-        bags = between(rng, 2, 5)
+        bags = random_int(rng, 2, 5)
         thought = None
         if bags < most:
             call = Call("set_bags", {"number": number, "bags": most})
@@ -171,9 +171,9 @@ class Library(Desk):
         return {
             "title": pick(rng, TITLES),
             "branch": pick(rng, BRANCHES),
-            "renewals": between(rng, 0, 3),
+            "renewals": random_int(rng, 0, 3),
             "reserved_by_another": rng.random() < 0.3,
-            "fine": max(0, between(rng, -6, 9)),
+            "fine": max(0, random_int(rng, -6, 9)),
         }
 
     def renew_loan(self, number: str) -> str:
@@ -289,7 +289,7 @@ class Retail(Desk):
             "in_stock": [colour for colour in COLOURS if rng.random() < 0.75],
             "paid_by": pick(rng, ("card", "voucher")),
             "status": "delivered" if delivered else pick(rng, ("pending", "shipped")),
-            "days_since_delivery": between(rng, 1, 42) if delivered else 0,
+            "days_since_delivery": random_int(rng, 1, 42) if delivered else 0,
         }
 
     def cancel_order(self, number: str) -> str:

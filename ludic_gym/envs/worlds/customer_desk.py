@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
 from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
 from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, phrase
-from ludic_gym.tools.tool import described, parameters_schema, problem_of
+from ludic_gym.tools.tool import docstring_parts, parameters_schema, problem_of
 
 DOMAINS: Mapping[str, type[Desk]] = MappingProxyType(
     {"airline": Airline, "retail": Retail, "library": Library}
@@ -113,8 +113,8 @@ class CustomerDeskEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a case of the split."""
-        case = drawn(self._drawn_case, self._split)
-        self._desk, _ = opened(case.domain, case.world, self._count)
+        case = draw_in_split(self._drawn_case, self._split)
+        self._desk, _ = open_desk(case.domain, case.world, self._count)
         # The state after all requests by the book; what is forbidden changes nothing.
         self._goal = copy.deepcopy(self._desk)
         for wish in case.wishes:
@@ -217,13 +217,13 @@ class CustomerDeskEnv(TextEnv):
 
     def _drawn_case(self) -> Case:
         domain, world = pick(self.np_random, self._domains), int(self.np_random.integers(2**31))
-        _, wishes = opened(domain, world, self._count)
+        _, wishes = open_desk(domain, world, self._count)
         if self._level == "easy":
             wishes = tuple(replace(wish, thought=None) for wish in wishes)
         return Case(domain=domain, world=world, wishes=wishes)
 
 
-def opened(domain: str, world: int, count: int) -> tuple[Desk, tuple[Wish, ...]]:
+def open_desk(domain: str, world: int, count: int) -> tuple[Desk, tuple[Wish, ...]]:
     """The database of a seed, and the requests of one customer."""
     rng = np.random.default_rng(world)
     desk = DOMAINS[domain](rng)
@@ -241,7 +241,7 @@ def _schemas(desk: type[Desk]) -> dict[str, tuple[str, dict[str, Any]]]:
     made, found = desk(np.random.default_rng(0)), {}
     for name in tools_of(desk):
         schema = parameters_schema(getattr(made, name))
-        text, _ = described(getattr(desk, name).__doc__ or "", tuple(schema["properties"]))
+        text, _ = docstring_parts(getattr(desk, name).__doc__ or "", tuple(schema["properties"]))
         found[name] = (text, schema)
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.code import SandboxedEnv, output_of
-from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.worlds.tables import KINDS, PROGRAM, drawn_sales, products_file, sales_file
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.extract import extract
@@ -112,7 +112,7 @@ class DataAnalysisEnv(SandboxedEnv):
         """Draw tables and a question. Raises NoSandbox if no sandbox works."""
         # First, because no action may raise it later.
         sandbox = self.sandbox_info()
-        self._study = drawn(self._drawn_study, self._split)
+        self._study = draw_in_split(self._drawn_study, self._split)
         self._turns_left = self._size.turns
         self._printed = ""
         prompt = PROMPT.format(turns=self._size.turns)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import pick, shuffled
+from ludic_gym.envs.core.base import pick, random_order
 from ludic_gym.envs.tools.calls import Call
 
 FIRST = ("Ada", "Ben", "Chloe", "Dev", "Eva", "Finn", "Gita", "Hugo", "Iris", "Jonas", "Kira",
@@ -80,7 +80,7 @@ class Desk(ABC):
         numbers = (f"{self.letter}{int(n) + 1000}" for n in rng.permutation(9000))
         # Names are drawn in pairs, so that no two customers have one address.
         pairs = [(a, b) for a in FIRST for b in LAST]
-        for first, last in shuffled(rng, pairs)[:CUSTOMERS]:
+        for first, last in random_order(rng, pairs)[:CUSTOMERS]:
             for _ in range(RECORDS):
                 owner = {"owner": f"{first} {last}", "email": f"{first}.{last}@example.org".lower()}
                 self.records[next(numbers)] = owner | self.drawn_record(rng)
@@ -148,7 +148,7 @@ class Desk(ABC):
         # Sorted, because the order of a set of texts differs from process to process.
         email = pick(rng, sorted({record["email"] for record in self.records.values()}))
         own = [number for number, record in self.records.items() if record["email"] == email]
-        return tuple(self.wish(number, rng) for number in shuffled(rng, own)[:count])
+        return tuple(self.wish(number, rng) for number in random_order(rng, own)[:count])
 
     def facts(self, number: str, **others: str) -> dict[str, str]:
         """The facts about a record, for a wish: e-mail address and number, and others."""

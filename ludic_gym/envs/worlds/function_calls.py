@@ -13,14 +13,14 @@ from ludic_gym.envs.core.base import (
     Info,
     TextEnv,
     Turn,
-    between,
     checked_choice,
     end,
     pick,
     proceed,
-    shuffled,
+    random_int,
+    random_order,
 )
-from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
 from ludic_gym.envs.worlds.functions import (
     DAYS,
@@ -71,9 +71,9 @@ def call(name: str, **arguments: Any) -> Call:  # noqa: ANN401 (JSON)
 
 def heat(rng: np.random.Generator, box: Toolbox) -> Request:
     """One to three rooms to heat."""
-    rooms = shuffled(rng, ROOMS)[: between(rng, 1, 3)]
+    rooms = random_order(rng, ROOMS)[: random_int(rng, 1, 3)]
     # Quarters of a degree, which no room has at the start.
-    pairs = [(room, between(rng, 10, 58) / 2 + 0.25) for room in rooms]
+    pairs = [(room, random_int(rng, 10, 58) / 2 + 0.25) for room in rooms]
     text = ", and ".join(f"the {room} to {degrees:g} degrees" for room, degrees in pairs)
     calls = tuple(call("set_temperature", room=room, degrees=value) for room, value in pairs)
     return Request(f"Please set {text}.", (calls,), by_state=True)
@@ -81,7 +81,7 @@ def heat(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def lights(rng: np.random.Generator, box: Toolbox) -> Request:
     """Two rooms with lights to switch."""
-    rooms = shuffled(rng, ROOMS)[:2]
+    rooms = random_order(rng, ROOMS)[:2]
     home: Home = box.group("home")
     # One light at least changes: a request that nothing fulfils would be fulfilled by no call.
     on = not home.lights[rooms[0]]
@@ -93,7 +93,7 @@ def lights(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def alarm(rng: np.random.Generator, box: Toolbox) -> Request:
     """An alarm with a label."""
-    hour, minute, label = between(rng, 5, 9), 5 * between(rng, 0, 11), pick(rng, LABELS)
+    hour, minute, label = random_int(rng, 5, 9), 5 * random_int(rng, 0, 11), pick(rng, LABELS)
     text = f'Wake me at {hour}:{minute:02} tomorrow morning, and label the alarm "{label}".'
     one = call("set_alarm", hour=hour, minute=minute, label=label)
     return Request(text, ((one,),), by_state=True)
@@ -101,7 +101,7 @@ def alarm(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def warmth(rng: np.random.Generator, box: Toolbox) -> Request:
     """Temperatures of two rooms, which are only read."""
-    rooms = shuffled(rng, ROOMS)[:2]
+    rooms = random_order(rng, ROOMS)[:2]
     calls = tuple(call("read_temperature", room=room) for room in rooms)
     return Request(f"How warm is it in the {rooms[0]}, and in the {rooms[1]}?", (calls,))
 
@@ -116,7 +116,7 @@ def timetable(rng: np.random.Generator, box: Toolbox) -> Request:
 def ride(rng: np.random.Generator, box: Toolbox) -> Request:
     """Seats on the cheaper train of a connection, which has to be looked up."""
     here, there, day, _ = _train(rng, box)
-    seats, first = between(rng, 1, 6), rng.random() < 0.5
+    seats, first = random_int(rng, 1, 6), rng.random() < 0.5
     trains: Trains = box.group("trains")
     same = {n: t[3] for n, t in trains.trains.items() if t[:3] == (here, there, day)}
     number = min(same, key=same.__getitem__)
@@ -132,7 +132,7 @@ def ride(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def tasks(rng: np.random.Generator, box: Toolbox) -> Request:
     """Two tasks to add, one of them urgent."""
-    titles, day = shuffled(rng, THINGS)[:2], pick(rng, DAYS)
+    titles, day = random_order(rng, THINGS)[:2], pick(rng, DAYS)
     text = f'Put "{titles[0]}" and "{titles[1]}" on my list for {day}; the second one is urgent.'
     calls = (
         call("add_task", title=titles[0], day=day),
@@ -143,7 +143,7 @@ def tasks(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def prices(rng: np.random.Generator, box: Toolbox) -> Request:
     """Prices of two to four shares, which are only read."""
-    symbols = shuffled(rng, SYMBOLS)[: between(rng, 2, 4)]
+    symbols = random_order(rng, SYMBOLS)[: random_int(rng, 2, 4)]
     calls = tuple(call("share_price", symbol=symbol) for symbol in symbols)
     text = f"What are the prices of {', '.join(symbols[:-1])} and {symbols[-1]}?"
     return Request(text, (calls,))
@@ -151,7 +151,7 @@ def prices(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def invest(rng: np.random.Generator, box: Toolbox) -> Request:
     """As many shares as a sum of money buys, which needs the price."""
-    symbol, euros = pick(rng, SYMBOLS), between(rng, 6, 40) * 50
+    symbol, euros = pick(rng, SYMBOLS), random_int(rng, 6, 40) * 50
     shares: Shares = box.group("shares")
     count = euros // shares.prices[symbol]
     text = f"Buy as many shares of {symbol} as {euros} euros pay for."
@@ -161,9 +161,9 @@ def invest(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def length(rng: np.random.Generator, box: Toolbox) -> Request:
     """Two lengths to convert."""
-    source, target = shuffled(rng, list(LENGTHS))[:2]
+    source, target = random_order(rng, list(LENGTHS))[:2]
     # Halves are exact in decimal and binary, so that no digit of a call is in doubt.
-    values = [between(rng, 2, 900) / 2 for _ in range(2)]
+    values = [random_int(rng, 2, 900) / 2 for _ in range(2)]
     text = f"Convert {values[0]:g} and {values[1]:g} from {source} to {target}, each on its own."
     calls = tuple(call("convert_length", value=v, source=source, target=target) for v in values)
     return Request(text, (calls,))
@@ -171,7 +171,11 @@ def length(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def loan(rng: np.random.Generator, box: Toolbox) -> Request:
     """A monthly payment."""
-    amount, rate, years = 1000 * between(rng, 2, 60), between(rng, 4, 18) / 2, between(rng, 1, 10)
+    amount, rate, years = (
+        1000 * random_int(rng, 2, 60),
+        random_int(rng, 4, 18) / 2,
+        random_int(rng, 1, 10),
+    )
     one = call("loan_payment", amount=amount, rate=rate, months=12 * years)
     years_text = f"{years} year{'s' * (years > 1)}"
     text = f"What would I pay each month for {amount} euros at {rate:g} percent over {years_text}?"
@@ -180,7 +184,7 @@ def loan(rng: np.random.Generator, box: Toolbox) -> Request:
 
 def mail(rng: np.random.Generator, box: Toolbox) -> Request:
     """A message to one or two people."""
-    people, news = shuffled(rng, PEOPLE)[: between(rng, 1, 2)], pick(rng, NEWS)
+    people, news = random_order(rng, PEOPLE)[: random_int(rng, 1, 2)], pick(rng, NEWS)
     calls = tuple(call("send_message", person=person, text=news) for person in people)
     return Request(f'Write to {" and to ".join(people)}: "{news}".', (calls,), by_state=True)
 
@@ -216,7 +220,7 @@ def incomplete(rng: np.random.Generator, group: str) -> Request:
         city=pick(rng, ("Aarhus", "Basel", "Cork", "Delft")),
         day=pick(rng, DAYS),
         symbol=pick(rng, SYMBOLS),
-        count=between(rng, 2, 9),
+        count=random_int(rng, 2, 9),
         person=pick(rng, PEOPLE),
     )
     return Request(text, ())
@@ -351,7 +355,7 @@ class FunctionCallsEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw the requests."""
-        self._plan = drawn(lambda: plan_of(self._size, self.np_random), self._split)
+        self._plan = draw_in_split(lambda: plan_of(self._size, self.np_random), self._split)
         self._world, self._goal = (
             Toolbox(self._plan.offered, np.random.default_rng(self._plan.world)) for _ in range(2)
         )
@@ -423,7 +427,7 @@ class FunctionCallsEnv(TextEnv):
 
 def plan_of(size: tuple[int, int], rng: np.random.Generator) -> Plan:
     """A conversation. size: numbers of groups and of requests."""
-    names = shuffled(rng, list(GROUPS))
+    names = random_order(rng, list(GROUPS))
     offered, others = tuple(names[: size[0]]), names[size[0] :]
     world = int(rng.integers(2**31))
     box = Toolbox(offered, np.random.default_rng(world))

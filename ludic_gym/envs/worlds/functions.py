@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
+from ludic_gym.envs.core.base import pick, random_int
 from ludic_gym.envs.tools.calls import Call
-from ludic_gym.tools.tool import JSONSchema, described, parameters_schema, problem_of
+from ludic_gym.tools.tool import JSONSchema, docstring_parts, parameters_schema, problem_of
 
 ROOMS = ("kitchen", "bedroom", "bathroom", "office", "hall", "cellar", "garage", "attic")
 CITIES = ("Aarhus", "Basel", "Cork", "Delft", "Essen", "Faro", "Genoa", "Halle", "Izmir", "Jena")
@@ -33,7 +33,7 @@ class Home:
     """Temperatures, lights and alarms of a house."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.degrees = {room: float(between(rng, 15, 25)) for room in ROOMS}
+        self.degrees = {room: float(random_int(rng, 15, 25)) for room in ROOMS}
         self.lights = {room: rng.random() < 0.5 for room in ROOMS}
         self.alarms: list[tuple[int, int, str]] = []
 
@@ -99,16 +99,16 @@ class Trains:
         for _ in range(24):
             here = pick(rng, CITIES)
             there = pick(rng, [city for city in CITIES if city != here])
-            day, price = pick(rng, DAYS), between(rng, 20, 90)
+            day, price = pick(rng, DAYS), random_int(rng, 20, 90)
             # Other connections of the pair would make "the cheaper train" unclear.
             if any(train[:3] == (here, there, day) for train in self.trains.values()):
                 continue
             self.trains[next(numbers)] = (here, there, day, price)
             # The second train is dearer, so that there is one cheapest.
-            self.trains[next(numbers)] = (here, there, day, price + between(rng, 1, 30))
+            self.trains[next(numbers)] = (here, there, day, price + random_int(rng, 1, 30))
         self.bookings: dict[int, tuple[int, int, str]] = {}
         # Not from 1: a number of a booking is to be read from its result.
-        self.last = between(rng, 1000, 8000)
+        self.last = random_int(rng, 1000, 8000)
 
     def state(self) -> object:
         """The bookings without their numbers, which depend on the order of calls."""
@@ -195,8 +195,8 @@ class Shares:
     """Shares, their prices and cash."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.prices = {symbol: between(rng, 5, 60) for symbol in SYMBOLS}
-        self.owned = {symbol: between(rng, 5, 40) for symbol in SYMBOLS}
+        self.prices = {symbol: random_int(rng, 5, 60) for symbol in SYMBOLS}
+        self.owned = {symbol: random_int(rng, 5, 40) for symbol in SYMBOLS}
 
     def state(self) -> object:
         """The values that are compared at the end of a request."""
@@ -366,7 +366,7 @@ class Toolbox:
 
 def _listed(name: str) -> str:
     text = getattr(GROUPS[GROUP_OF[name]], name).__doc__ or ""
-    purpose, _ = described(text, tuple(SCHEMAS[name]["properties"]))
+    purpose, _ = docstring_parts(text, tuple(SCHEMAS[name]["properties"]))
     return json.dumps({"name": name, "description": purpose, "parameters": SCHEMAS[name]})
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick, shuffled
+from ludic_gym.envs.core.base import pick, random_int, random_order
 from ludic_gym.envs.games.grids import shortest_path
 
 ROOMS = (
@@ -58,7 +58,7 @@ def layout(
     locked: number of locked doors. metals: names of their keys.
     """
     tree, near = _edges(names, rng)
-    locks = shuffled(rng, list(tree))[:locked]
+    locks = random_order(rng, list(tree))[:locked]
     ranks, last = {names[0]: 0}, 0
     # The tree grew from the start, so a part gets its number after the one it is entered from.
     for a, b in tree:
@@ -234,7 +234,7 @@ class House:
             self.places[item] = name
             return f"You put the {item} {self.preposition(name)} the {name}."
         if verb == "inventory":
-            return f"You hold {listed(self.items(YOU))}."
+            return f"You hold {enumeration(self.items(YOU))}."
         return f"{self.description()} {task_text(self.quest)}"
 
     def description(self) -> str:
@@ -245,7 +245,7 @@ class House:
             parts.append(f"There is {article(name)}{f', which is {lid}' if lid else ''}.")
             parts.append(self._contents(name))
         if items := self.items(self.here):
-            parts.append(f"On the floor you see {listed(items)}.")
+            parts.append(f"On the floor you see {enumeration(items)}.")
         for direction, way in self.exits().items():
             door = f"To the {direction} is the {way.door}, which is {self.lids.get(way.door)}."
             parts.append(door if way.door else f"A passage leads {direction}.")
@@ -257,7 +257,7 @@ class House:
             return ""
         where = f"{self.preposition(name).capitalize()} the {name}"
         items = self.items(name)
-        return f"{where} you see {listed(items)}." if items else f"{where} there is nothing."
+        return f"{where} you see {enumeration(items)}." if items else f"{where} there is nothing."
 
 
 def task_text(quest: Quest) -> str:
@@ -271,7 +271,7 @@ def preposition(quest: Quest, furniture: str) -> str:
     return "in" if furniture in quest.lids else "on"
 
 
-def listed(items: list[str]) -> str:
+def enumeration(items: list[str]) -> str:
     """The items with their articles, in a sentence; "nothing" for none."""
     named = [article(item) for item in items]
     if len(named) < 2:
@@ -396,15 +396,15 @@ def quest_of(size: Size, rng: np.random.Generator) -> Quest:
 
 def _draft(size: Size, rng: np.random.Generator) -> Quest:
     """A quest with a solution of any length."""
-    metals = iter(shuffled(rng, METALS))
-    names = shuffled(rng, ROOMS)[: between(rng, *size.rooms)]
-    house = layout(names, between(rng, *size.doors), metals, rng)
+    metals = iter(random_order(rng, METALS))
+    names = random_order(rng, ROOMS)[: random_int(rng, *size.rooms)]
+    house = layout(names, random_int(rng, *size.doors), metals, rng)
     furniture = _furniture(house, rng)
     boxes = [name for name in furniture if name in house.lids]
-    for box in shuffled(rng, boxes)[: between(rng, *size.boxes)]:
+    for box in random_order(rng, boxes)[: random_int(rng, *size.boxes)]:
         house.lids[box], house.keys[box] = "locked", f"{next(metals)} key"
-    count = between(rng, *size.goals)
-    items = shuffled(rng, ITEMS)[: count + between(rng, *size.others)]
+    count = random_int(rng, *size.goals)
+    items = random_order(rng, ITEMS)[: count + random_int(rng, *size.others)]
     spots = list(furniture)
     places = {item: pick(rng, spots) for item in items}
     # Another room than the item's own: carrying is a part of every quest.
@@ -419,7 +419,7 @@ def _draft(size: Size, rng: np.random.Generator) -> Quest:
         lids=house.lids,
         keys=house.keys,
         # In a random order, because lists of things in a room would begin with the goals.
-        places={item: places[item] for item in shuffled(rng, sorted(places))},
+        places={item: places[item] for item in random_order(rng, sorted(places))},
         goals=tuple(targets.items()),
         start=names[0],
     )
@@ -429,7 +429,7 @@ def _furniture(house: Layout, rng: np.random.Generator) -> dict[str, str]:
     """One or two pieces in each room; the containers among them get a lid, closed."""
     furniture: dict[str, str] = {}
     for room in house.rooms:
-        for _ in range(between(rng, 1, 2)):
+        for _ in range(random_int(rng, 1, 2)):
             kinds = pick(rng, (CONTAINERS, SUPPORTS))
             kind = pick(rng, kinds)
             free = [f"{name} {kind}" for name in MATERIALS if f"{name} {kind}" not in furniture]

@@ -14,7 +14,7 @@ from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
 from ludic_gym.envs.worlds.repair.bugs import (
     Task,
-    broken,
+    broken_files,
     drawn_task,
     failures,
     package,
@@ -22,7 +22,13 @@ from ludic_gym.envs.worlds.repair.bugs import (
     tests_output,
 )
 from ludic_gym.errors import SandboxError
-from ludic_gym.tools.tool import described, parameters_schema, problem_of, shortened, tool_schema
+from ludic_gym.tools.tool import (
+    docstring_parts,
+    parameters_schema,
+    problem_of,
+    shorten,
+    tool_schema,
+)
 
 # Level -> number of turns.
 TURNS: Mapping[str, int] = MappingProxyType({"easy": 12, "medium": 16, "hard": 24})
@@ -65,7 +71,7 @@ class Folder:
         """
         lines = self._text(path).splitlines()
         shown = [f"{n}\t{line}" for n, line in enumerate(lines, 1) if first <= n <= last]
-        return shortened("\n".join(shown), 2 * OUTPUT) or "(no lines)", self
+        return shorten("\n".join(shown), 2 * OUTPUT) or "(no lines)", self
 
     def edit_file(self, path: str, old: str, new: str) -> tuple[str, Folder]:
         """Replace a text that occurs exactly once in a file.
@@ -125,7 +131,7 @@ def submit() -> None:
 
 def _schema_of(function: Callable[..., object]) -> tuple[str, dict[str, Any]]:
     schema = parameters_schema(function)
-    return described(function.__doc__ or "", tuple(schema["properties"]))[0], schema
+    return docstring_parts(function.__doc__ or "", tuple(schema["properties"]))[0], schema
 
 
 # Methods are read off an instance, because `self` is no parameter.
@@ -248,7 +254,7 @@ class RepoRepairEnv(SandboxedEnv):
         """The files with the bugs in them."""
         files = package(self._task.package).files
         for bug in self._task.bugs:
-            files = broken(files, bug)
+            files = broken_files(files, bug)
         return files
 
     def picture(self) -> str:
@@ -281,7 +287,7 @@ def call_in(action: str) -> tuple[Call, str]:
             f"Error: there is no tool {call.name!r:.100}; there are {', '.join(SCHEMAS)}",
         )
     wrong = problem_of(call.arguments, SCHEMAS[call.name][1], "the arguments")
-    return (nothing, f"Error: {shortened(wrong, 500)}") if wrong else (call, "")
+    return (nothing, f"Error: {shorten(wrong, 500)}") if wrong else (call, "")
 
 
 def system_prompt(turns: int) -> str:

@@ -9,9 +9,17 @@ from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.tools.calls import FORM, Call, calls_in
-from ludic_gym.envs.worlds.archive import COUNTS, Query, asked, country, index, passage, titles
+from ludic_gym.envs.worlds.archive import (
+    COUNTS,
+    Query,
+    country,
+    index,
+    passage,
+    question_text,
+    titles,
+)
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.text import normalised
 from ludic_gym.tools.tool import problem_of, tool_schema
@@ -100,8 +108,10 @@ class SearchQAEnv(TextEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a question of the split."""
         rng = self.np_random
-        self._query: Query = drawn(
-            lambda: asked(pick(rng, self._hops), rng), self._split, lambda query: query.chain
+        self._query: Query = draw_in_split(
+            lambda: question_text(pick(rng, self._hops), rng),
+            self._split,
+            lambda query: query.chain,
         )
         self._opened: tuple[int, ...] = ()
         self._has_searched = False
@@ -120,7 +130,7 @@ class SearchQAEnv(TextEnv):
                 return self._ended(text, illegal=False)
             case "search":
                 self._has_searched = True
-                return self._proceed(found(text))
+                return self._proceed(search_result(text))
         # With the kind, as in the list of titles, or without it.
         title = " ".join(text.lower().partition("(")[0].split())
         number = titles().get(title)
@@ -182,7 +192,7 @@ def read(action: str) -> tuple[Call, str]:
     return call, problem_of(call.arguments, _schema(call.name), "the arguments")
 
 
-def found(query: str) -> str:
+def search_result(query: str) -> str:
     """Titles of the passages that match best, one in each line, with their kinds."""
     things = country()
     numbers = index().best(query[:LONGEST_QUERY], RESULTS)

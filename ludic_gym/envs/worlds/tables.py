@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick, shuffled
+from ludic_gym.envs.core.base import pick, random_int, random_order
 
 REGIONS = ("North", "South", "East", "West", "Coast", "Hills")
 CHANNELS = ("shop", "online", "phone")
@@ -54,7 +54,7 @@ def drawn_sales(rows: int, missing: float, rng: np.random.Generator) -> Sales:
     """A table of that many orders. missing: share of the ratings that are missing."""
     days = [FIRST_DAY + timedelta(days=int(n)) for n in rng.integers(DAYS, size=rows)]
     # Of a product; each order differs from it by up to 30 %.
-    base = {name: float(between(rng, 1000, 30000)) / 100 for name in PRODUCTS}
+    base = {name: float(random_int(rng, 1000, 30000)) / 100 for name in PRODUCTS}
     product = rng.choice(PRODUCTS, size=rows)
     factors = rng.integers(70, 131, size=rows) / 100
     rating = rng.integers(1, 6, size=rows).astype(float)
@@ -98,17 +98,17 @@ def sales_file(
     lines = [*lines, *doubled]
     order = rng.permutation(len(lines))
     head = ["order", "day", "region", "channel", "product", "units", "price", "rating"]
-    text = written([head, *(lines[int(i)] for i in order)])
+    text = file_text([head, *(lines[int(i)] for i in order)])
     return text.encode(), "\n".join(text.splitlines()[:4])
 
 
 def products_file(sales: Sales) -> bytes:
     """The file products.csv."""
     lines = [[name, sales.category[name], f"{sales.cost[name]:.2f}"] for name in PRODUCTS]
-    return written([["product", "category", "cost"], *lines]).encode()
+    return file_text([["product", "category", "cost"], *lines]).encode()
 
 
-def written(lines: Iterable[Sequence[str]]) -> str:
+def file_text(lines: Iterable[Sequence[str]]) -> str:
     """The lines as CSV."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows(lines)
@@ -198,7 +198,7 @@ def share(sales: Sales, rng: np.random.Generator) -> TableQuestion:
 
 def median(sales: Sales, rng: np.random.Generator) -> TableQuestion:
     """Median revenue of a month's orders."""
-    month = between(rng, 1, 12)
+    month = random_int(rng, 1, 12)
     text = f"What is the median revenue (units times price) of the orders of {MONTHS[month - 1]}?"
     found = sales.revenue[sales.month == month]
     answer = float(np.median(found)) if len(found) else np.nan
@@ -217,9 +217,9 @@ def deviation(sales: Sales, rng: np.random.Generator) -> TableQuestion:
     return TableQuestion(text, answer, f"statistics.stdev({_values('revenue', region=region)})")
 
 
-def rated(sales: Sales, rng: np.random.Generator) -> TableQuestion:
+def rated_orders(sales: Sales, rng: np.random.Generator) -> TableQuestion:
     """Revenue of two products' orders without a rating."""
-    first, second = shuffled(rng, PRODUCTS)[:2]
+    first, second = random_order(rng, PRODUCTS)[:2]
     text = (
         f"What is the total revenue (units times price) of the orders of the products {first} and "
         f"{second} that have no rating?"
@@ -264,7 +264,7 @@ def best_month(sales: Sales, rng: np.random.Generator) -> TableQuestion:
 
 def spread(sales: Sales, rng: np.random.Generator) -> TableQuestion:
     """Difference of mean revenue between two categories."""
-    first, second = shuffled(rng, CATEGORIES)[:2]
+    first, second = random_order(rng, CATEGORIES)[:2]
     text = (
         f"By how much is the mean revenue (units times price) per order of the category {first} "
         f"higher than that of the category {second}? The answer may be negative."
@@ -276,9 +276,13 @@ def spread(sales: Sales, rng: np.random.Generator) -> TableQuestion:
 
 
 EASY: tuple[Maker, ...] = (revenue, mean_price, share)
-MEDIUM: tuple[Maker, ...] = (*EASY[1:], median, deviation, rated)
+MEDIUM: tuple[Maker, ...] = (*EASY[1:], median, deviation, rated_orders)
 KINDS: Mapping[str, tuple[Maker, ...]] = MappingProxyType(
-    {"easy": EASY, "medium": MEDIUM, "hard": (median, deviation, rated, profit, best_month, spread)}
+    {
+        "easy": EASY,
+        "medium": MEDIUM,
+        "hard": (median, deviation, rated_orders, profit, best_month, spread),
+    }
 )
 
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed, shuffled
+from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed, random_order
 from ludic_gym.envs.core.code import OUTPUT, SandboxedEnv
-from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.worlds.shell.files import FILES, PERMISSIONS, TEXT
 from ludic_gym.envs.worlds.shell.git import GIT
 from ludic_gym.envs.worlds.shell.processes import DEBUGGING, SERVICE_TASKS
-from ludic_gym.envs.worlds.shell.task import Task, executed, home_of, judged
+from ludic_gym.envs.worlds.shell.task import Task, execute, home_of, judge
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.programs.types import is_fenced, program_in
-from ludic_gym.tools.tool import shortened
+from ludic_gym.tools.tool import shorten
 
 Maker = Callable[[str, np.random.Generator], Task]
 """A task in a folder of that name."""
@@ -102,7 +102,7 @@ class TerminalEnv(SandboxedEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
         """Draw tasks and set them up. Raises NoSandbox if no sandbox works."""
         sandbox = self.sandbox_info()
-        self._tasks = drawn(self._drawn_tasks, self._split)
+        self._tasks = draw_in_split(self._drawn_tasks, self._split)
         self._turns_left = self._turns
         self._solved = 0
         self._home = home_of(self._tasks)
@@ -135,10 +135,10 @@ class TerminalEnv(SandboxedEnv):
             self._begun = True
             if setup := "\n".join(task.setup for task in self._tasks if task.setup):
                 # Such as histories of git, which are made by the git of the sandbox.
-                self._home = executed(self.run, self._home, setup).home
-        outcome = executed(self.run, self._home, command)
+                self._home = execute(self.run, self._home, setup).home
+        outcome = execute(self.run, self._home, command)
         self._home = outcome.home
-        parts = [shortened(outcome.output.rstrip("\n"), OUTPUT)]
+        parts = [shorten(outcome.output.rstrip("\n"), OUTPUT)]
         if outcome.code or not outcome.output:
             parts.append(f"(exit code {outcome.code})")
         return "\n".join(filter(None, parts))
@@ -146,7 +146,7 @@ class TerminalEnv(SandboxedEnv):
     def _ended(self, text: str, *, illegal: bool) -> Turn:
         # No task is done at its start.
         idle = [["nothing was done"] for _ in self._tasks]
-        found = judged(self.run, self._home, self._tasks) if self._begun else idle
+        found = judge(self.run, self._home, self._tasks) if self._begun else idle
         success = not any(found)
         wrong = "; ".join(fault for faults in found for fault in faults)
         info = {
@@ -169,8 +169,8 @@ class TerminalEnv(SandboxedEnv):
 
     def _drawn_tasks(self) -> tuple[Task, ...]:
         rng = self.np_random
-        names = shuffled(rng, FOLDERS)
-        families = shuffled(rng, self._families)[: self._count]
+        names = random_order(rng, FOLDERS)
+        families = random_order(rng, self._families)[: self._count]
         return tuple(
             pick(rng, FAMILIES[f])(name, rng) for f, name in zip(families, names, strict=False)
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, proceed
-from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, drawn
+from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.worlds.quests import DIRECTIONS, SIZES, House, next_action, quest_of, task_text
 
 LONGEST_ACTION = 200
@@ -74,7 +74,7 @@ class TextWorldEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a quest of the split."""
-        quest = drawn(lambda: quest_of(self._size, self.np_random), self._split)
+        quest = draw_in_split(lambda: quest_of(self._size, self.np_random), self._split)
         self._house = House(quest)
         self._moves_left = self._size.moves
         return f"{task_text(quest)} {self._house.description()}", self._prompt

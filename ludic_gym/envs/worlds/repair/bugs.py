@@ -124,7 +124,9 @@ def hidden_program(package: Package, files: Mapping[str, str]) -> Program:
         "setup": package.setup,
         "cases": [[example.source for example in case] for case in package.cases],
     }
-    return Program(source=DRIVER, files={**laid(kept), "job.json": json.dumps(job).encode("utf-8")})
+    return Program(
+        source=DRIVER, files={**lay_files(kept), "job.json": json.dumps(job).encode("utf-8")}
+    )
 
 
 def failures(run: Run, package: Package, files: Mapping[str, str]) -> dict[int, tuple[int, str]]:
@@ -177,7 +179,7 @@ def expected_result(example: Example) -> str:
 
 def tests_output(run: Run, files: Mapping[str, str]) -> str:
     """The output of the tests that are in the files, without times and folders of the machine."""
-    text = output_of(run(Program(source=VISIBLE, files=laid(files))))
+    text = output_of(run(Program(source=VISIBLE, files=lay_files(files))))
     # Sandboxes have random folders, and times differ: equal runs must have equal outputs.
     text = re.sub(rf'File "[^"\n]*?/{REPO}/', 'File "', text)
     return re.sub(r"(Ran \d+ tests?) in [\d.]+s", r"\1", text)
@@ -186,11 +188,11 @@ def tests_output(run: Run, files: Mapping[str, str]) -> str:
 def program_output(run: Run, files: Mapping[str, str], source: str) -> str:
     """The output of a program that runs in the folder of the files and may import them."""
     program = {"program.py": source.encode("utf-8", "replace")}
-    text = output_of(run(Program(source=PROGRAM, files={**laid(files), **program})))
+    text = output_of(run(Program(source=PROGRAM, files={**lay_files(files), **program})))
     return re.sub(rf'File "[^"\n]*?/({REPO}/|\.\./)?', 'File "', text)
 
 
-def laid(files: Mapping[str, str]) -> dict[str, bytes]:
+def lay_files(files: Mapping[str, str]) -> dict[str, bytes]:
     """The files in the folder of the sandbox."""
     return {f"{REPO}/{path}": text.encode("utf-8", "replace") for path, text in files.items()}
 
@@ -304,7 +306,7 @@ def plain_output(text: str) -> str:
 @cache
 def reported_bugs() -> tuple[Bug, ...]:
     """All hand-made bugs, each with an issue."""
-    fails = _stored()["reported"]
+    fails = _mutation_rows()["reported"]
     return tuple(
         _bug(name, "reported", block, fails=tuple(fails[name][number]))
         for name in package_names()
@@ -323,7 +325,7 @@ def mutations() -> tuple[Bug, ...]:
             shown=tuple(Shown(*one) for one in block["shown"]),
             fails=tuple(block["fails"]),
         )
-        for block in _stored()["mutations"]
+        for block in _mutation_rows()["mutations"]
     )
 
 
@@ -334,7 +336,7 @@ def bug_blocks(name: str) -> list[dict[str, Any]]:
     return blocks
 
 
-def broken(files: Mapping[str, str], bug: Bug) -> dict[str, str]:
+def broken_files(files: Mapping[str, str], bug: Bug) -> dict[str, str]:
     """The files with the bug in them."""
     return {**files, bug.path: files[bug.path].replace(bug.before, bug.after)}
 
@@ -367,7 +369,7 @@ def whole_lines(text: str, old: str, new: str) -> tuple[str, str]:
 
 
 @cache
-def _stored() -> dict[str, Any]:
+def _mutation_rows() -> dict[str, Any]:
     stored: dict[str, Any] = json.loads(MUTATIONS.read_text(encoding="utf-8"))
     return stored
 
@@ -433,12 +435,12 @@ def shown_text(bug: Bug, shown: Shown, with_result: bool) -> str:
     original = package(bug.package)
     case = original.cases[shown.case]
     sources = [*original.setup, *(one.source for one in case[: shown.example + 1])]
-    wrong = f"It gives:\n\n{_indented(shown.result)}\n\n" if with_result else ""
+    wrong = f"It gives:\n\n{_indent(shown.result)}\n\n" if with_result else ""
     return (
-        f"I run this:\n\n{_indented(''.join(sources))}\n\n{wrong}"
-        f"The last statement should give:\n\n{_indented(expected_result(case[shown.example]))}"
+        f"I run this:\n\n{_indent(''.join(sources))}\n\n{wrong}"
+        f"The last statement should give:\n\n{_indent(expected_result(case[shown.example]))}"
     )
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.rstrip("\n").split("\n"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick, shuffled
+from ludic_gym.envs.core.base import pick, random_int, random_order
 from ludic_gym.envs.worlds.shell.task import MODE, Task, lines, numbers, sentence, words
 
 ENDINGS = ("log", "txt", "csv", "tmp", "bak", "dat")
@@ -64,7 +64,7 @@ def ending(folder: str, rng: np.random.Generator) -> Task:
 def pad(folder: str, rng: np.random.Generator) -> Task:
     """Pad the numbers in names with zeros."""
     # Numbers of one and of two digits, which need different zeros.
-    word, top = pick(rng, words(rng, 3)), between(rng, 10, 14)
+    word, top = pick(rng, words(rng, 3)), random_int(rng, 10, 14)
     files = {f"{folder}/{word}-{n}.txt": f"{n} {sentence(rng)}\n" for n in range(1, top + 1)}
     new = {
         f"{folder}/{word}-{n:03}.txt": files[f"{folder}/{word}-{n}.txt"] for n in range(1, top + 1)
@@ -82,7 +82,7 @@ def pad(folder: str, rng: np.random.Generator) -> Task:
 
 def large(folder: str, rng: np.random.Generator) -> Task:
     """Delete files above a size."""
-    limit = between(rng, 200, 400)
+    limit = random_int(rng, 200, 400)
     # The limit itself and a byte more are among them: "larger" is to be read exactly.
     sizes = [limit + d for d in (-90, -20, 0, 1, 40, 120)]
     files = {f"{folder}/{name}.dat": "x" * (size - 1) + "\n"
@@ -140,7 +140,7 @@ def copy(folder: str, rng: np.random.Generator) -> Task:
 def parts(folder: str, rng: np.random.Generator) -> Task:
     """Put parts together in the order of their numbers."""
     # Ten and more, so that the order of names (part1, part10, part2) is a wrong one.
-    top = between(rng, 10, 13)
+    top = random_int(rng, 10, 13)
     files = {f"{folder}/part{n}": sentence(rng) + "\n" for n in range(1, top + 1)}
     return Task(
         text=f"Write the contents of {folder}/part1 to {folder}/part{top}, in the order of their "
@@ -168,7 +168,7 @@ def index(folder: str, rng: np.random.Generator) -> Task:
 def find(folder: str, rng: np.random.Generator) -> Task:
     """Find the file that has a word."""
     a, b, *names = words(rng, 9)
-    secret = f"code-{between(rng, 1000, 9999)}"
+    secret = f"code-{random_int(rng, 1000, 9999)}"
     paths = [f"{folder}/{(a, b)[i % 2]}/{name}" for i, name in enumerate(names)]
     files = {path: f"{sentence(rng)}\n{sentence(rng)}\n" for path in paths}
     chosen = pick(rng, paths)
@@ -198,7 +198,7 @@ BY_ENDING = (
 
 def by_ending(folder: str, rng: np.random.Generator) -> Task:
     """Set the mode of files of an ending."""
-    (ending, mode, text), (other, _, _) = shuffled(rng, BY_ENDING)[:2]
+    (ending, mode, text), (other, _, _) = random_order(rng, BY_ENDING)[:2]
     names = words(rng, 8)
     paths = [f"{folder}/{name}.{(ending, other)[i % 2]}" for i, name in enumerate(names)]
     chosen = paths[::2]
@@ -368,7 +368,7 @@ def frequent(folder: str, rng: np.random.Generator) -> Task:
     """Find the most frequent word."""
     pool = words(rng, 6)
     # The first word comes 12 times, each other one at most 9 times.
-    found = [pool[0]] * 12 + [word for word in pool[1:] for _ in range(between(rng, 2, 9))]
+    found = [pool[0]] * 12 + [word for word in pool[1:] for _ in range(random_int(rng, 2, 9))]
     order = [found[int(i)] for i in rng.permutation(len(found))]
     text = f"Which word is in the most lines of {folder}/words.txt?"
     command = "sort words.txt | uniq -c | sort -rn | head -1 | tr -d ' 0-9'"
@@ -415,7 +415,7 @@ def column(folder: str, rng: np.random.Generator) -> Task:
         [w, str(n), pick(rng, words(rng, 3))]
         for w, n in zip(words(rng, 12), numbers(rng, 12), strict=True)
     ]
-    number = between(rng, 1, 3)
+    number = random_int(rng, 1, 3)
     word = ("first", "second", "third")[number - 1]
     return Task(
         text=f"Write the {word} column of {folder}/table.csv to {folder}/column.txt, one value in "
@@ -442,7 +442,7 @@ def ordered(folder: str, rng: np.random.Generator) -> Task:
 
 def part(folder: str, rng: np.random.Generator) -> Task:
     """Extract a range of lines."""
-    first, size = between(rng, 5, 15), between(rng, 4, 12)
+    first, size = random_int(rng, 5, 15), random_int(rng, 4, 12)
     rows = [f"{n}: {sentence(rng)}" for n in range(100, 140)]
     return Task(
         text=f"Write the lines {first} to {first + size} of {folder}/story.txt to "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
+from ludic_gym.envs.core.base import pick, random_int
 from ludic_gym.envs.worlds.shell.task import Task, sentence, words
 
 LOG = ("log", "--format=%s", "main")
@@ -138,7 +138,7 @@ def merge(folder: str, rng: np.random.Generator) -> Task:
 def tag(folder: str, rng: np.random.Generator) -> Task:
     """Tag an earlier commit."""
     a, *names = words(rng, 5)
-    version = f"v{between(rng, 1, 9)}.{between(rng, 0, 9)}"
+    version = f"v{random_int(rng, 1, 9)}.{random_int(rng, 0, 9)}"
     adds = "; ".join(f"echo '{n}' > {n}; {_commit(f'Add {n}')}" for n in names)
     # Not the newest commit, which a tag without an argument would name.
     chosen = pick(rng, names[:-1])
@@ -188,7 +188,7 @@ def rename(folder: str, rng: np.random.Generator) -> Task:
 def culprit(folder: str, rng: np.random.Generator) -> Task:
     """Find the commit that brought a word."""
     a, b, *names = words(rng, 7)
-    secret, chosen = f"token-{between(rng, 100, 999)}", pick(rng, names)
+    secret, chosen = f"token-{random_int(rng, 100, 999)}", pick(rng, names)
     adds = "; ".join(
         f"echo '{secret if n == chosen else n}' >> {b}; {_commit(f'Say {n}')}" for n in names
     )

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, pick
+from ludic_gym.envs.core.base import pick, random_int
 from ludic_gym.envs.worlds.shell.task import Task, lines, numbers, sentence, words
 
 Requests = Callable[[np.random.Generator], list[str]]
@@ -26,7 +26,7 @@ def sentences(rng: np.random.Generator) -> list[str]:
 
 def sums(rng: np.random.Generator) -> list[str]:
     """Lines of numbers."""
-    return [" ".join(map(str, numbers(rng, between(rng, 1, 5)))) for _ in range(6)]
+    return [" ".join(map(str, numbers(rng, random_int(rng, 1, 5)))) for _ in range(6)]
 
 
 def singles(rng: np.random.Generator) -> list[str]:
@@ -309,7 +309,7 @@ def padded(rng: np.random.Generator) -> list[str]:
 
 def spaced(rng: np.random.Generator) -> list[str]:
     """Lines that begin with blanks."""
-    return [" " * between(rng, 1, 4) + sentence(rng) for _ in range(4)]
+    return [" " * random_int(rng, 1, 4) + sentence(rng) for _ in range(4)]
 
 
 def backslashes(rng: np.random.Generator) -> list[str]:

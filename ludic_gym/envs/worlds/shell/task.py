@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import between, shuffled
+from ludic_gym.envs.core.base import random_int, random_order
 from ludic_gym.sandbox.types import ExecResult, Program
 
 # Of all files of the home folder together.
@@ -177,7 +177,7 @@ class Outcome:
     git: tuple[tuple[str, ...], ...] = ()
 
 
-def executed(
+def execute(
     run: Callable[[Program], ExecResult],
     home: Home,
     command: str = "",
@@ -306,7 +306,7 @@ def faults(task: Task, home: Home, runs: tuple[str, ...], git: tuple[str, ...]) 
     return found
 
 
-def judged(
+def judge(
     run: Callable[[Program], ExecResult], home: Home, tasks: tuple[Task, ...]
 ) -> list[list[str]]:
     """The faults of each task. run: see `executed`."""
@@ -315,8 +315,8 @@ def judged(
         # Each in a sandbox of its own, and files as they were before: a program of the player can
         # write what it wants in place of the driver, but only about its own output.
         runs, git = tuple(one for one, _ in task.runs), tuple(one for one, _ in task.git)
-        outputs = executed(run, home, runs=runs).runs if runs else ()
-        states = executed(run, home, git=git).git if git else ()
+        outputs = execute(run, home, runs=runs).runs if runs else ()
+        states = execute(run, home, git=git).git if git else ()
         # Both are empty where the sandbox was broken.
         outputs = outputs if len(outputs) == len(runs) else ("",) * len(runs)
         states = states if len(states) == len(git) else ((),) * len(git)
@@ -331,12 +331,12 @@ def _plain(data: bytes) -> bytes:
 
 def words(rng: np.random.Generator, count: int) -> list[str]:
     """Different words."""
-    return shuffled(rng, WORDS)[:count]
+    return random_order(rng, WORDS)[:count]
 
 
 def numbers(rng: np.random.Generator, count: int, low: int = 1, high: int = 99) -> list[int]:
     """Numbers, which may repeat."""
-    return [between(rng, low, high) for _ in range(count)]
+    return [random_int(rng, low, high) for _ in range(count)]
 
 
 def lines(items: list[str] | list[int]) -> str:
@@ -346,4 +346,4 @@ def lines(items: list[str] | list[int]) -> str:
 
 def sentence(rng: np.random.Generator) -> str:
     """A line of three to six words."""
-    return " ".join(words(rng, between(rng, 3, 6)))
+    return " ".join(words(rng, random_int(rng, 3, 6)))

@@ -71,7 +71,7 @@ def test_the_first_and_the_last_info_say_what_the_sandbox_guarantees():
     env = PythonFunctionsEnv()
     _, info = env.reset(seed=0)
     assert info["sandbox"].startswith(f"{shared_sandbox('auto').name}: network, filesystem")
-    assert base.described(
+    assert base.sandbox_text(
         "process", base.Guarantees(**dict.fromkeys(base.Guarantees.__slots__, False))
     ) == ("process: no protection")
     *_, last = env.step(env.oracle_action())

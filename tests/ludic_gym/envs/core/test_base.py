@@ -14,7 +14,7 @@ from ludic_gym.envs.core.base import (
     end,
     pick,
     proceed,
-    rendered,
+    render_text,
 )
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
 
@@ -97,7 +97,7 @@ def test_rendering_needs_a_mode_and_an_episode():
     with pytest.raises(EpisodeOver, match="before the first reset"):
         Countdown(render_mode="ansi").render()
     with pytest.raises(EnvError, match="render_mode="):
-        rendered("x", None)
+        render_text("x", None)
 
 
 def test_an_env_knows_no_actions_and_no_oracle_unless_it_says_so():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.core.levels import drawn, in_test
+from ludic_gym.envs.core.levels import draw_in_split, in_test
 from ludic_gym.envs.worlds.quests import SIZES, quest_of
 from ludic_gym.errors import ConfigError
 
@@ -23,7 +23,7 @@ def test_splits_have_no_task_in_common_over_100_000_seeds():
     # The task is one of 5,000, so that each would come 20 times in either split if it could.
     def task(seed, split):
         rng = random.Random(seed)
-        return drawn(lambda: rng.randrange(5000), split)
+        return draw_in_split(lambda: rng.randrange(5000), split)
 
     seen = {s: {task(seed, s) for seed in range(50_000)} for s in ("train", "test")}
     assert seen["train"] | seen["test"] == set(range(5000))
@@ -35,14 +35,14 @@ def test_splits_have_no_task_in_common_over_100_000_seeds():
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_drawn_quest_is_in_its_split(split):
     rng = np.random.default_rng(0)
-    quests = [drawn(lambda: quest_of(SIZES["easy"], rng), split) for _ in range(20)]
+    quests = [draw_in_split(lambda: quest_of(SIZES["easy"], rng), split) for _ in range(20)]
     assert {in_test(repr(quest)) for quest in quests} == {split == "test"}
 
 
 def test_a_split_without_a_task_is_refused():
     # The only task is in the split "train": see above.
     with pytest.raises(ConfigError, match="no task is in split='test'"):
-        drawn(lambda: "123456789", "test", str)
+        draw_in_split(lambda: "123456789", "test", str)
 
 
 # What makes two tasks of an environment the same, found from outside.

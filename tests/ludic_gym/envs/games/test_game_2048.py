@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.game_2048 import moved, slid
+from ludic_gym.envs.games.game_2048 import slide_board, slide_row
 
 ID = "ludic/Game2048-v0"
 BOARD = ((2, 0, 2, 0), (2, 4, 0, 0), (0, 4, 8, 0), (0, 0, 0, 0))
@@ -20,7 +20,7 @@ BOARD = ((2, 0, 2, 0), (2, 4, 0, 0), (0, 4, 8, 0), (0, 0, 0, 0))
     ],
 )
 def test_tiles_slide_and_merge_once(row, expected):
-    assert slid(row) == expected
+    assert slide_row(row) == expected
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_tiles_slide_and_merge_once(row, expected):
     ],
 )
 def test_all_tiles_move_one_way(move, expected):
-    assert moved(BOARD, move) == expected
+    assert slide_board(BOARD, move) == expected
 
 
 def board(rows, **kwargs):

@@ -3,7 +3,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.words import HANGMAN_WORDS, masked
+from ludic_gym.envs.games.words import HANGMAN_WORDS, mask_word
 
 ID = "ludic/Hangman-v0"
 
@@ -59,4 +59,4 @@ def test_the_oracle_takes_the_letter_of_most_words_that_fit():
 
 
 def test_a_masked_word_shows_guessed_letters_only():
-    assert masked("banana", "nb") == "b_n_n_"
+    assert mask_word("banana", "nb") == "b_n_n_"

@@ -19,18 +19,18 @@ from ludic_gym.envs.core.game import random_action
 from ludic_gym.envs.games.dice import (
     Bid,
     State,
-    believed,
+    believed_chances,
     best_actions,
     binomial,
+    by_inference,
+    chances_of_named,
     counting,
-    inferred,
     inferring,
     legal_actions,
-    named,
     play,
     raises,
     read,
-    refused,
+    refuse,
 )
 from ludic_gym.envs.games.liars_dice import LiarsDiceAECEnv, liars_dice, observation
 
@@ -89,11 +89,11 @@ def test_a_higher_bid_has_more_dice_or_a_higher_face():
 
 def test_the_third_illegal_reply_in_a_row_costs_all_dice():
     game, state = liars_dice(3), after("bid 2 fives")
-    state = refused(refused(state, "?"), "")
+    state = refuse(refuse(state, "?"), "")
     assert "Tries left: 1." in observation(state, 1)
     # A legal reply makes up for the first two.
-    assert refused(play(state, "bid 2 sixes")._replace(mover=1), "").hands[1]
-    out = refused(state, "what")
+    assert refuse(play(state, "bid 2 sixes")._replace(mover=1), "").hands[1]
+    out = refuse(state, "what")
     assert (counts(out), out.mover) == ([2, 0, 1], 2)
     assert observation(out, 1) == (
         "Last round: you are out after 3 illegal replies.\n"
@@ -180,11 +180,11 @@ def test_chances_are_those_of_all_rolls_counted():
             # Each of the five other faces, with equal weight.
             for rest in set(range(6)) - {face}:
                 other[roll.count(rest)] += Fraction(1, 216 * len(faces) * 5)
-    assert named(3)[0] == pytest.approx([float(mine[k]) for k in range(4)])
-    assert named(3)[1] == pytest.approx([float(other[k]) for k in range(4)])
+    assert chances_of_named(3)[0] == pytest.approx([float(mine[k]) for k in range(4)])
+    assert chances_of_named(3)[1] == pytest.approx([float(other[k]) for k in range(4)])
     # Two dice: 25/36, 10/36, 1/36.
     assert binomial(2) == pytest.approx((25 / 36, 10 / 36, 1 / 36))
-    assert believed(((2, 0),)) == pytest.approx((1, 11 / 36, 1 / 36))
+    assert believed_chances(((2, 0),)) == pytest.approx((1, 11 / 36, 1 / 36))
 
 
 def test_counting_challenges_what_is_unlikely_and_believes_its_own_dice():
@@ -200,7 +200,7 @@ def test_counting_challenges_what_is_unlikely_and_believes_its_own_dice():
 def test_inference_finds_a_face_likelier_once_a_rival_has_named_it():
     # A rival with three dice has bid sixes; the player has two dice without a six.
     state = TABLE._replace(hands=((2, 3), (6, 6, 1), ()), bids=((1, Bid(1, 6)),))
-    fives, sixes = inferred(state, 0)[4:]
+    fives, sixes = by_inference(state, 0)[4:]
     # By chance: 1 - (5/6)**3.
     assert fives[1] < 1 - (5 / 6) ** 3 < sixes[1]
 

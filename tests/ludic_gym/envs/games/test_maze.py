@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.games.grids import carved
+from ludic_gym.envs.games.grids import carve_maze
 
 ID = "ludic/Maze-v0"
 
@@ -33,7 +33,7 @@ def test_walls_and_other_words_are_illegal(action):
 
 @pytest.mark.parametrize("size", [2, 3, 7, 30])
 def test_a_maze_is_a_tree_of_all_its_cells(size):
-    floor = carved(size, np.random.default_rng(size))
+    floor = carve_maze(size, np.random.default_rng(size))
     # A tree of n cells has n - 1 gaps between them.
     assert len(floor) == 2 * size**2 - 1
     assert {(y, x) for y, x in floor if y % 2 and x % 2} == {

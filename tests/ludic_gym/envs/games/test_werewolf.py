@@ -12,12 +12,12 @@ import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.village import (
     LAST_DAY,
     ROLES,
-    dealt,
+    deal,
     legal_actions,
     observation,
     play,
     read,
-    refused,
+    refuse,
     returns,
     verdict,
 )
@@ -34,7 +34,7 @@ from ludic_gym.envs.games.werewolf import (
 ID = "ludic/Werewolf-v0"
 NAMES = ("Ann", "Ben", "Cleo", "Dora", "Emil", "Finn", "Gus")
 # Ann and Ben are werewolves, Cleo the seer, Dora the doctor; Gus speaks first on day 1.
-START = dealt(NAMES, ROLES[7], 5)
+START = deal(NAMES, ROLES[7], 5)
 STRATEGIES = (at_random, by_claims, by_evidence)
 
 
@@ -110,7 +110,7 @@ def test_the_protection_of_a_doctor_who_was_expelled_ends():
     state = voted(state, "Ann", "Ben", "Cleo", "Dora", "Finn", "Gus")
     state = after(state, "kill Gus", "kill Gus", "see Gus")
     for text in ("?", "", "protect"):
-        state = refused(state, text)
+        state = refuse(state, text)
     assert state.living == (0, 1, 2, 5)
     assert state.winner == "werewolves"
 
@@ -146,9 +146,9 @@ def test_three_illegal_replies_lose_the_game_for_a_winning_side_too():
     vote = DAY_1
     while vote.phase == "talk":
         vote = play(vote, "")
-    again = refused(refused(vote, "?"), "vote Zoe")
+    again = refuse(refuse(vote, "?"), "vote Zoe")
     assert "That is not a legal reply (tries left: 1)." in observation(again, 6)
-    out = refused(again, "vote Gus")
+    out = refuse(again, "vote Gus")
     assert 6 not in out.living
     assert "After 3 illegal replies, Gus left the game: Gus was a villager." in observation(out, 1)
     assert verdict(out._replace(winner="village"), 6) == ("illegal", False)

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from ludic_gym.envs.puzzles.countdown import evaluated, grade_countdown, joins
+from ludic_gym.envs.puzzles.countdown import evaluate, grade_countdown, joins
 
 ID = "ludic/Countdown-v0"
 TRUTH = "3 5 25 7 = 50"
@@ -44,7 +44,7 @@ def test_every_puzzle_has_the_solution_that_the_oracle_tells(kwargs):
         text, _ = env.reset(seed=seed)
         given, target = (line.partition(": ")[2] for line in text.splitlines())
         solution = env.unwrapped.oracle_action()
-        found = evaluated(solution.removeprefix("<answer>").removesuffix("</answer>"))
+        found = evaluate(solution.removeprefix("<answer>").removesuffix("</answer>"))
         assert found.value == int(target) > 0
         assert Counter(found.numbers) == Counter(map(int, given.split()))
         assert env.step(solution)[1] == 1.0

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from ludic_gym.envs.puzzles.countdown import BadExpression, evaluated
+from ludic_gym.envs.puzzles.countdown import BadExpression, evaluate
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from ludic_gym.envs.puzzles.countdown import BadExpression, evaluated
     ],
 )
 def test_values_are_exact(text, value):
-    assert evaluated(text).value == value
+    assert evaluate(text).value == value
 
 
 def test_the_numbers_are_told_in_order():
-    assert evaluated("25 * (5 - 3)").numbers == (25, 5, 3)
+    assert evaluate("25 * (5 - 3)").numbers == (25, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_the_numbers_are_told_in_order():
 )
 def test_anything_else_is_no_expression(text):
     with pytest.raises(BadExpression):
-        evaluated(text)
+        evaluate(text)

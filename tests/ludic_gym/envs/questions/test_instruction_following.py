@@ -2,7 +2,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ludic_gym.envs.questions.instruction_following import CLASHES, TOPICS, drawn, model_text
+from ludic_gym.envs.questions.instruction_following import (
+    CLASHES,
+    TOPICS,
+    draw_constraints,
+    model_text,
+)
 from ludic_gym.errors import NoOracle
 from ludic_gym.graders.constraints import KINDS, Constraint, constraints_kept, read_constraints
 
@@ -14,7 +19,7 @@ ID = "ludic/InstructionFollowing-v0"
 def test_constraints_that_are_drawn_together_can_be_kept_together(count):
     seen = set()
     for seed in range(150):
-        constraints = drawn(np.random.default_rng(seed), count)
+        constraints = draw_constraints(np.random.default_rng(seed), count)
         kinds = {constraint.kind for constraint in constraints}
         assert len(kinds) == count
         assert not any(clash <= kinds for clash in CLASHES)

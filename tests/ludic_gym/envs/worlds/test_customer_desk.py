@@ -10,7 +10,7 @@ import pytest
 
 from ludic_gym.envs.tools.calls import Call
 from ludic_gym.envs.worlds.businesses import MOST_BAGS, Airline
-from ludic_gym.envs.worlds.customer_desk import DOMAINS, CustomerDeskEnv, opened
+from ludic_gym.envs.worlds.customer_desk import DOMAINS, CustomerDeskEnv, open_desk
 from ludic_gym.envs.worlds.desk import Customer, pattern, phrase
 
 
@@ -197,7 +197,7 @@ def test_wishes_follow_the_policy_by_a_second_reading(domain):
 
     refused = 0
     for seed in range(150):
-        desk, wishes = opened(domain, seed, 3)
+        desk, wishes = open_desk(domain, seed, 3)
         for wish in wishes:
             assert rules(desk, wish) == ([wish.rule] if wish.rule else [])
             refused += bool(wish.rule)

@@ -46,7 +46,7 @@ def test_answers_worked_out_by_hand():
     # 20 and 12 differ from their mean by 4: sqrt(32 / 1).
     assert answer(tables.deviation, "North") == pytest.approx(32**0.5)
     # Only the first lamp has no rating.
-    assert answer(tables.rated, "products lamp") == 20
+    assert answer(tables.rated_orders, "products lamp") == 20
     # Lamps: 2 * (10 - 3) in the North.
     assert answer(tables.profit, "light", "North") == 14
     # Light: 14 in January, 1 * (7 - 3) in February. Wood: 3 * (4 - 3).

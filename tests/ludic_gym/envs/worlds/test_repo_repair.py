@@ -8,7 +8,7 @@ import pytest
 
 from ludic_gym.envs.worlds.repair.bugs import (
     Package,
-    broken,
+    broken_files,
     choices,
     drawn_task,
     examples_in,
@@ -68,7 +68,7 @@ def test_there_are_enough_packages_and_bugs():
 
 
 def test_no_two_bugs_are_the_same():
-    files = {(b.package, b.path, broken(package(b.package).files, b)[b.path]) for b in BUGS}
+    files = {(b.package, b.path, broken_files(package(b.package).files, b)[b.path]) for b in BUGS}
     assert len(files) == len(BUGS)
 
 
@@ -88,7 +88,7 @@ def test_every_bug_fails_the_hidden_tests_that_its_issue_shows(name):
     assert failures(env.run, original, original.files) == {}
     for bug in BUGS:
         if bug.package == name:
-            failed = failures(env.run, original, broken(original.files, bug))
+            failed = failures(env.run, original, broken_files(original.files, bug))
             assert sorted(failed) == list(bug.fails)
             for shown in bug.shown:
                 assert failed[shown.case] == (shown.example, shown.result)
@@ -107,7 +107,7 @@ def test_two_bugs_fail_the_tests_of_both():
     env = started("hard")
     for combination in choices("hard", "all")[::25]:
         original = package(combination[0].package)
-        files = broken(broken(original.files, combination[0]), combination[1])
+        files = broken_files(broken_files(original.files, combination[0]), combination[1])
         failed = failures(env.run, original, files)
         assert {*failed} == {number for bug in combination for number in bug.fails}
 

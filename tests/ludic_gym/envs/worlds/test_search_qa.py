@@ -17,10 +17,10 @@ from ludic_gym.envs.worlds.archive import (
     PHRASES,
     SENTENCES,
     Query,
-    asked,
     country,
     index,
     passage,
+    question_text,
     titles,
 )
 from ludic_gym.envs.worlds.search_qa import SearchQAEnv, read
@@ -198,7 +198,7 @@ def test_every_question_has_one_answer_that_a_join_over_all_facts_finds():
             triples[key].append((key, thing.name, end))
     rng = np.random.default_rng(0)
     for hops in (1, 2, 3, 4) * 20:
-        query = asked(hops, rng)
+        query = question_text(hops, rng)
         assert answers(query, triples) == {query.answer}, query.text
         assert len(set(query.support)) == hops
         assert query.answer not in query.text
@@ -207,7 +207,7 @@ def test_every_question_has_one_answer_that_a_join_over_all_facts_finds():
 def test_the_support_holds_the_answer_and_the_links_of_the_chain():
     rng = np.random.default_rng(1)
     for hops in (1, 2, 3, 4) * 25:
-        query = asked(hops, rng)
+        query = question_text(hops, rng)
         texts = [f"{country()[number].name} {passage(number)}" for number in query.support]
         assert country()[query.start].name in texts[0]
         assert query.answer in texts[-1]
@@ -225,7 +225,7 @@ def test_the_country_has_unique_names_and_every_relation_has_words():
 
 def test_the_search_finds_what_is_named_and_what_names_it():
     rng = np.random.default_rng(2)
-    queries = [asked(1, rng) for _ in range(200)]
+    queries = [question_text(1, rng) for _ in range(200)]
     found = [set(index().best(query.text, 5)) & set(query.support) for query in queries]
     assert sum(map(bool, found)) >= 0.95 * len(queries)
 

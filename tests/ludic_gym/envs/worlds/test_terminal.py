@@ -11,7 +11,7 @@ from ludic_gym.envs.worlds.shell.task import (
     Task,
     faults,
     home_of,
-    judged,
+    judge,
 )
 from ludic_gym.envs.worlds.terminal import FAMILIES, TerminalEnv
 
@@ -139,7 +139,7 @@ def test_a_program_that_forges_the_checkers_report_changes_nothing_else():
     task = Task(text="", files={"a": "1\n"}, solution="", runs=(((("bash", "x"), ""), "3\n"),))
     env = started(TASK)
     forged = Home({"x": Entry(FILE, 0o644, text.encode()), "a": Entry(FILE, 0o644, b"2\n")})
-    found = judged(env.run, forged, (task, TASK))
+    found = judge(env.run, forged, (task, TASK))
     assert found[0] == ["a has another content", "bash x prints something else"]
     assert "x/b is missing" in found[1]
 
