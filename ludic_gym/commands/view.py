@@ -26,8 +26,7 @@ from ludic_gym.bench.comparison import Measure, board_table, boards, boards_json
 from ludic_gym.bench.folder import REQUEST
 from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
-from ludic_gym.view.page import run_folders, run_names, view_of, write_page
-from ludic_gym.view.server import serve
+from ludic_gym.view.page import run_folders, run_names, serve, view_of, write_page
 from ludic_gym.view.transcript import token_texts_from
 
 EXAMPLES = """\

@@ -1,4 +1,4 @@
-"""The HTML file: assets and data in one file, without external resources."""
+"""The HTML file, without external resources, and a server that updates it during a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from functools import cache
+import webbrowser
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,6 +25,12 @@ SCRIPTS = (
     "episodes.js", "list.js", "transcript.js", "main.js",
 )  # fmt: skip
 CHARTS, CHART_STYLE, CHART_LICENCE = "uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt"
+# Of every path that is served.
+KINDS = {
+    "/": "text/html; charset=utf-8",
+    "/data.json": "application/json",
+    "/version": "text/plain",
+}
 
 
 def view_of(
@@ -189,3 +197,78 @@ def _digest(text: str) -> str:
     """The hash of an inline script or style for a content security policy."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
+
+
+def serve(
+    current: Callable[[], JSON], folders: Sequence[Path], *, port: int = 0, open_browser: bool
+) -> None:
+    """Serve the view of `current` until Ctrl-C; it is called again after a file has changed.
+
+    current: makes the data of the page, see `view_of`.
+    folders: their JSON files are watched, or those of the runs in them.
+    port: 0 for any free one; the address is printed.
+    open_browser: open the address in the browser.
+    Raises ConfigError for a port in use, and at once the errors of `current`.
+    """
+    # Called in advance: in the handler, an error would be a failed request and no message.
+    current()
+    with make_server(current, folders, port=port) as server:
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        print(f"{url} shows {', '.join(map(str, folders))}; Ctrl-C stops", flush=True)
+        if open_browser:
+            webbrowser.open(url)
+        server.serve_forever()
+
+
+def make_server(
+    current: Callable[[], JSON], folders: Sequence[Path], *, port: int = 0
+) -> ThreadingHTTPServer:
+    """The server, on the loopback address only; `serve_forever` runs it.
+
+    "/" is the page, "/version" a text that differs after a change of the runs, "/data.json" the
+    page's data then. Requests whose Host is another name than 127.0.0.1 or localhost get status
+    403, other paths 404.
+    Raises ConfigError for a port in use.
+    """
+
+    def version_of_runs() -> str:
+        # Of the names, modification times and sizes of all their files.
+        found = sorted(path for folder in run_folders(folders) for path in folder.glob("*.json*"))
+        stats = [(str(path), path.stat()) for path in found]
+        state = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
+        return hashlib.sha256(repr(state).encode()).hexdigest()
+
+    # A large run takes longer to read than a browser waits before it polls again.
+    @lru_cache(maxsize=1)
+    def made(version: str) -> dict[str, bytes]:
+        view = current()
+        news = {"view": shell_of(view, version), "chunks": chunks_of(view)}
+        return {"/": page(view, version=version).encode(), "/data.json": as_json(news).encode()}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.headers.get("Host", "").rsplit(":", 1)[0] not in {"127.0.0.1", "localhost"}:
+                # DNS rebinding: a foreign page could read the run by another name of this address.
+                self.send_error(403)
+                return
+            # Fixed routes: no path of a request ever reaches the file system.
+            if self.path not in KINDS:
+                self.send_error(404)
+                return
+            version = version_of_runs()
+            # A large run is neither read nor sent before it has changed.
+            body = version.encode() if self.path == "/version" else made(version)[self.path]
+            self.send_response(200)
+            self.send_header("Content-Type", KINDS[self.path])
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing: the page polls every two seconds."""
+
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise ConfigError(f"cannot serve on port {port}: {error}; name another --port") from error

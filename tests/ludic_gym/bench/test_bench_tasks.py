@@ -3,6 +3,8 @@ import re
 import pytest
 
 import ludic_gym  # noqa: F401 - makes the ids known
+from envs_registry.catalog import SUITES
+from ludic_gym.bench.evaluation import named_envs
 from ludic_gym.bench.runner import bench_tasks
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
@@ -74,3 +76,14 @@ def test_numbers_that_cannot_be_played_are_refused(name, value):
 def test_a_sampling_that_cannot_work_is_refused_before_anything_is_played(name, value):
     with pytest.raises(ConfigError, match=re.escape(f"{name}={value}")):
         bench_tasks("ludic/Arithmetic-v0", sampling=Sampling(**{name: value}))
+
+
+def test_a_suite_stands_for_its_environments_with_their_real_splits():
+    named = named_envs(["core", "ludic/ConnectFour-v0"])
+    assert tuple(named) == (*SUITES["core"], "ludic/ConnectFour-v0")
+    assert named["ludic/GSM8K-v0"] == {"split": "test"}
+    assert named["ludic/Countdown-v0"] == named["ludic/ConnectFour-v0"] == {}
+
+
+def test_an_environment_that_is_named_twice_is_played_once():
+    assert list(named_envs(["ludic/GSM8K-v0", "math", "math"])).count("ludic/GSM8K-v0") == 1

@@ -5,8 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ludic_gym.view.page import view_of
-from ludic_gym.view.server import make_server
+from ludic_gym.view.page import make_server, view_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # Playwright is imported by tests alone: every worker of a run collects this file.

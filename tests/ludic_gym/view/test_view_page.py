@@ -28,8 +28,7 @@ from ludic_gym.types import (
     Task,
     ToolCall,
 )
-from ludic_gym.view.page import page, run_folders, view_of, write_page
-from ludic_gym.view.server import make_server
+from ludic_gym.view.page import make_server, page, run_folders, view_of, write_page
 from ludic_gym.view.transcript import transcript
 
 TASK = Task(env_id="ludic/Arithmetic-v0", seed=3, kwargs={"digits": 2})
