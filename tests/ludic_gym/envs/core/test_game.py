@@ -1,10 +1,16 @@
+"""Games: perfect play, scripted replies, and games of one player."""
+
+from __future__ import annotations
+
 import copy
 import pickle
 from dataclasses import replace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.game import outcome_of, perfect_action, random_action, solved
 from ludic_gym.envs.games.kuhn_poker import KUHN_POKER
 from ludic_gym.envs.games.liars_dice import liars_dice
@@ -64,3 +70,33 @@ def test_a_game_survives_pickling_by_its_maker_or_by_its_functions():
 
 def test_a_return_has_a_name():
     assert [outcome_of(reward) for reward in (1.0, 0.0, -1.0)] == ["win", "draw", "loss"]
+
+
+ID = "ludic/GuessTheNumber-v0"
+
+
+def test_an_illegal_action_takes_a_turn_and_changes_nothing_else():
+    env = gym.make(ID, turns=2)
+    env.reset(seed=0)
+    text, reward, terminated, truncated, info = env.step("what?")
+    assert text == (
+        "That is not a legal action. Reply with just a number, such as 34.\n"
+        "The number is from 1 to 100. Guesses left: 1."
+    )
+    assert (reward, terminated, truncated, info) == (0.0, False, False, {"illegal": True})
+
+
+def test_the_game_is_lost_when_the_turns_are_used_up():
+    env = gym.make(ID, turns=1)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step("what?")
+    assert (reward, terminated, truncated) == (0.0, True, False)
+    assert info == {"success": False, "reward/win": 0.0, "illegal": True, "outcome": "loss"}
+
+
+def test_a_win_on_the_last_turn_is_a_win():
+    env = gym.make(ID, turns=1)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(str(env.unwrapped._number))
+    assert (reward, terminated) == (1.0, True)
+    assert info == {"success": True, "reward/win": 1.0, "illegal": False, "outcome": "win"}

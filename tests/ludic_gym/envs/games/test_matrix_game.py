@@ -1,3 +1,8 @@
+"""Games of simultaneous moves: rounds, payoffs, opponents."""
+
+from __future__ import annotations
+
+import re
 from functools import partial
 
 import gymnasium as gym
@@ -5,6 +10,7 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
+from ludic_gym.envs.games import prisoners_dilemma, rock_paper_scissors
 from ludic_gym.envs.games.matrix_game import Rounds, mover, observation, play, returns
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
 
@@ -110,3 +116,105 @@ def test_rounds_can_be_chosen_and_are_told(env_id):
     assert joint.agents == []
     with pytest.raises(ConfigError, match="rounds is an int from 1 to 1000, got 0"):
         gym.make(env_id, rounds=0)
+
+
+ROCK_PAPER_SCISSORS = "ludic/RockPaperScissors-v0"
+
+
+def test_paper_beats_rock_beats_scissors_beats_paper():
+    assert [pair for pair, payoff in rock_paper_scissors.PAYOFFS.items() if payoff == 1.0] == [
+        ("rock", "scissors"),
+        ("paper", "rock"),
+        ("scissors", "paper"),
+    ]
+    assert sum(rock_paper_scissors.PAYOFFS.values()) == 0
+
+
+def choices(opponent, actions):
+    """Choices of the opponent in the rounds of these actions."""
+    env = gym.make(ROCK_PAPER_SCISSORS, opponent=opponent)
+    env.reset(seed=0)
+    texts = [env.step(action)[0] for action in actions]
+    return [re.search(r"other player chose (\w+)", text)[1] for text in texts]
+
+
+def test_a_cycle_goes_on_whatever_is_played():
+    made = choices("cycle", ["rock"] * 9)
+    assert made[:3] == made[3:6] == made[6:]
+    assert set(made) == {"rock", "paper", "scissors"}
+
+
+def test_a_copy_follows_by_a_round():
+    assert choices("copy", ["rock", "paper", "paper", "scissors"])[1:] == ["rock", "paper", "paper"]
+
+
+@pytest.mark.parametrize("opponent", ["cycle", "copy"])
+@pytest.mark.parametrize("seat", ["first", "second"])
+def test_the_oracle_sees_through_rules(opponent, seat):
+    env = gym.make(ROCK_PAPER_SCISSORS, opponent=opponent, seat=seat).unwrapped
+    for seed in range(20):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            _, reward, over, _, _ = env.step(env.oracle_action())
+        # Eight rounds of nine are foreseen.
+        assert reward >= 7 / 9
+
+
+PRISONERS_DILEMMA = "ludic/IteratedPrisonersDilemma-v0"
+
+
+def played(actions, **kwargs):
+    """The reward of the actions, and what the opponent did."""
+    env = gym.make(PRISONERS_DILEMMA, **kwargs)
+    env.reset(seed=0)
+    others = []
+    for action in actions:
+        text, reward, *_ = env.step(action)
+        others.append(re.search("other player chose (.)", text)[1])
+    return reward, others
+
+
+def test_betrayal_tempts_and_cooperation_is_zero():
+    assert prisoners_dilemma.PAYOFFS["cooperate", "cooperate"] == 0
+    assert prisoners_dilemma.PAYOFFS["defect", "cooperate"] == pytest.approx(2 / 3)
+    assert prisoners_dilemma.PAYOFFS["defect", "defect"] == pytest.approx(-2 / 3)
+    assert prisoners_dilemma.PAYOFFS["cooperate", "defect"] == -1
+
+
+def test_tit_for_tat_answers_in_kind():
+    actions = ["cooperate", "defect", "cooperate", *["cooperate"] * 7]
+    reward, others = played(actions)
+    assert "".join(others) == "ccdccccccc"
+    # Points: 3, 5, 0 and seven times 3 are 29; (2.9 - 3) / 3.
+    assert reward == pytest.approx(-0.1 / 3)
+
+
+def test_grim_does_not_forgive():
+    _, others = played(["defect", *["cooperate"] * 9], opponent="grim")
+    assert "".join(others) == "cddddddddd"
+
+
+@pytest.mark.parametrize(
+    ("opponent", "points"),
+    # Nine times 3 and a betrayal; ten betrayals; ten punishments.
+    [("tit_for_tat", 32), ("grim", 32), ("always_cooperate", 50), ("always_defect", 10)],
+)
+def test_the_oracle_gets_the_most_points(opponent, points):
+    env = gym.make(PRISONERS_DILEMMA, opponent=opponent).unwrapped
+    env.reset(seed=0)
+    over = False
+    while not over:
+        _, reward, over, _, _ = env.step(env.oracle_action())
+    assert reward == pytest.approx((points / 10 - 3) / 3)
+
+
+def test_no_sequence_beats_the_oracle_against_tit_for_tat():
+    # The states are few: what was done last, and how many rounds are left.
+    best = {"cooperate": 0.0, "defect": 0.0}
+    for _ in range(10):
+        best = {
+            last: max(prisoners_dilemma.PAYOFFS[action, last] + best[action] for action in best)
+            for last in best
+        }
+    assert best["cooperate"] / 10 == pytest.approx((3.2 - 3) / 3)

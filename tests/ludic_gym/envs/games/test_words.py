@@ -1,3 +1,7 @@
+"""Hangman and Wordle."""
+
+from __future__ import annotations
+
 import gymnasium as gym
 import pytest
 from hypothesis import given
@@ -5,13 +9,70 @@ from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.words import WORDLE_WORDS, best_guess, marks
+from ludic_gym.envs.games.words import HANGMAN_WORDS, WORDLE_WORDS, best_guess, marks, mask_word
 
-ID = "ludic/Wordle-v0"
+ID = "ludic/Hangman-v0"
 
 
 def hidden(word, **kwargs):
     env = gym.make(ID, **kwargs)
+    env.reset(seed=0)
+    env.unwrapped._word = word
+    return env
+
+
+def test_the_list_has_300_different_lower_case_words():
+    listed = words(HANGMAN_WORDS)
+    assert len(listed) == len(set(listed)) == 300
+    assert all(word.isascii() and word.isalpha() and word.islower() for word in listed)
+
+
+def test_a_right_letter_is_shown_wherever_it_is_and_costs_nothing():
+    assert hidden("banana").step("A")[0] == "Word: _ a _ a _ a\nWrong letters: none\nLives left: 6"
+
+
+def test_a_wrong_letter_costs_a_life():
+    env = hidden("banana")
+    env.step("e")
+    assert env.step("q")[0] == "Word: _ _ _ _ _ _\nWrong letters: e q\nLives left: 4"
+
+
+@pytest.mark.parametrize("action", ["", "ab", "1", "é", "a"])
+def test_what_is_no_new_letter_costs_a_life_too(action):
+    env = hidden("banana")
+    env.step("a")
+    text, _, _, _, info = env.step(action)
+    refusal, position = text.split("\n", 1)
+    assert refusal.endswith("Reply with just a letter that you have not guessed yet, such as e.")
+    assert position == "Word: _ a _ a _ a\nWrong letters: none\nLives left: 5"
+    assert info["illegal"]
+
+
+def test_the_whole_word_wins_and_no_life_left_loses():
+    env = hidden("banana", lives=1)
+    env.step("b")
+    env.step("n")
+    assert env.step("a")[1:3] == (1.0, True)
+    assert hidden("banana", lives=1).step("e")[1:3] == (0.0, True)
+
+
+def test_the_oracle_takes_the_letter_of_most_words_that_fit():
+    env = hidden("zipper")
+    for letter in "zip":
+        env.step(letter)
+    # Only "zipper" is left: its letters e and r are in all words that fit.
+    assert env.unwrapped.oracle_action() == "e"
+
+
+def test_a_masked_word_shows_guessed_letters_only():
+    assert mask_word("banana", "nb") == "b_n_n_"
+
+
+WORDLE = "ludic/Wordle-v0"
+
+
+def wordle_hidden(word, **kwargs):
+    env = gym.make(WORDLE, **kwargs)
     env.reset(seed=0)
     env.unwrapped._word = word
     return env
@@ -40,7 +101,7 @@ def test_a_letter_of_the_word_pays_for_one_mark(guess, word, expected):
 
 
 def test_a_game_step_by_step():
-    env = hidden("roads")
+    env = wordle_hidden("roads")
     assert env.step("CRANE")[0] == "crane -YG--\nYou have 5 guesses left."
     text, reward, terminated, _, info = env.step("roads")
     assert text == "roads GGGGG\nYou have 4 guesses left."
@@ -50,12 +111,12 @@ def test_a_game_step_by_step():
 
 
 def test_any_five_letters_are_a_guess():
-    assert not hidden("roads").step("zzzzz")[4]["illegal"]
+    assert not wordle_hidden("roads").step("zzzzz")[4]["illegal"]
 
 
 @pytest.mark.parametrize("action", ["", "road", "roadss", "ro ds", "ros\u00e9s", "12345"])
 def test_anything_else_is_illegal(action):
-    assert hidden("roads").step(action)[4]["illegal"]
+    assert wordle_hidden("roads").step(action)[4]["illegal"]
 
 
 @given(st.data())
@@ -70,7 +131,7 @@ def test_the_oracle_splits_the_fitting_words_into_most_groups(data):
 
 
 def test_the_oracle_fits_what_was_said():
-    env = hidden("water")
+    env = wordle_hidden("water")
     said = {}
     for _ in range(3):
         guess = env.unwrapped.oracle_action()
