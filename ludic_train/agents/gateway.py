@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import torch
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -40,10 +39,7 @@ from ludic_train.agents.prompts import Prompts
 from ludic_train.agents.session import Engine, Session
 from ludic_train.agents.trace import trace_of, trace_to_json
 from ludic_train.agents.types import Event, Json, Request, Response
-from ludic_train.engine.client import LocalChatClient, model_folder
-from ludic_train.engine.policy_spec import PolicySpec, model_and_spec
 from ludic_train.errors import ModelNotFound, SessionOver
-from ludic_train.models.load import load_model
 from ludic_train.processes import bound_socket, url_of
 from ludic_train.server_tokens import KEY_VARIABLE
 
@@ -238,23 +234,6 @@ class Gateway:
 
 
 GATEWAY = web.AppKey("gateway", Gateway)
-
-
-def local_gateway(name: str | Path) -> tuple[Gateway, PolicySpec]:
-    """A gateway to a model that this process loads, and how the model was prompted in training.
-
-    name: a run folder, a model's folder, a name of `ludic model`, or "hf/NAME".
-    Raises ModelNotFound for anything else.
-    """
-    folder, spec = model_and_spec(model_folder(name))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, tokenizer = load_model(folder, device=device)
-    # It only samples: gradients would take memory.
-    client = LocalChatClient(model.eval().requires_grad_(False), tokenizer)
-    gateway = Gateway(client, tokenizer, model=str(name), max_positions=client.max_positions)
-    if spec.max_tokens is not None:
-        gateway.max_tokens = spec.max_tokens
-    return gateway, spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
 import gymnasium as gym
+import torch
 
 from ludic_gym.concurrency import Caught, cancel_all
 from ludic_gym.errors import EpisodeError, LudicError
@@ -24,9 +25,12 @@ from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import aclose
 from ludic_gym.tools.mcp_server import action_of, action_tools, checked_call
 from ludic_gym.types import Completion, Decision, Env, MakePolicy, Policy, Rollout, Sampling, Task
-from ludic_train.agents.gateway import Gateway, local_gateway
+from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.programs import Agent, AgentTask, named_agent, run_program
 from ludic_train.agents.session import Session
+from ludic_train.engine.client import LocalChatClient, model_folder
+from ludic_train.engine.policy_spec import model_and_spec
+from ludic_train.models.load import load_model
 
 # Seconds in which a program may end by itself after its episode.
 GRACE_S = 30.0
@@ -278,10 +282,21 @@ async def agent_episode(
 async def open_agent(name: str, agent: str) -> AsyncIterator[MakePolicy]:
     """A function that builds policies of the program, usable while the context lasts.
 
+    name: a run folder, a model's folder, a name of `ludic model`, or "hf/NAME".
     agent: a command, or "module:function". The parser is the one that the model was trained with.
     Raises ModelNotFound, and ConfigError for a function that does not exist.
     """
-    gateway, spec = local_gateway(name)
+    folder, spec = model_and_spec(model_folder(name))
+    model, tokenizer = load_model(folder, device="cuda" if torch.cuda.is_available() else "cpu")
+    # It only samples: gradients would take memory.
+    client = LocalChatClient(model.eval().requires_grad_(False), tokenizer)
+    gateway = Gateway(
+        client,
+        tokenizer,
+        model=name,
+        max_positions=client.max_positions,
+        max_tokens=spec.max_tokens or 1024,
+    )
     parser = named_parser(spec.parser) if spec.parser else None
     policies = AgentPolicies.named(gateway, agent, parser)
     async with gateway.running():

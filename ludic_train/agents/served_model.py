@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -25,8 +26,8 @@ from aiohttp import web
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.sampling import unpacked_masks
-from ludic_gym.types import Completion, Sampling
-from ludic_train.agents.dialects.fields import SamplingBody, body_of, fields_of, stops, top_k_of
+from ludic_gym.types import Completion
+from ludic_train.agents.dialects.fields import SamplingBody, body_of, fields_of
 from ludic_train.agents.gateway import GATEWAY, Gateway, bearer_of, json_response, with_token
 from ludic_train.agents.params import StagedParams, Update
 from ludic_train.agents.types import Json
@@ -134,15 +135,7 @@ class ServedModel:
         if body.model not in (None, self.name):
             raise ModelNotFound(f"The model `{body.model}` does not exist; here is `{self.name}`.")
         params = fields_of(body.sampling_params, SamplingBody)
-        sampling = Sampling(
-            temperature=1.0 if params.temperature is None else params.temperature,
-            top_p=params.top_p or 1.0,
-            top_k=top_k_of(params.top_k) or 0,
-            min_p=params.min_p or 0.0,
-            max_tokens=params.max_tokens or MAX_TOKENS,
-            stop=stops(params.stop),
-            seed=params.seed,
-        )
+        sampling = replace(params.sampling(), max_tokens=params.max_tokens or MAX_TOKENS)
         completion = await self.client.continued(body.token_ids, sampling)
         prompt, sampled = len(body.token_ids), len(completion.completion_ids or ())
         self._requests += 1

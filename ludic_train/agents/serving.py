@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,9 +15,7 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
-from ludic_train.agents.session_options import SessionOptions
 from ludic_train.cluster.servers.vllm_command import ServeOptions
-from ludic_train.distributed.device import DTYPES, resolved_precision
 from ludic_train.engine.client import model_folder
 from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.models.chat_template import chat_renderer
@@ -38,7 +36,7 @@ def serve_local(
     *,
     exact: bool = False,
     prefix_cache_mib: int | None = None,
-    sessions: SessionOptions | None = None,
+    **gateway_options: Any,  # noqa: ANN401 - of Gateway
 ) -> None:
     """Serve a model until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
@@ -55,10 +53,7 @@ def serve_local(
             raise ConfigError(f"threads={threads} must be at least 1")
         # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
-    device = _device(options)
-    loaded, tokenizer = _loaded(model, device, _dtype(options, device, exact=exact))
-    if exact:
-        make_exact(loaded)
+    loaded, tokenizer = _loaded(model, options, exact=exact)
     served = ServedModel(
         model,
         loaded,
@@ -66,11 +61,10 @@ def serve_local(
         routed_experts=options.routed_experts,
         prefix_cache_bytes=None if prefix_cache_mib is None else prefix_cache_mib * 2**20,
     )
-    sessions = sessions or SessionOptions()
     with issued_token(bound.getsockname()[1]) as token:
-        gateway = served.gateway(host=options.host, **sessions.of_gateway(token))
-        shown = "" if sessions.out is None else f"  token {token}"
-        asyncio.run(_serve(gateway, bound, f"({model}; local engine, {device}){shown}"))
+        gateway = served.gateway(host=options.host, token=token, **gateway_options)
+        shown = f"  token {token}" if gateway_options.get("out") else ""
+        asyncio.run(_serve(gateway, bound, f"({model}; local engine, {loaded.device.type}){shown}"))
 
 
 def serve_recorded(
@@ -78,7 +72,7 @@ def serve_recorded(
     servers: Sequence[str],
     host: str,
     bound: socket.socket,
-    sessions: SessionOptions,
+    **gateway_options: Any,  # noqa: ANN401 - of Gateway
 ) -> None:
     """Serve a model that vLLM servers sample from, until Ctrl-C or SIGTERM.
 
@@ -88,9 +82,8 @@ def serve_recorded(
     tokenizer = load_tokenizer(model_and_spec(model_folder(model))[0])
     client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
     with issued_token(bound.getsockname()[1]) as token:
-        gateway = Gateway(
-            client, tokenizer, model=model, host=host, is_open=True, **sessions.of_gateway(token)
-        )
+        options = {"model": model, "host": host, "token": token, **gateway_options}
+        gateway = Gateway(client, tokenizer, is_open=True, **options)
         asyncio.run(_serve(gateway, bound, f"({model}; {', '.join(servers)})  token {token}"))
 
 
@@ -107,32 +100,29 @@ async def _serve(gateway: Gateway, bound: socket.socket, about: str) -> None:
         print("stopping", flush=True)
 
 
-def _device(options: ServeOptions) -> str:
-    """Device by `options.device`: "cuda" or "cpu". Raises ConfigError for a GPU that is missing."""
-    has_gpu = torch.cuda.is_available()
+def _loaded(
+    model: str, options: ServeOptions, *, exact: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer, without gradients; adapters are merged.
+
+    The dtype "auto" is that of `ludic train`. Raises ConfigError for a device that is missing, and
+    for a type that is not computed in.
+    """
+    has_gpu, dtype = torch.cuda.is_available(), options.dtype
     if options.device == "cuda" and not has_gpu:
         raise ConfigError("--device cuda, but torch finds no GPU here")
-    return "cuda" if has_gpu and options.device != "cpu" else "cpu"
-
-
-def _dtype(options: ServeOptions, device: str, *, exact: bool) -> torch.dtype:
-    """Type by `options.dtype`, "auto" as of `ludic train`. Raises ConfigError for another one."""
-    name = options.dtype
-    if name == "float16" or (exact and name == "bfloat16"):
+    device = "cuda" if has_gpu and options.device != "cpu" else "cpu"
+    if dtype == "float16" or (exact and dtype == "bfloat16"):
         computes = "float32 with --exact" if exact else "float32 or bfloat16"
-        raise ConfigError(f"--dtype {name}: the local engine computes in {computes}")
-    if name == "auto":
-        return torch.float32 if exact else DTYPES[resolved_precision("auto", device)]
-    return torch.bfloat16 if name == "bfloat16" else torch.float32
-
-
-def _loaded(
-    model: str, device: str, dtype: torch.dtype
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer, without gradients; adapters are merged."""
+        raise ConfigError(f"--dtype {dtype}: the local engine computes in {computes}")
+    if dtype == "auto":
+        dtype = "bfloat16" if device == "cuda" and not exact else "float32"
     folder = model_and_spec(Path(model))[0] if Path(model).is_dir() else model
-    loaded, tokenizer = load_model(folder, device=device, dtype=dtype)
+    loaded, tokenizer = load_model(folder, device=device, dtype=getattr(torch, dtype))
     if (Path(folder) / "adapter_config.json").is_file():
         # Merged, because a forward pass through separate adapters is slower.
         loaded = loaded.merge_and_unload()
-    return loaded.eval().requires_grad_(False), tokenizer
+    loaded.eval().requires_grad_(False)
+    if exact:
+        make_exact(loaded)
+    return loaded, tokenizer

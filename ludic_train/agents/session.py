@@ -243,7 +243,7 @@ class Session:
             content=content,
             reasoning=reasoning,
             calls=calls,
-            stop=_stop_of(request.stop, completion, prompts),
+            stop=_stop_of(request.sampling.stop, completion, prompts),
             completion=completion,
         )
         reply = prompts.reply_message(text, content, reasoning, calls)
@@ -298,22 +298,16 @@ class Session:
 
     def _call_sampling(self, request: Request, prompt_tokens: int) -> Sampling:
         """Parameters of a call. Raises PromptTooLong for a prompt that leaves no room."""
-        sampling, limit = self._sampling, self.max_tokens
-        if sampling is None:
-            sampling = Sampling(
-                temperature=1.0 if request.temperature is None else request.temperature,
-                top_p=1.0 if request.top_p is None else request.top_p,
-                top_k=request.top_k or 0,
-                min_p=request.min_p or 0.0,
-                seed=request.seed,
-            )
-            limit = request.max_tokens or limit
+        if self._sampling is None:
+            sampling, stops = request.sampling, request.sampling.stop
+            limit = request.max_tokens or self.max_tokens
         else:
-            sampling = call_sampling(sampling, self._turn_calls)
+            sampling = call_sampling(self._sampling, self._turn_calls)
+            stops = (*sampling.stop, *request.sampling.stop)
             # A program may want shorter replies than the run allows, and not longer ones.
             limit = min(sampling.max_tokens, request.max_tokens or sampling.max_tokens)
             self._turn_calls += 1
-        sampling = replace(sampling, max_tokens=limit, stop=(*sampling.stop, *request.stop))
+        sampling = replace(sampling, max_tokens=limit, stop=stops)
         positions = None if self.prompts is None else self.prompts.max_positions
         return fit_max_tokens(sampling, prompt_tokens, positions)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ludic_gym.types import Completion, Message, ToolCall, ToolSchema
+from ludic_gym.types import Completion, Message, Sampling, ToolCall, ToolSchema
 
 Json = dict[str, Any]
 Event = tuple[str, Json | str]
@@ -14,12 +14,13 @@ Event = tuple[str, Json | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request of any dialect. Sampling parameters are None where the client leaves them out.
+    """A request of any dialect.
 
     model: the name that the client uses, which the response repeats.
     messages: the dialog, in the format of chat templates.
     tool_choice: "auto", "none", "required", or the name of the one function to call.
     parallel: False keeps only the first tool call of a reply.
+    sampling: all parameters but max_tokens, which is None where the client leaves it out.
     schema: JSON schema that the reply fits; None for any text.
     stream: respond by events. logprobs: return those of sampled tokens.
     token_ids: return the token ids of prompt and reply. usage: a stream ends with the usage.
@@ -32,13 +33,8 @@ class Request:
     tools: tuple[ToolSchema, ...] = ()
     tool_choice: str = "auto"
     parallel: bool = True
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
+    sampling: Sampling
     max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    seed: int | None = None
     schema: Json | None = None
     stream: bool = False
     logprobs: bool = False

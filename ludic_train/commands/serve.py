@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -9,13 +10,12 @@ import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
-from ludic_train.agents.session_options import SessionOptions
 from ludic_train.cluster.roles import code_of_role
 from ludic_train.cluster.servers.membership import joined
 from ludic_train.cluster.servers.process import (
@@ -43,6 +43,34 @@ from ludic_train.server_tokens import KEY_VARIABLE
 
 # Seconds in which at most RESTARTS ends of a server are made good.
 RECENT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sessions:
+    """Options of the sessions of a server, by which episodes of agent programs are recorded.
+
+    Attributes:
+        out: Folder for the traces of sessions, one file each. POST /sessions opens one, with the
+            server's token, which is printed at the start, or is VLLM_API_KEY.
+        deadline: Seconds after which a session ends by itself.
+        max_tokens: Longest reply of a request that names no limit.
+    """
+
+    out: Path | None = None
+    deadline: float = 600.0
+    max_tokens: int = 1024
+
+    def __post_init__(self) -> None:
+        # Seconds of a timer: nan and infinity would end no session.
+        if not 0 < self.deadline < math.inf or self.max_tokens < 1:
+            raise ConfigError(
+                f"deadline={self.deadline:g} must be above 0 and finite, and max_tokens="
+                f"{self.max_tokens} at least 1"
+            )
+
+    def of_gateway(self) -> dict[str, Any]:
+        """Arguments of a `Gateway`."""
+        return {"deadline_s": self.deadline, "max_tokens": self.max_tokens, "out": self.out}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +127,7 @@ class _Options:
     join: Path | None = None
     queue: str | None = None
     url: str | None = None
-    sessions: Annotated[SessionOptions, tyro.conf.arg(name="")] = field(
-        default_factory=SessionOptions
-    )
+    sessions: Annotated[_Sessions, tyro.conf.arg(name="")] = field(default_factory=_Sessions)
     options: Annotated[ServeOptions, tyro.conf.arg(name="")] = field(default_factory=ServeOptions)
 
 
@@ -161,7 +187,7 @@ def _check(args: _Options, way: str, further: list[str]) -> None:
 
 def _serve_here(args: _Options) -> int:
     """Serve by a gateway of this process: the local engine, or the model of other servers."""
-    options = args.options
+    options, sessions = args.options, args.sessions.of_gateway()
     if not os.environ.get(KEY_VARIABLE):
         _note_exposure(options, f"sample, without a key (set {KEY_VARIABLE} to demand one)")
     # Bound first, because torch and the model take long to load, and a port in use should be an
@@ -170,7 +196,7 @@ def _serve_here(args: _Options) -> int:
         from ludic_train.agents.serving import serve_local, serve_recorded
 
         if args.server:
-            serve_recorded(args.model, args.server, options.host, bound, args.sessions)
+            serve_recorded(args.model, args.server, options.host, bound, **sessions)
             return 0
         with _joined(args, url_of(options.host, bound.getsockname()[1])):
             serve_local(
@@ -180,7 +206,7 @@ def _serve_here(args: _Options) -> int:
                 bound,
                 exact=args.exact,
                 prefix_cache_mib=args.prefix_cache_mib,
-                sessions=args.sessions,
+                **sessions,
             )
     return 0
 

@@ -31,16 +31,11 @@ from ludic_train.models.tool_calls import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Encode = Callable[[str], Sequence[int]]
 # Ends the values at the beginning of a template.
 MARK = "{#- chat arguments -#}"
 # Given by transformers, not by a user.
 OWN = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
 OWN |= {"raise_exception", "strftime_now"}
-# Parts of dialogs whose ids are kept, and their longest text: some megabytes.
-REMEMBERED_PARTS, REMEMBERED_CHARACTERS = 4096, 2048
-# The same of long ones, such as the system prompts that all sessions of an agent have.
-REMEMBERED_LONG, LONG_CHARACTERS = 64, 2**16
 
 
 def render_chat(
@@ -49,13 +44,11 @@ def render_chat(
     *,
     reply_comes: bool = True,
     tools: Sequence[ToolSchema] = (),
-    encode: Encode | None = None,
 ) -> list[int]:
     """Prompt ids for the next assistant message; the one way from a dialog to ids.
 
     A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
     ids end where the last message does. tools: for templates that write them into the prompt.
-    encode: of `cached_encode`, for dialogs that come again with a few more messages.
     Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
     or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     Raises ConfigError for a dialog that the chat template refuses.
@@ -69,7 +62,12 @@ def render_chat(
     <|im_start|>assistant
     """
     text, fence = written_chat(tokenizer, messages, reply_comes=reply_comes, tools=tools)
-    return encoded_chat(tokenizer, text, fence, encode)
+    ids: list[int] = []
+    # Pieces between fences are special tokens of the template, so odd ones are text of messages.
+    for i, piece in enumerate(text.split(fence) if fence else [text]):
+        fenced = i % 2 == 1
+        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
+    return ids
 
 
 def written_chat(
@@ -86,51 +84,6 @@ def written_chat(
     """
     (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
     return _rendered(tokenizer, safe, reply_comes, safe_tools), fence
-
-
-def encoded_chat(
-    tokenizer: PreTrainedTokenizerBase, text: str, fence: str, encode: Encode | None = None
-) -> list[int]:
-    """Token ids of a text of `written_chat`."""
-    ids: list[int] = []
-    # Pieces between fences are special tokens of the template, so odd ones are text of messages.
-    for i, piece in enumerate(text.split(fence) if fence else [text]):
-        fenced = i % 2 == 1
-        if encode is not None and not fenced:
-            ids += encode(piece)
-            continue
-        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
-    return ids
-
-
-def cached_encode(tokenizer: PreTrainedTokenizerBase) -> Encode | None:
-    """A function from a text to its token ids, which keeps those of parts between special tokens.
-
-    None for a tokenizer in which the ids of a part depend on the others.
-    """
-    pattern = "|".join(map(re.escape, sorted(tokenizer.all_special_tokens, key=len, reverse=True)))
-    if not pattern:
-        return None
-    split = re.compile(f"({pattern})").split
-
-    def encoded(part: str) -> Sequence[int]:
-        return tuple(tokenizer.encode(part, add_special_tokens=False))
-
-    short, long = lru_cache(REMEMBERED_PARTS)(encoded), lru_cache(REMEMBERED_LONG)(encoded)
-
-    def encode(text: str) -> Sequence[int]:
-        ids: list[int] = []
-        for part in filter(None, split(text)):
-            kept = short if len(part) <= REMEMBERED_CHARACTERS else long
-            ids += (kept if len(part) <= LONG_CHARACTERS else encoded)(part)
-        return ids
-
-    # Some tokenizers write a space before the first word of a text, or swallow those at a token.
-    for mark in tokenizer.all_special_tokens:
-        probe = f" a {mark} b\n{mark}\n\nc{mark}{mark}a"
-        if list(encode(probe)) != tokenizer.encode(probe, add_special_tokens=False):
-            return None
-    return encode
 
 
 def with_parsed_arguments(message: Message) -> Message:

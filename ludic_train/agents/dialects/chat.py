@@ -42,21 +42,19 @@ def read(data: bytes) -> Request:
     if not body.messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
     tools = tuple(_tool(tool) for tool in body.tools or ())
-    fields = body.sampling_fields()
-    if body.max_completion_tokens:
-        fields["max_tokens"] = body.max_completion_tokens
     return Request(
         model=body.model or "",
         messages=tuple(map(_message, body.messages)),
         tools=tools,
         tool_choice=required(choice_of(body.tool_choice), tools),
         parallel=body.parallel_tool_calls is not False,
+        sampling=body.sampling(),
+        max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
         schema=schema_of(body.response_format),
         stream=bool(body.stream),
         token_ids=bool(body.return_token_ids),
         usage=bool((body.stream_options or {}).get("include_usage")),
-        **fields,
     )
 
 

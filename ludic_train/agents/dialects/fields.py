@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import ToolSchema
+from ludic_gym.types import Sampling, ToolSchema
 
 T = TypeVar("T")
 Positive = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -39,17 +39,43 @@ class SamplingBody(msgspec.Struct, kw_only=True):
     # The range of torch's seeds.
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
 
-    def sampling_fields(self) -> dict[str, Any]:
-        """The parameters as arguments of a `Request`."""
-        return {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": top_k_of(self.top_k),
-            "min_p": self.min_p,
-            "max_tokens": self.max_tokens,
-            "stop": stops(self.stop),
-            "seed": self.seed,
-        }
+    def sampling(self) -> Sampling:
+        """The parameters, without a limit of tokens."""
+        return sampling_of(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            stop=self.stop,
+            seed=self.seed,
+        )
+
+
+def sampling_of(
+    *,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    stop: str | list[str] | None = None,
+    seed: int | None = None,
+) -> Sampling:
+    """Parameters as clients send them; None where they leave one out.
+
+    Raises ConfigError for an empty stop string, which every text contains.
+    """
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if "" in stops:
+        raise ConfigError("stop has an empty string, which every text contains")
+    return Sampling(
+        temperature=1.0 if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+        # vLLM turns it off by -1.
+        top_k=max(top_k or 0, 0),
+        min_p=min_p or 0.0,
+        stop=stops,
+        seed=seed,
+    )
 
 
 def body_of(data: bytes, kind: type[T]) -> T:
@@ -78,11 +104,6 @@ def fields_of(content: Any, kind: type[T]) -> T:  # noqa: ANN401 - JSON
                 "top_p, top_k, min_p, stop and seed, because log-probs must be those of the policy"
             )
     return fields
-
-
-def top_k_of(value: int | None) -> int | None:
-    """The number of tokens to sample from; vLLM turns it off by -1."""
-    return None if value is None else max(value, 0)
 
 
 def text_of(content: object, kinds: Sequence[str] = ("text",)) -> str:
@@ -122,14 +143,6 @@ def schema_of(form: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
         case {"type": "json_schema", "schema": dict(schema)}:
             return schema
     raise ConfigError(f"a format is text, json_object or a json_schema, got {form!r:.200}")
-
-
-def stops(value: str | list[str] | None) -> tuple[str, ...]:
-    """Stop strings. Raises ConfigError for an empty one, which every text contains."""
-    found = (value,) if isinstance(value, str) else tuple(value or ())
-    if "" in found:
-        raise ConfigError("stop has an empty string, which every text contains")
-    return found
 
 
 def tool_of(function: object) -> ToolSchema:

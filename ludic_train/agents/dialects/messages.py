@@ -17,11 +17,10 @@ from ludic_train.agents.dialects.fields import (
     TopK,
     body_of,
     required,
+    sampling_of,
     schema_of,
-    stops,
     text_of,
     tool_of,
-    top_k_of,
 )
 from ludic_train.agents.types import Event, Json, Request, Response, message_calls
 
@@ -62,11 +61,13 @@ def read(data: bytes) -> Request:
         tools=tools,
         tool_choice=required(_choice(choice), tools),
         parallel=not choice.get("disable_parallel_tool_use"),
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=top_k_of(body.top_k),
+        sampling=sampling_of(
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=body.top_k,
+            stop=body.stop_sequences,
+        ),
         max_tokens=body.max_tokens,
-        stop=stops(body.stop_sequences),
         stream=bool(body.stream),
         schema=schema_of((body.output_config or {}).get("format") or body.output_format),
     )

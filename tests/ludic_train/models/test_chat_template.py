@@ -1,14 +1,12 @@
 """Tokens for text that nobody recorded tokens of."""
 
 import pytest
-from tokenizers import AddedToken
 
 from ludic_gym.contexts import FullDialog, LatestObservation
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.algorithms.presets import sft
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.chat_template import (
-    cached_encode,
     dialog_rollout,
     render_chat,
     with_token_ids,
@@ -172,12 +170,3 @@ def test_tools_are_written_by_the_template_and_hold_no_special_token():
     ids = render_chat(tokenizer, [{"role": "user", "content": "?"}], tools=[tool])
     assert ids.count(tokenizer.eos_token_id) == 1
     assert tokenizer.decode(ids).count(evil) == 4
-
-
-def test_parts_between_special_tokens_are_encoded_once_and_alike():
-    encode = cached_encode(TOKENIZER)
-    for text in ("", "a", "<|im_start|>user\nwhat is<|im_end|>\n<|im_start|> it", "<|im_end|>" * 2):
-        assert list(encode(text)) == TOKENIZER.encode(text, add_special_tokens=False)
-    swallowing = make_tokenizer(["what is it?"])
-    swallowing.add_special_tokens({"bos_token": AddedToken("<s>", rstrip=True)})
-    assert cached_encode(swallowing) is None
