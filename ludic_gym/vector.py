@@ -32,91 +32,6 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _env_id = itemgetter(0)
 
 
-def merge_infos(
-    infos: Sequence[Info], kinds: dict[str, Kind] | None = None
-) -> tuple[Info, dict[int, str]]:
-    """One array per key, and under "_key" a mask of the environments that have it; conflicts.
-
-    Numbers become arrays of their type, with 0 for missing ones; arrays are stacked, dictionaries
-    merged recursively. All other values are in arrays of objects, with None for missing ones.
-    infos: one per environment.
-    kinds: see `kind_conflicts`, whose result is the second one; with conflicts no array is made.
-        Without kinds, values take the type of the first one with their key.
-
-    >>> merge_infos([{"score": 1.5}, {}])
-    ({'score': array([1.5, 0. ]), '_score': array([ True, False])}, {})
-    """
-    size, kinds_before = len(infos), {} if kinds is None else kinds
-    together: Info = {}
-    columns: dict[str, tuple[Kind, Any, np.ndarray]] = {}
-    nested: list[str] = []
-    unchecked = kinds is not None
-    # One loop, which writes each value where it is found: to list or to check the values of each
-    # key beforehand takes longer than to make the arrays.
-    for place, info in enumerate(infos):
-        for key, value in info.items():
-            if key in columns:
-                kind, column, mask = columns[key]
-            else:
-                kind, column = kinds_before.get(key), _empty(size, key, value)
-                mask = np.zeros(size, _FLAGS)
-                columns[key] = kind, column, mask
-                together[key], together["_" + key] = column, mask
-                if isinstance(column, list):
-                    nested.append(key)
-            if unchecked and type(value) is not kind:
-                if conflicts := kind_conflicts(kinds_before, infos):
-                    return {}, conflicts
-                unchecked = False
-            column[place] = value
-            mask[place] = True
-    for key in nested:
-        together[key], _ = merge_infos(together[key])
-    return together, {}
-
-
-def _empty(size: int, key: str, first: object) -> np.ndarray | list[Info]:
-    """An array for values of the key like the first, or a list for dictionaries."""
-    kind = type(first)
-    # Texts and numbers first: most values are. An observation is an object, of any type.
-    if kind is str or key == "final_obs":
-        return np.empty(size, _OBJECTS)
-    if kind in _NUMBERS:
-        return np.zeros(size, kind)
-    if isinstance(first, dict):
-        return [{}] * size
-    if isinstance(first, np.ndarray):
-        return np.zeros((size, *first.shape), first.dtype)
-    return np.zeros(size, kind) if isinstance(first, _ARRAY_NUMBERS) else np.empty(size, _OBJECTS)
-
-
-def kind_conflicts(kinds: dict[str, Kind], infos: Sequence[Info]) -> dict[int, str]:
-    """The infos in which a key has another type than before: a message by index.
-
-    kinds: the kind of every known key; new ones are added.
-
-    >>> sorted(kind_conflicts({"score": float}, [{"score": 1.5}, {"score": "high"}]))
-    [1]
-    """
-    conflicts: dict[int, str] = {}
-    for place, info in enumerate(infos):
-        for key, value in info.items():
-            kind: Kind = type(value)
-            if isinstance(value, np.ndarray):
-                kind = ("array", value.dtype.str, value.shape)
-            kind_before = kinds.setdefault(key, kind)
-            if kind != kind_before:
-                conflicts[place] = (
-                    f"info[{key!r}] is {value!r}, of {_named(kind)}, and was of "
-                    f"{_named(kind_before)} before"
-                )
-    return conflicts
-
-
-def _named(kind: Kind) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)
-
-
 class Arrival(NamedTuple):
     """Result of one environment's reset (reward 0, nothing ended) or step.
 
@@ -584,3 +499,88 @@ def make_ragged(
     env_fns: list[Callable[[], AnyEnv]] = [make] if num_envs else []
     env_fns += [unchecked] * (num_envs - 1)
     return RaggedVectorEnv(env_fns, autoreset_mode=autoreset_mode, timeout_s=timeout_s)
+
+
+def merge_infos(
+    infos: Sequence[Info], kinds: dict[str, Kind] | None = None
+) -> tuple[Info, dict[int, str]]:
+    """One array per key, and under "_key" a mask of the environments that have it; conflicts.
+
+    Numbers become arrays of their type, with 0 for missing ones; arrays are stacked, dictionaries
+    merged recursively. All other values are in arrays of objects, with None for missing ones.
+    infos: one per environment.
+    kinds: see `kind_conflicts`, whose result is the second one; with conflicts no array is made.
+        Without kinds, values take the type of the first one with their key.
+
+    >>> merge_infos([{"score": 1.5}, {}])
+    ({'score': array([1.5, 0. ]), '_score': array([ True, False])}, {})
+    """
+    size, kinds_before = len(infos), {} if kinds is None else kinds
+    together: Info = {}
+    columns: dict[str, tuple[Kind, Any, np.ndarray]] = {}
+    nested: list[str] = []
+    unchecked = kinds is not None
+    # One loop, which writes each value where it is found: to list or to check the values of each
+    # key beforehand takes longer than to make the arrays.
+    for place, info in enumerate(infos):
+        for key, value in info.items():
+            if key in columns:
+                kind, column, mask = columns[key]
+            else:
+                kind, column = kinds_before.get(key), _empty(size, key, value)
+                mask = np.zeros(size, _FLAGS)
+                columns[key] = kind, column, mask
+                together[key], together["_" + key] = column, mask
+                if isinstance(column, list):
+                    nested.append(key)
+            if unchecked and type(value) is not kind:
+                if conflicts := kind_conflicts(kinds_before, infos):
+                    return {}, conflicts
+                unchecked = False
+            column[place] = value
+            mask[place] = True
+    for key in nested:
+        together[key], _ = merge_infos(together[key])
+    return together, {}
+
+
+def _empty(size: int, key: str, first: object) -> np.ndarray | list[Info]:
+    """An array for values of the key like the first, or a list for dictionaries."""
+    kind = type(first)
+    # Texts and numbers first: most values are. An observation is an object, of any type.
+    if kind is str or key == "final_obs":
+        return np.empty(size, _OBJECTS)
+    if kind in _NUMBERS:
+        return np.zeros(size, kind)
+    if isinstance(first, dict):
+        return [{}] * size
+    if isinstance(first, np.ndarray):
+        return np.zeros((size, *first.shape), first.dtype)
+    return np.zeros(size, kind) if isinstance(first, _ARRAY_NUMBERS) else np.empty(size, _OBJECTS)
+
+
+def kind_conflicts(kinds: dict[str, Kind], infos: Sequence[Info]) -> dict[int, str]:
+    """The infos in which a key has another type than before: a message by index.
+
+    kinds: the kind of every known key; new ones are added.
+
+    >>> sorted(kind_conflicts({"score": float}, [{"score": 1.5}, {"score": "high"}]))
+    [1]
+    """
+    conflicts: dict[int, str] = {}
+    for place, info in enumerate(infos):
+        for key, value in info.items():
+            kind: Kind = type(value)
+            if isinstance(value, np.ndarray):
+                kind = ("array", value.dtype.str, value.shape)
+            kind_before = kinds.setdefault(key, kind)
+            if kind != kind_before:
+                conflicts[place] = (
+                    f"info[{key!r}] is {value!r}, of {_named(kind)}, and was of "
+                    f"{_named(kind_before)} before"
+                )
+    return conflicts
+
+
+def _named(kind: Kind) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)

@@ -26,6 +26,7 @@ from ludic_gym.graders.latex import in_latex
 from ludic_gym.graders.numeric import Number, changes_number, marked_number
 from ludic_gym.packages import install_command
 
+# Answers in prose that marks them by no tag and no box.
 _SPAN = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$\n]+?)\$", re.DOTALL)
 # Its name is no word of prose.
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[a-z]+\*?\}")
