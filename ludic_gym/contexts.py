@@ -96,13 +96,13 @@ class TruncatedThinkingContext(FullDialog):
     def messages(self) -> list[Message]:
         """All messages, without the thinking in replies before the newest observation."""
         turn_start = max(_turn_starts(self._stored), default=0)
-        return [self._shortened(m) for m in self._stored[:turn_start]] + self._stored[turn_start:]
-
-    def _shortened(self, message: Message) -> Message:
-        content = message["content"]
-        if message["role"] != "assistant" or not content or "think>" not in content:
-            return message
-        return {**message, "content": without_thinking(content, self._placeholder)}
+        messages = self._stored[:]
+        for i, message in enumerate(messages[:turn_start]):
+            content = message["content"]
+            if message["role"] == "assistant" and content and "think>" in content:
+                content = without_thinking(content, self._placeholder)
+                messages[i] = {**message, "content": content}
+        return messages
 
 
 class SlidingWindow:
@@ -148,15 +148,6 @@ class SlidingWindow:
 
     def messages(self) -> list[Message]:
         """The system message, with the summary if there is one, and the turns that fit."""
-        start = self._window_start()
-        # For nothing left out, a summary would cost a model call and tell the model nothing new.
-        summary = ""
-        if start and self._summarize is not None:
-            summary = self._summarize(tuple(self._stored[:start]))
-        system_prompt = "\n\n".join(filter(None, (self._system_prompt, summary)))
-        return stored_system_prompt(system_prompt) + self._stored[start:]
-
-    def _window_start(self) -> int:
         left = self._max_tokens - self._count_tokens(self._system_prompt)
         start = len(self._stored)
         # Backwards from the newest turn, which is always part of the window.
@@ -165,7 +156,12 @@ class SlidingWindow:
             if left < 0 and start < len(self._stored):
                 break
             start = turn_start
-        return start
+        # For nothing left out, a summary would cost a model call and tell the model nothing new.
+        summary = ""
+        if start and self._summarize is not None:
+            summary = self._summarize(tuple(self._stored[:start]))
+        system_prompt = "\n\n".join(filter(None, (self._system_prompt, summary)))
+        return stored_system_prompt(system_prompt) + self._stored[start:]
 
 
 def without_thinking(text: str, placeholder: str = "") -> str:

@@ -96,7 +96,13 @@ class ExactPrompts:
             return tuple(self._render(messages, True, *given))
         reply, is_last = messages[index], index + 1 == len(messages)
         rest = None
-        if _is_as_sampled(messages, index, tools):
+        # The messages before the reply, and the tools, are still those of its prompt.
+        sampled: object = reply
+        if (
+            isinstance(sampled, SampledMessage)
+            and list(sampled.tools) == list(tools)
+            and list(sampled.prompt) == list(messages[:index])
+        ):
             rest = (
                 self._addition(messages, *given) if is_last else self._rest(messages, index, *given)
             )
@@ -153,14 +159,6 @@ def newest_sampled(messages: Sequence[Message]) -> int | None:
 
 def _sampled_ids(message: object) -> tuple[int, ...]:
     return (message.token_ids or ()) if isinstance(message, SampledMessage) else ()
-
-
-def _is_as_sampled(messages: Sequence[Message], index: int, tools: Sequence[ToolSchema]) -> bool:
-    """True if the messages before the reply, and the tools, are still those of its prompt."""
-    reply: object = messages[index]
-    if not isinstance(reply, SampledMessage) or list(reply.tools) != list(tools):
-        return False
-    return list(reply.prompt) == list(messages[:index])
 
 
 def _closing(render: Render) -> tuple[int, ...]:

@@ -218,7 +218,10 @@ def episode_from_json(record: Mapping[str, JSON]) -> Episode:
         )
     task = from_json(Task, record["task"])
     for item in record["rollouts"]:
-        _restore_dialogs(item)
+        # Undo `_shorten_dialogs`; a second time changes nothing.
+        before: list[JSON] = []
+        for call in _calls(item):
+            before = call["messages"] = before[: call.pop("repeated", 0)] + list(call["messages"])
     rollouts = tuple(from_json(Rollout, item, task=task) for item in record["rollouts"])
     return Episode(index=record["index"], task=task, rollouts=rollouts, error=record["error"])
 
@@ -231,13 +234,6 @@ def _shorten_dialogs(rollout: JSON) -> None:
         pairs = zip(before, messages, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         call["repeated"], call["messages"], before = same, messages[same:], messages
-
-
-def _restore_dialogs(rollout: JSON) -> None:
-    """Undo `_shorten_dialogs`; a second time changes nothing."""
-    before: list[JSON] = []
-    for call in _calls(rollout):
-        before = call["messages"] = before[: call.pop("repeated", 0)] + list(call["messages"])
 
 
 def _calls(rollout: JSON) -> Iterator[JSON]:
@@ -287,7 +283,14 @@ def _marked(value: object) -> JSON:
     """The value in JSON's types, with marks for other types."""
     # First, because np.float64 is a float too, and would lose its dtype.
     if isinstance(value, np.generic | np.ndarray):
-        return _marked_array(value)
+        if value.dtype.kind not in _ARRAY_KINDS:
+            raise DataError(
+                f"cannot record {value!r} of dtype {value.dtype} so that it can be read back"
+            )
+        # `dtype.str` has the byte order and the length of texts, unlike the dtype's name.
+        if isinstance(value, np.ndarray):
+            return {"$array": [value.dtype.str, list(value.shape), value.ravel().tolist()]}
+        return {"$scalar": [value.dtype.str, value.item()]}
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
@@ -302,17 +305,6 @@ def _marked(value: object) -> JSON:
     raise DataError(
         f"cannot record {value!r} of {type(value).__name__} so that it can be read back"
     )
-
-
-def _marked_array(value: np.generic | np.ndarray) -> JSON:
-    if value.dtype.kind not in _ARRAY_KINDS:
-        raise DataError(
-            f"cannot record {value!r} of dtype {value.dtype} so that it can be read back"
-        )
-    # `dtype.str` has the byte order and the length of texts, unlike the dtype's name.
-    if isinstance(value, np.ndarray):
-        return {"$array": [value.dtype.str, list(value.shape), value.ravel().tolist()]}
-    return {"$scalar": [value.dtype.str, value.item()]}
 
 
 def _unmarked(value: JSON) -> Any:  # noqa: ANN401 - whatever was recorded

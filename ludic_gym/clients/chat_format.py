@@ -115,7 +115,14 @@ def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) ->
     {'prompt_ids': (1, 2), 'completion_ids': (3,), 'logprobs': (-0.5,)}
     """
     prompt, ids = _integers("prompt ids", prompt_ids), _integers("completion ids", completion_ids)
-    values = _numbers(logprobs)
+    # Python's JSON reader accepts NaN and Infinity, either of which would make a loss nan.
+    if not isinstance(logprobs, list) or not all(
+        isinstance(value, float | int) and math.isfinite(value) for value in logprobs
+    ):
+        raise ClientError(
+            f"the response's log-probs are {excerpt(repr(logprobs))}, not finite numbers"
+        )
+    values = tuple(map(float, logprobs))
     if len(values) != len(ids):
         raise ClientError(f"the response has {len(ids)} completion ids but {len(values)} log-probs")
     return {"prompt_ids": prompt, "completion_ids": ids, "logprobs": values}
@@ -178,15 +185,6 @@ def _integers(name: str, values: object) -> tuple[int, ...]:
             "that returns no token ids can be benchmarked with OpenAIChatClient, not trained on"
         )
     return tuple(values)
-
-
-def _numbers(values: object) -> tuple[float, ...]:
-    # Python's JSON reader accepts NaN and Infinity, either of which would make a loss nan.
-    if isinstance(values, list) and all(
-        isinstance(value, float | int) and math.isfinite(value) for value in values
-    ):
-        return tuple(map(float, values))
-    raise ClientError(f"the response's log-probs are {excerpt(repr(values))}, not finite numbers")
 
 
 def count_usage(usage: Mapping[str, Any]) -> tuple[int, int]:

@@ -220,7 +220,11 @@ class Router:
         keys = prefix_keys(prefix)
         holders = (self._holders.get(key) for key in reversed(keys))
         chosen = next((holder for holder in holders if holder in able), None)
-        if chosen is None or (chosen.load > 1.2 * least + 1 and self._leaves(chosen, able)):
+        if chosen is not None and chosen.load > 1.2 * least + 1:
+            # Not always: many programs see the same figures, and would all leave together.
+            mean = sum(server.load for server in able) / len(able)
+            chosen = None if self._draw() > mean / chosen.load else chosen
+        if chosen is None:
             idlest = [server for server in able if server.load == least]
             # Drawn, because many programs begin with the same list of servers.
             chosen = idlest[int(self._draw() * len(idlest))]
@@ -230,11 +234,6 @@ class Router:
         while len(self._holders) > REMEMBERED:
             self._holders.popitem(last=False)
         return chosen
-
-    def _leaves(self, holder: Server, able: Sequence[Server]) -> bool:
-        # Not always: many programs see the same figures, and would all leave together.
-        mean = sum(server.load for server in able) / len(able)
-        return self._draw() > mean / holder.load
 
 
 def prefix_keys(prefix: Sequence[Hashable]) -> list[int]:

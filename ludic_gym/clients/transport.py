@@ -265,7 +265,12 @@ class HttpTransport:
                 # Error pages of proxies may have any encoding.
                 text = (await response.read()).decode(errors="replace")
                 status = status_within(response.status, text)
-                self._note(pace, attempt, status, response.headers)
+                # Before the place is given to another request.
+                pause_s = min(used_up_s(response.headers), self.options.max_pause_s)
+                if status in BUSY:
+                    pace.rejected(attempt, retry_after_s(response.headers) or pause_s)
+                elif status < 500:
+                    pace.served(pause_s)
         # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
             if server.is_dropped:
@@ -285,14 +290,6 @@ class HttpTransport:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
         check_status(url, status, text, response.headers)
         return url, text
-
-    def _note(self, pace: Pace, attempt: int, status: int, headers: Mapping[str, str]) -> None:
-        """Change the server's pace by a response, before its place is given to another request."""
-        pause_s = min(used_up_s(headers), self.options.max_pause_s)
-        if status in BUSY:
-            pace.rejected(attempt, retry_after_s(headers) or pause_s)
-        elif status < 500:
-            pace.served(pause_s)
 
     async def _wire(self) -> _Wire:
         """Connections and slots of the running event loop, made at its first request."""

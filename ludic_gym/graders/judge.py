@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ludic_gym.errors import ClientError
 from ludic_gym.graders.extract import Exchange, Grade, after_thought
-from ludic_gym.types import Message, Sampling
-
-if TYPE_CHECKING:
-    from ludic_gym.types import ChatClient
+from ludic_gym.types import ChatClient, Message, Sampling
 
 SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
 # Longer texts are cut for the judge.

@@ -492,7 +492,14 @@ class Running(Session):
         # Popen's -9 is a shell's 137.
         code = 128 - code if code < 0 else code
         stdout, stderr = self._child.stdout, self._child.stderr
-        ended = self._ended or _how(code, bytes(stderr.data))
+        # A program that imitates the interpreter's message deceives only about its own end.
+        last = bytes(stderr.data).rstrip().rpartition(b"\n")[2]
+        ended: Ended = "signal" if 128 < code < 128 + 65 else "exited"
+        if code == 128 + signal.SIGXCPU:
+            ended = "cpu"
+        elif code == 1 and last.startswith(b"MemoryError"):
+            ended = "memory"
+        ended = self._ended or ended
         if ended == "exited" and (stdout.cut or stderr.cut):
             ended = "output"
         return ExecResult(
@@ -508,14 +515,3 @@ class Running(Session):
     async def wait(self) -> None:
         """Wait until its process has ended."""
         await self._child.ended()
-
-
-def _how(code: int, stderr: bytes) -> Ended:
-    """The reason for an end that was not caused from outside."""
-    if code == 128 + signal.SIGXCPU:
-        return "cpu"
-    # A program that imitates the interpreter's message deceives only about its own end.
-    last = stderr.rstrip().rpartition(b"\n")[2]
-    if code == 1 and last.startswith(b"MemoryError"):
-        return "memory"
-    return "signal" if 128 < code < 128 + 65 else "exited"
