@@ -7,18 +7,13 @@ a missing param, leaves the server with its old version. Written for vLLM 0.28 t
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import snapshot_download
-from torch import Tensor
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -29,7 +24,8 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
-from ludic_vllm.files import Format, format_of, params_in, require_formats
+from ludic_vllm.files import Format, format_of, params_in
+from ludic_vllm.staging import Staging, log_unprepared
 from ludic_vllm.worker import repair_packed
 
 if TYPE_CHECKING:
@@ -62,10 +58,6 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
-    _staged: Mapping[str, Tensor] | None = None
-    _preparing: Future[None] | None = None
-    # True once a session was prepared whole; False if none can be.
-    is_prepared: bool | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - those of vLLM
         super().__init__(*args, **kwargs)
@@ -77,87 +69,41 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
 
     def start_weight_update(self) -> None:
         """Begin with nothing staged."""
-        self._drop()
+        self.staging.drop()
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """Check the params of the folder, and begin to prepare them in a thread.
+        """Check the params of the folder, and begin to prepare them.
 
-        Raises ValueError for params that are not those of the model, for a folder that cannot be
-        read, and for `abort`. After any error vLLM closes the session.
+        Raises ValueError as `Staging.stage` does, and for `abort`. After any error vLLM closes the
+        session.
         """
-        self._drop()
         if update_info.abort:
+            self.staging.drop()
             raise ValueError("the update was aborted on request")
-        params = dict(params_in(update_info.folder))
-        # vLLM's loaders round to the type that the server computes in.
-        require_formats(params, self._expected, {self.model_config.dtype, torch.float32})
-        self._staged = params
-        if self._twin is not None and self.is_prepared is not False:
-            self._preparing = Future()
-            work = (self._preparing, self._twin.begin(), params)
-            # A daemon, because it must not delay the exit of the server.
-            Thread(target=self._prepare, args=work, daemon=True).start()
+        self.staging.stage(update_info.folder)
 
     def finish_weight_update(self) -> None:
         """Load the params. Raises ValueError, and changes nothing, if none are staged."""
-        staged, preparing = self._staged, self._preparing
-        if staged is None:
-            raise ValueError("the update has no params: call /update_weights with a folder first")
-        if preparing is not None:
-            preparing.result()
-        # Released before the load, so that a failed one leaves nothing for the next session.
-        self._drop()
-        if self._twin is not None and self.is_prepared:
+        params = self.staging.take()
+        if self._twin is not None and self.staging.is_prepared:
             self._twin.swap()
             return
         # vLLM loads each layer in the layout of the checkpoint, then converts it again.
         initialize_layerwise_reload(self.model)
-        self.model.load_weights(iter(staged.items()))
+        self.model.load_weights(iter(params.items()))
         finalize_layerwise_reload(self.model, self.model_config)
         repair_packed(self.model)
 
     def shutdown(self) -> None:
         """Drop all that is staged."""
-        self._drop()
+        self.staging.drop()
 
-    @property
-    def state(self) -> dict[str, Any]:
-        """State of the staged params.
-
-        "settled": True if they are prepared, or cannot be. "error": the reason for which they
-        cannot be put in. "prepared": True if nothing is loaded in the pause.
-        """
-        preparing = self._preparing
-        is_settled = preparing is None or preparing.done()
-        error = preparing.exception() if preparing is not None and is_settled else None
-        return {
-            "settled": is_settled,
-            "error": str(error or ""),
-            "prepared": bool(self.is_prepared),
-        }
-
-    def _drop(self) -> None:
-        """Drop all that is staged, and end a thread that reads it."""
-        if self._preparing is not None and self._twin is not None:
-            # A trainer may remove the files as soon as it knows that the session has ended.
-            self._twin.begin()
-        self._staged = self._preparing = None
-
-    def _prepare(self, done: Future[None], session: int, params: Mapping[str, Tensor]) -> None:
-        """Fill the twin. The first error ends the attempt to prepare, and not the session."""
-        assert self._twin is not None
-        try:
-            if self._twin.load(session, params):
-                self.is_prepared = True
-            done.set_result(None)
-        # The loaders of any architecture may raise anything.
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            if self.is_prepared:
-                done.set_exception(ValueError(reason))
-            else:
-                self._give_up_preparing(reason)
-                done.set_result(None)
+    @cached_property
+    def staging(self) -> Staging:
+        """The params that are staged."""
+        # vLLM's loaders round to the type that the server computes in.
+        dtypes = {self.model_config.dtype, torch.float32}
+        return Staging(self._expected(), dtypes, self._twin)
 
     @cached_property
     def _twin(self) -> PreparedParams | None:
@@ -166,20 +112,13 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
             # It needs more of vLLM than all versions have.
             from ludic_vllm.prepared import PreparedParams, reason_not_to_prepare
         except ImportError as error:
-            self._give_up_preparing(str(error))
+            log_unprepared(str(error))
             return None
         if reason := reason_not_to_prepare(self.model):
-            self._give_up_preparing(reason)
+            log_unprepared(reason)
             return None
         return PreparedParams(self.model, self.model_config.dtype)
 
-    def _give_up_preparing(self, reason: str) -> None:
-        self.is_prepared = False
-        logging.getLogger(__name__).warning(
-            "params are not prepared before a swap, which takes longer then: %s", reason
-        )
-
-    @cached_property
     def _expected(self) -> dict[str, Format]:
         """Formats of the checkpoint that the model was started from."""
         folder = Path(self._origin[0])

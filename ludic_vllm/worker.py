@@ -19,8 +19,8 @@ class WorkerExtension:
     weight_transfer_engine: Any
 
     def ludic_settled(self) -> dict[str, Any]:
-        """State of the params that are staged, see `StagedEngine.state`."""
-        state: dict[str, Any] = self.weight_transfer_engine.state
+        """State of the params that are staged, see `Staging.state`."""
+        state: dict[str, Any] = self.weight_transfer_engine.staging.state
         return state
 
 
