@@ -68,8 +68,8 @@ def require_formats(
         if not _fits(format_of(tensor), expected.get(name), dtypes)
     ]
     if wrong:
-        known = expected.get(wrong[0].split(" ")[0])
-        here = "" if known is None else f" (here it is {known})"
+        needed = expected.get(wrong[0].split(" ")[0])
+        here = "" if needed is None else f" (here it is {needed})"
         raise ValueError(
             f"the model has no params of {few(wrong)}{here}; is the trainer's model another one?"
         )

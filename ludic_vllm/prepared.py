@@ -40,13 +40,13 @@ def reason_not_to_prepare(model: nn.Module) -> str:
             return f"{name} is converted by {type(method).__name__}"
         if isinstance(layer, _BatchNorm):
             return f"{name} has statistics beside its params"
-        for own, known in get_layerwise_info(layer).restore_metadata[0].items():
-            live = layer._parameters.get(own)
+        for param, loaded in get_layerwise_info(layer).restore_metadata[0].items():
+            live = layer._parameters.get(param)
             is_packed = current_platform.is_cpu() and isinstance(method, PLAIN[1:])
-            if is_packed and known.ndim > 2:
-                return f"{name}.{own} has {known.ndim} axes"
-            if not is_packed and (live is None or live.shape != known.shape):
-                return f"{name}.{own} has another shape than in the checkpoint"
+            if is_packed and loaded.ndim > 2:
+                return f"{name}.{param} has {loaded.ndim} axes"
+            if not is_packed and (live is None or live.shape != loaded.shape):
+                return f"{name}.{param} has another shape than in the checkpoint"
     return ""
 
 
@@ -98,10 +98,15 @@ class PreparedParams:
         done: set[int] = set()
         for live, twin in self._twins.items():
             for name, param in twin._parameters.items():
-                own = live._parameters[name]
-                if param is not None and own is not None and id(own) not in done:
-                    done.add(id(own))
-                    self._put(own, param)
+                target = live._parameters[name]
+                if param is None or target is None or id(target) in done:
+                    continue
+                done.add(id(target))
+                if self._on_cpu:
+                    target.data, param.data = param.data, target.data
+                else:
+                    # In place, because CUDA graphs hold the address.
+                    target.data.copy_(param.data, non_blocking=True)
             if "cpu_linear" in twin.__dict__:
                 live.cpu_linear = twin.cpu_linear
         for layer in self._model.modules():
@@ -109,13 +114,6 @@ class PreparedParams:
                 layer.process_weights_after_loading(self._dtype)  # type: ignore[operator]
         if not self._on_cpu:
             torch.accelerator.synchronize()
-
-    def _put(self, own: Tensor, param: Tensor) -> None:
-        if self._on_cpu:
-            own.data, param.data = param.data, own.data
-        else:
-            # In place, because CUDA graphs hold the address.
-            own.data.copy_(param.data, non_blocking=True)
 
     def _require_all(self) -> None:
         """Raise ValueError for a param that the loaders have left out: memory begins as NaN."""
@@ -160,14 +158,14 @@ def _twin_of(
     twin.__dict__.pop("cpu_linear", None)
     twins[layer] = twin
     params: dict[str, Tensor | None] = {}
-    for name, live, known in _formats(layer):
-        if live is None and known is None:
+    for name, live, loaded in _formats(layer):
+        if live is None and loaded is None:
             params[name] = None
             continue
         # Tied params are one.
-        key = id(live) if live is not None else id(known)
+        key = id(live) if live is not None else id(loaded)
         if key not in made:
-            made[key] = _empty(known if known is not None else live, twin, pin)
+            made[key] = _empty(loaded if loaded is not None else live, twin, pin)
         params[name] = made[key]
     twin.__dict__["_parameters"] = params
     twin.__dict__["_modules"] = {
@@ -182,9 +180,9 @@ def _formats(layer: nn.Module) -> Iterator[tuple[str, Tensor | None, Tensor | No
 
     Some, such as biases, are loaded as they are.
     """
-    known = get_layerwise_info(layer).restore_metadata[0]
-    for name in {**layer._parameters, **known}:
-        yield name, layer._parameters.get(name), known.get(name)
+    loaded = get_layerwise_info(layer).restore_metadata[0]
+    for name in {**layer._parameters, **loaded}:
+        yield name, layer._parameters.get(name), loaded.get(name)
 
 
 def _empty(like: Any, twin: nn.Module, pin: bool) -> Tensor:  # noqa: ANN401 - classes of vLLM

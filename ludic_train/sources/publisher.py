@@ -60,9 +60,9 @@ class CopyPublisher:
         """Copy the params, which the twin has too, and leave the version."""
         # Steps of cancelled requests may still be running.
         await self.client.settled()
-        own = dict(self.twin.named_parameters())
+        targets = dict(self.twin.named_parameters())
         for name, param in params:
-            own[name].detach().copy_(param)
+            targets[name].detach().copy_(param)
 
 
 class Stamping(Protocol):
@@ -93,10 +93,10 @@ def newest(folder: Path | str) -> Published | None:
     """
     pointer = Path(folder) / NEWEST
     try:
-        found = json.loads(pointer.read_text())
+        content = json.loads(pointer.read_text())
         # The name alone, so that a pointer cannot lead out of the folder.
-        name = os.path.basename(str(found["folder"]))
-        return Published(int(found["version"]), Path(folder) / name)
+        name = os.path.basename(str(content["folder"]))
+        return Published(int(content["version"]), Path(folder) / name)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -132,13 +132,13 @@ def _distances(
         items = [replace(item, temperature=temperature) for item in items]
     # Unpacked, so that each row is computed as the engine did, alone.
     (parts,) = plan_update(items, token_budget=4096, packing=False)
-    found = []
+    distances = []
     with torch.no_grad():
         for part in parts:
             assert part.behavior_logprobs is not None
-            known = torch.from_numpy(part.behavior_logprobs)
-            found.append((forward(model, part).logprobs.cpu() - known).abs())
-    return torch.cat(found)
+            sampled = torch.from_numpy(part.behavior_logprobs)
+            distances.append((forward(model, part).logprobs.cpu() - sampled).abs())
+    return torch.cat(distances)
 
 
 def _rollout(completion: Completion) -> Rollout:

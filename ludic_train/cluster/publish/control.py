@@ -98,9 +98,9 @@ class ControlClient:
 
     async def require_version(self, version: int) -> None:
         """Raise PublishError for a server that reports another version."""
-        found = (await self.get("/weight_info")).get("weight_version")
-        if found != str(version):
-            raise PublishError(f"the server has version {found!r} after version {version} was sent")
+        name = (await self.get("/weight_info")).get("weight_version")
+        if name != str(version):
+            raise PublishError(f"the server has version {name!r} after version {version} was sent")
 
     async def abort(self) -> None:
         """Close a session and drop its params. The response is always an error: it closes it."""

@@ -286,10 +286,10 @@ def outgoing(
     model: whose architecture names the modules that stay in float32; None for none.
     Raises PublishError for a param with a value that is NaN or infinite, also after rounding.
     """
-    short, kept = SHORT.get(dtype or ""), float32_modules(model)
+    short, in_float32 = SHORT.get(dtype or ""), float32_modules(model)
     for name, tensor in params:
         rounded = tensor.detach()
-        stays = any(part in name for part in kept)
+        stays = any(part in name for part in in_float32)
         if short is not None and tensor.dtype == torch.float32 and not stays:
             rounded = rounded.to(short)
         # After the rounding: a finite float32 above 65504 is infinite in float16.

@@ -81,10 +81,10 @@ class Fleet:
 
         To be called between two publications.
         """
-        known = {replica.url: replica for replica in self.replicas}
+        current = {replica.url: replica for replica in self.replicas}
         self.replicas = [
             # With an error: another publisher, or this one, may have left a session open there.
-            known.get(url) or Replica(url, ControlClient(url), error="it has just joined")
+            current.get(url) or Replica(url, ControlClient(url), error="it has just joined")
             for url in root_addresses(urls)
         ]
 

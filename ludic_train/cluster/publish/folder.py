@@ -112,19 +112,19 @@ class FollowingClient:
 
         Raises PublishError for params of another model.
         """
-        found = newest(self._folder)
-        if found is not None and found != self._loaded:
+        latest = newest(self._folder)
+        if latest is not None and latest != self._loaded:
             try:
-                tensors = await asyncio.to_thread(lambda: dict(params_in(found.path)))
+                tensors = await asyncio.to_thread(lambda: dict(params_in(latest.path)))
             except ValueError as error:
-                if found.path.exists():
+                if latest.path.exists():
                     raise PublishError(str(error)) from error
                 # It was removed meanwhile: the next call finds a newer one.
             else:
                 async with self._gate.alone():
-                    put_params(self._model, tensors, found.path)
-                    self._client.policy_version = found.version
-                    self._loaded = found
+                    put_params(self._model, tensors, latest.path)
+                    self._client.policy_version = latest.version
+                    self._loaded = latest
         return None if self._loaded is None else self._loaded.version
 
 
@@ -141,11 +141,11 @@ def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None
     tensors: all params of the model, or some, such as its adapters. path: named in the error.
     Raises PublishError for a name or shape that the model does not have.
     """
-    own = dict(model.named_parameters())
+    targets = dict(model.named_parameters())
     # All names are checked before the first copy, so that an error leaves the model unchanged.
     for name, tensor in tensors.items():
-        if name not in own or own[name].shape != tensor.shape:
+        if name not in targets or targets[name].shape != tensor.shape:
             raise PublishError(f"{path} holds {name} of {list(tensor.shape)}: not of this model")
     with torch.no_grad():
         for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+            targets[name].copy_(tensor)

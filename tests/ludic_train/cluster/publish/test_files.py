@@ -249,6 +249,14 @@ async def test_a_server_that_failed_to_put_params_in_stays_silent():
         assert server.paused
 
 
+async def test_a_server_that_reports_another_version_after_the_swap_stays_silent():
+    async with running(1, params(0)) as (server,):
+        server.answers["/weight_info"] = {"weight_version": "7"}
+        with pytest.raises(PublishError, match=r"failed in finish: .*version '7' after version 1"):
+            await published(publisher([server]), 1)
+        assert server.paused
+
+
 async def test_two_publishers_do_not_mix_their_params():
     async with running(1, params(0)) as (server,):
         first, second = (publisher([server]) for _ in range(2))
