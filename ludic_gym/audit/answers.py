@@ -18,10 +18,10 @@ from ludic_gym.audit.subject import (
     Result,
     always,
     has_oracle,
+    in_budget,
     oracle,
     play,
     random_player,
-    within,
 )
 from ludic_gym.types import Env
 
@@ -39,7 +39,7 @@ def equal_replies_earn_equally(subject: AuditSubject) -> Result:
     players: list[Callable[[int], Player]] = [random_player, lambda seed: always("")]
     if has_oracle(subject):
         players.insert(0, lambda seed: oracle)
-    for seed in within(range(min(subject.episodes, 12)), subject.budget_s):
+    for seed in in_budget(range(min(subject.episodes, 12)), subject.budget_s):
         for player in players:
             first = None
             for repeat in range(REPEATS):
@@ -79,7 +79,7 @@ def hedges_fail(subject: AuditSubject) -> Result:
         wrong = [core for core in wrong if not right(seed, form, core)][:6]
         if not wrong or not right(seed, form, own):
             continue
-        for name, reply in hedged(form, own, wrong).items():
+        for name, reply in hedges(form, own, wrong).items():
             found = play(env, seed, always(reply), 1)
             tried.setdefault(name, []).append(found.success)
             if found.success:
@@ -119,7 +119,7 @@ def paraphrases_are_equal(subject: AuditSubject) -> Result:
     return "pass", f"in {len(answers)} tasks", {"tasks": len(answers)}
 
 
-def hedged(form: str, own: str, wrong: list[str]) -> dict[str, str]:
+def hedges(form: str, own: str, wrong: list[str]) -> dict[str, str]:
     """Replies that contain the right answer and are wrong, by name.
 
     form: text with {} in the place of the answer. own: the right answer. wrong: some wrong ones.

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Barrier, BrokenBarrierError
 
-from ludic_gym.audit.scores import earned, error_of, half_oracle
+from ludic_gym.audit.scores import earnings, error_of, half_oracle
 from ludic_gym.audit.subject import (
     ENDLESS,
     AuditSubject,
@@ -20,12 +20,12 @@ from ludic_gym.audit.subject import (
     Result,
     always,
     has_oracle,
+    in_budget,
     legal_actions,
     legal_at_start,
     oracle,
     play,
     random_player,
-    within,
 )
 from ludic_gym.envs.core.one_player import SolitaireEnv
 from ludic_gym.types import Env
@@ -77,7 +77,7 @@ def _varied(
 def history_is_forgotten(subject: AuditSubject) -> Result:
     """An episode does not depend on the episodes that the environment has played before."""
     used = subject.make()
-    for seed in within(range(6), subject.budget_s):
+    for seed in in_budget(range(6), subject.budget_s):
         # Of an environment that has played nothing.
         expected = _facts(play(subject.make(), seed, random_player(seed), SHORT))
         # A whole episode, one that goes wrong, and one that is left in its middle.
@@ -156,7 +156,7 @@ _NUMBERS = re.compile(
 def episodes_end(subject: AuditSubject) -> Result:
     """Every episode ends, whatever text is played again and again."""
     longest, never = dict[str, int](), list[str]()
-    for name, player in within(_stubborn(subject).items(), 2 * subject.budget_s):
+    for name, player in in_budget(_stubborn(subject).items(), 2 * subject.budget_s):
         env = subject.make()
         for seed in range(2):
             found = play(env, seed, player(seed), ENDLESS)
@@ -197,7 +197,7 @@ def limit_is_as_stated(subject: AuditSubject) -> Result:
     lengths = {}
     for name, player in _stubborn(subject).items():
         env = subject.make()
-        seeds = within(range(4), subject.budget_s / 4)
+        seeds = in_budget(range(4), subject.budget_s / 4)
         lengths[name] = max(len(play(env, seed, player(seed), ENDLESS).actions) for seed in seeds)
     # Texts alone, where each uses up a turn: a game may give turns back for good moves.
     longest = max(lengths[text] for text in TEXTS)
@@ -224,7 +224,7 @@ def levels_are_ordered(subject: AuditSubject) -> Result:
         level = replace(subject, kwargs={**subject.kwargs, name: value})
         for player, make in players.items():
             plays = level.plays(make)
-            rates.setdefault(player, []).append(earned(plays).success)
+            rates.setdefault(player, []).append(earnings(plays).success)
             turns.setdefault(player, []).append(sum(len(p.actions) for p in plays) / len(plays))
     evidence = {"levels": list(values), "success": rates, "turns": turns}
     for player, found in rates.items():

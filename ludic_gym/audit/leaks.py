@@ -121,7 +121,7 @@ def secrets_of(subject: AuditSubject) -> list[Secret]:
     answers = {seed: text for seed, text in answers.items() if text}
     if len(answers) < 6 or max(Counter(answers.values()).values()) > MOST_COMMON * len(answers):
         raise Undecided("no answers are known that differ from task to task")
-    return [_seen(subject, seed, answer) for seed, answer in answers.items()]
+    return [_secret_of(subject, seed, answer) for seed, answer in answers.items()]
 
 
 def answer_of(found: Play) -> str:
@@ -201,7 +201,7 @@ def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
     return None
 
 
-def _seen(subject: AuditSubject, seed: int, answer: str) -> Secret:
+def _secret_of(subject: AuditSubject, seed: int, answer: str) -> Secret:
     """The secret of a seed: one reset, and first turns of players that do not know it.
 
     An action that is no text (7) shows the error; a player that happens to play the answer is left
@@ -234,19 +234,21 @@ def _no_answer(subject: AuditSubject, concerns: Callable[[str], bool]) -> Result
     secrets = secrets_of(subject)
     names = [name for name in dict.fromkeys(n for s in secrets for n in s.seen) if concerns(name)]
     for name in names:
-        having = [s for s in secrets if name in s.seen]
-        if len(having) < 6:
+        seen_in = [s for s in secrets if name in s.seen]
+        if len(seen_in) < 6:
             continue
-        for leak in (_contained, _deciding):
-            if rates := leak(having, name):
-                example = having[0]
+        for leak in (_containing_rates, _deciding_rates):
+            if rates := leak(seen_in, name):
+                example = seen_in[0]
                 evidence = {**rates, "answer": example.answer, "text": example.seen[name][:500]}
-                where = f"{name} has the answer" if leak is _contained else f"{name} decides it"
-                return "fail", f"{where} in {rates['own']:.0%} of {len(having)} tasks", evidence
+                where = (
+                    f"{name} has the answer" if leak is _containing_rates else f"{name} decides it"
+                )
+                return "fail", f"{where} in {rates['own']:.0%} of {len(seen_in)} tasks", evidence
     return "pass", f"{len(names)} surfaces of {len(secrets)} tasks", {"surfaces": names}
 
 
-def _contained(secrets: list[Secret], name: str) -> dict[str, float]:
+def _containing_rates(secrets: list[Secret], name: str) -> dict[str, float]:
     """Rates at which a surface has its own answer and another's; empty if it does not leak.
 
     The answers of other tasks are the base rate: a list of all possible answers is no leak.
@@ -266,7 +268,7 @@ def _contained(secrets: list[Secret], name: str) -> dict[str, float]:
     return {"own": own, "others": base} if own - base > MARGIN else {}
 
 
-def _deciding(secrets: list[Secret], name: str) -> dict[str, float]:
+def _deciding_rates(secrets: list[Secret], name: str) -> dict[str, float]:
     """The rate of pairs of tasks with equal values that have equal answers; empty if by chance.
 
     A value that decides the answer without naming it, such as a number of the task's row.

@@ -18,12 +18,12 @@ from ludic_gym.audit.subject import (
     Undecided,
     always,
     has_oracle,
+    in_budget,
     legal_actions,
     legal_at_start,
     oracle,
     play,
     random_player,
-    within,
 )
 from ludic_gym.errors import NoOracle
 from ludic_gym.types import Env
@@ -36,7 +36,7 @@ FORMS = ("{}", "<answer>{}</answer>", "\\boxed{{{}}}")
 
 
 @dataclass(frozen=True, slots=True)
-class Earned:
+class Earnings:
     """Success rate and mean sum of rewards of some plays."""
 
     count: int
@@ -48,10 +48,12 @@ class Earned:
         return {"episodes": self.count, "success": self.success, "reward": self.reward}
 
 
-def earned(plays: Sequence[Play]) -> Earned:
+def earnings(plays: Sequence[Play]) -> Earnings:
     """Success rate and mean sum of rewards of the plays."""
     count = len(plays)
-    return Earned(count, sum(p.success for p in plays) / count, sum(p.total for p in plays) / count)
+    return Earnings(
+        count, sum(p.success for p in plays) / count, sum(p.total for p in plays) / count
+    )
 
 
 def error_of(rate: float, count: int) -> float:
@@ -69,7 +71,7 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
     subject.require_opponents()
     subject.require_oracle()
     plays = subject.plays(lambda seed: oracle, ENDLESS)
-    found, stated = earned(plays), subject.statement.oracle
+    found, stated = earnings(plays), subject.statement.oracle
     evidence = {"stated": stated, **found.as_json()}
     failed = next((p for p in plays if not p.success), None)
     if failed is not None:
@@ -87,7 +89,7 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
 def random_earns_stated(subject: AuditSubject) -> Result:
     """Random play has the success rate that is stated for it."""
     subject.require_opponents()
-    found = earned(subject.plays(random_player))
+    found = earnings(subject.plays(random_player))
     stated = subject.statement.random
     evidence = {"stated": stated, **found.as_json()}
     summary = f"random play succeeds in {found.success:.0%} of {found.count} episodes"
@@ -113,7 +115,7 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
         "copy of the prompt": always(str(subject.make().reset(seed=0)[1].get("system_prompt", ""))),
         "lorem": always("I do not know the answer."),
     }
-    rates = {name: few(subject, player) for name, player in players.items()}
+    rates = {name: brief_earnings(subject, player) for name, player in players.items()}
     evidence = {name: found.as_json() for name, found in rates.items()}
     best = max(rates, key=lambda name: (rates[name].success, rates[name].reward))
     summary = f"the best of them, {best!r}, succeeds in {rates[best].success:.0%}"
@@ -124,7 +126,7 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     # Rewards are compared with the oracle's, since each environment has a scale of its own.
     paid = {name: found.reward for name, found in rates.items() if found.reward > 0}
     if paid and not rates[best].success and has_oracle(subject):
-        top = earned(subject.plays(lambda seed: oracle)).reward
+        top = earnings(subject.plays(lambda seed: oracle)).reward
         name = max(paid, key=lambda name: paid[name])
         if paid[name] > 0.05 * abs(top) and not legal_at_start(subject):
             return "fail", f"{name!r} is paid {paid[name]:.3g}, the oracle {top:.3g}", evidence
@@ -140,8 +142,8 @@ def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     # Marked too, because many graders read nothing else.
     texts += [form.format(text) for form in FORMS[1:] for text in FIXED[:6]]
     # Where an episode takes long, only the first texts are tried.
-    tried = within(texts, 2 * subject.budget_s)
-    rates = {text: few(subject, always(text)) for text in tried}
+    tried = in_budget(texts, 2 * subject.budget_s)
+    rates = {text: brief_earnings(subject, always(text)) for text in tried}
     best = max(rates, key=lambda text: rates[text].success)
     found, floor = rates[best], subject.statement.floor
     evidence = {"floor": floor, "texts": len(rates), "best": best, **found.as_json()}
@@ -179,10 +181,10 @@ def better_players_earn_more(subject: AuditSubject) -> Result:
     subject.require_opponents()
     subject.require_oracle()
     ladder = {
-        "random": earned(subject.plays(random_player)),
-        "half oracle": earned(subject.plays(half_oracle)),
-        "oracle": earned(subject.plays(lambda seed: oracle)),
-        "empty": earned(subject.plays(lambda seed: always(""))),
+        "random": earnings(subject.plays(random_player)),
+        "half oracle": earnings(subject.plays(half_oracle)),
+        "oracle": earnings(subject.plays(lambda seed: oracle)),
+        "empty": earnings(subject.plays(lambda seed: always(""))),
     }
     evidence = {name: found.as_json() for name, found in ladder.items()}
     top = ladder["oracle"]
@@ -216,10 +218,10 @@ def successes_are_paid(subject: AuditSubject) -> Result:
     return "pass", f"in {len(won)} tasks", {"tasks": len(won)}
 
 
-def few(subject: AuditSubject, player: Player) -> Earned:
+def brief_earnings(subject: AuditSubject, player: Player) -> Earnings:
     """Earnings of a player in 50 turns of each episode, in a quarter of the time."""
     hasty = replace(subject, budget_s=subject.budget_s / 4)
-    return earned(hasty.plays(lambda seed: player, 50))
+    return earnings(hasty.plays(lambda seed: player, 50))
 
 
 def half_oracle(seed: int) -> Player:

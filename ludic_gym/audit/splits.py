@@ -7,7 +7,7 @@ import io
 import pickle
 import re
 
-from ludic_gym.audit.subject import AuditSubject, within
+from ludic_gym.audit.subject import AuditSubject, in_budget
 from ludic_gym.data.contamination import Overlap, overlap
 from ludic_gym.envs.core.one_player import SolitaireEnv
 from ludic_gym.envs.core.question import QuestionEnv
@@ -44,7 +44,7 @@ def texts_of(subject: AuditSubject, split: str, tasks: int = TASKS) -> list[str]
             raise
         raise ConfigError(f"{subject.env_id} has no splits: {error}") from error
     rows = getattr(env.unwrapped, "num_rows", None)
-    numbers = within(range(tasks if rows is None else rows), subject.budget_s)
+    numbers = in_budget(range(tasks if rows is None else rows), subject.budget_s)
     return [_text(env, number, is_row=rows is not None) for number in numbers]
 
 

@@ -139,7 +139,7 @@ class AuditSubject:
     def plays(self, player: Callable[[int], Player], most: int = MOST_TURNS) -> list[Play]:
         """Episodes of a player, made from each seed."""
         env = self.make()
-        seeds = within(range(self.episodes), self.budget_s)
+        seeds = in_budget(range(self.episodes), self.budget_s)
         return [play(env, seed, player(seed), most) for seed in seeds]
 
 
@@ -199,7 +199,7 @@ class AllSeats(gym.Env[str, str]):
         return str(self.match.observe(self.match.agent_selection))
 
 
-def within(values: Iterable[T], budget_s: float) -> Iterator[T]:
+def in_budget(values: Iterable[T], budget_s: float) -> Iterator[T]:
     """The values until the time is over, four at least."""
     # Wall time: an environment may wait for other processes, whose CPU time is not seen here.
     start = time.perf_counter()

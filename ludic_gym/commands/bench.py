@@ -247,7 +247,7 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
         return
     several = len(runs_of(args)) > 1
     if several:
-        for board in boards(boarded(outcomes, plans), baseline=outcomes[0].name):
+        for board in boards(board_runs(outcomes, plans), baseline=outcomes[0].name):
             headings, *rows = board_table(board)
             print_table(headings, rows, title=str(board), numbers=True)
     else:
@@ -279,11 +279,11 @@ def results_json(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> d
     if len(outcomes) == 1:
         (only,) = of_runs.values()
         return {name: only[name] for name in ("policy", "results")}
-    found = boards(boarded(outcomes, plans), baseline=outcomes[0].name)
+    found = boards(board_runs(outcomes, plans), baseline=outcomes[0].name)
     return {"boards": boards_json(found), "runs": of_runs}
 
 
-def boarded(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> list[Run]:
+def board_runs(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> list[Run]:
     """The outcomes as runs on the boards: in every env, also where one has no score."""
     return [
         Run(

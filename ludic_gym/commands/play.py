@@ -128,7 +128,7 @@ def main(argv: list[str]) -> int:
         with suppress(ImportError):
             import_module("readline")
     try:
-        rollouts = asyncio.run(played(task, args))
+        rollouts = asyncio.run(play_episode(task, args))
     except EOFError:
         # Ctrl-D is the usual way to leave, and no failure.
         print("\nleft before the end")
@@ -142,7 +142,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
+async def play_episode(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
     """The human's rollout, and in a match those of the other players after it.
 
     Raises ConfigError for an unknown id, a seat that the env does not have, and options of matches
@@ -161,18 +161,18 @@ async def played(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
             alone: Env = gym.make(task.env_id, **task.kwargs)
     if env is None:
         print(HINT)
-        return (await run_episode(alone, human(alone.unwrapped, read=prompted), task),)
+        return (await run_episode(alone, human(alone.unwrapped, read=read_reply), task),)
     agents = list(env.possible_agents)
     you = seat_named(args.seat, agents)
-    async with rivals(env, args) as make_policy:
+    async with open_rivals(env, args) as make_policy:
         # The reference policies accept both kinds of env; other policies ignore the env.
         # A policy each, since policies store the dialog of their own seat.
         others = {agent: make_policy(cast(Env, env)) for agent in agents if agent != you}
         print(HINT)
-        return await run_match(env, {you: human(env.unwrapped, read=prompted), **others}, task)
+        return await run_match(env, {you: human(env.unwrapped, read=read_reply), **others}, task)
 
 
-def rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[MakePolicy]:
+def open_rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[MakePolicy]:
     """The policy of the other seats. Raises ConfigError for an unknown one."""
     inner = env.unwrapped
     known = tuple(inner.opponents) if isinstance(inner, HasOpponents) else ()
@@ -198,7 +198,7 @@ def seat_named(seat: str, agents: list[str]) -> str:
     return names[seat]
 
 
-def prompted() -> str:
+def read_reply() -> str:
     """A reply from the terminal, after a prompt. Raises EOFError at Ctrl-D.
 
     The next line belongs to it after a line that ends in a backslash, in a block of code that is

@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     unknown = set(args.only) - set(BACKENDS)
     if unknown:
         raise ConfigError(f"no sandbox {min(unknown)!r}; there are {', '.join(BACKENDS)}")
-    findings = {name: examined(name) for name in BACKENDS if not args.only or name in args.only}
+    findings = {name: examine(name) for name in BACKENDS if not args.only or name in args.only}
     if args.json:
         print_json({name: asdict(found) for name, found in findings.items()})
     else:
@@ -87,7 +87,7 @@ def main(argv: list[str]) -> int:
     return 0 if first and first.sound else 1
 
 
-def examined(name: str) -> Finding:
+def examine(name: str) -> Finding:
     """Test the sandbox of that name; this takes some seconds."""
     reason = why_not(name)
     if reason:

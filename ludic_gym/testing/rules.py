@@ -45,7 +45,7 @@ HOSTILE_TEXTS = (
 )
 
 
-def own(env: Env) -> TextEnv | None:
+def text_env_of(env: Env) -> TextEnv | None:
     """The environment below all wrappers, if it is a TextEnv: others list no legal actions."""
     inner = env.unwrapped
     return inner if isinstance(inner, TextEnv) else None
@@ -56,7 +56,7 @@ def oracle_or_sampled(seed: int) -> Act:
     otherwise = legal_or_sampled(seed)
 
     def act(env: Env) -> str:
-        inner = own(env)
+        inner = text_env_of(env)
         try:
             return otherwise(env) if inner is None else inner.oracle_action()
         except NoOracle:
@@ -70,8 +70,8 @@ def legal_or_sampled(seed: int) -> Act:
     rng = random.Random(seed)
 
     def act(env: Env) -> str:
-        inner = own(env)
-        return drawn(rng, () if inner is None else inner.legal_actions())
+        inner = text_env_of(env)
+        return draw_action(rng, () if inner is None else inner.legal_actions())
 
     return act
 
@@ -79,7 +79,7 @@ def legal_or_sampled(seed: int) -> Act:
 PLAYERS = (legal_or_sampled, oracle_or_sampled)
 
 
-def drawn(rng: random.Random, legal: tuple[str, ...]) -> str:
+def draw_action(rng: random.Random, legal: tuple[str, ...]) -> str:
     """A legal action, or in one of ten cases any eight characters."""
     # Illegal actions too, because the branches that refuse them can break rules as well.
     if legal and rng.random() < 0.9:
@@ -115,7 +115,7 @@ def episodes(make: Make) -> Iterator[list[AnyTurn]]:
 
 
 @contextmanager
-def taking(action: str) -> Iterator[None]:
+def must_take(action: str) -> Iterator[None]:
     """A block that plays the action. Raises ContractError instead of any other error."""
     try:
         yield
@@ -123,7 +123,7 @@ def taking(action: str) -> Iterator[None]:
         raise ContractError(f"the action {action[:20]!r} raises {error!r}") from error
 
 
-def beside(turns: Iterator[T], others: Iterator[object]) -> list[T]:
+def interleave(turns: Iterator[T], others: Iterator[object]) -> list[T]:
     """The turns of an episode, while another environment plays its own turn after each of them."""
     record = []
     for turn in turns:
@@ -212,7 +212,7 @@ def takes_any_text(make: Make) -> None:
     env = make()
     for seed, text in enumerate(HOSTILE_TEXTS):
         env.reset(seed=seed)
-        with taking(text):
+        with must_take(text):
             env.step(text)
 
 
@@ -305,7 +305,7 @@ def depends_on_seed_alone(make: Make) -> None:
             np.random.seed(seed + 1)
             # Another environment shows state that is shared by all of a class.
             other = turns(make(), seed + 1, legal_or_sampled(seed + 1))
-            together = beside(turns(make(), seed, legal_or_sampled(seed)), other)
+            together = interleave(turns(make(), seed, legal_or_sampled(seed)), other)
             insist_same(f"the episode of seed {seed}", alone, together)
     finally:
         random.setstate(state)
@@ -336,7 +336,7 @@ def plays_rows(make: Make) -> None:
 
     Broken by an env that reads `options["row"] % num_rows`, or shuffles a row by the seed.
     """
-    env = own(make())
+    env = text_env_of(make())
     if env is None or env.num_rows is None:
         return
     for row in {0, env.num_rows - 1}:
@@ -354,7 +354,7 @@ def oracle_is_legal(make: Make) -> None:
 
     Broken by the oracle's "e4" where the legal actions are ("e2e4", "d2d4").
     """
-    env = own(make())
+    env = text_env_of(make())
     if env is None:
         return
     for seed in SEEDS:

@@ -21,11 +21,11 @@ from ludic_gym.testing.rules import (
     HOSTILE_TEXTS,
     MOST_TURNS,
     SEEDS,
-    beside,
-    drawn,
+    draw_action,
     insist_copies_continue,
     insist_same,
-    taking,
+    interleave,
+    must_take,
 )
 
 TurnEnv = AECEnv[str, Any, Any]
@@ -87,11 +87,11 @@ def takes_any_text(env: TurnEnv) -> None:
         for legal_turns in range(3):
             env.reset(seed=seed)
             rng = random.Random(seed)
-            with taking(text):
+            with must_take(text):
                 for turn, agent in enumerate(env.agent_iter(max_iter=20)):
                     over = env.terminations[agent] or env.truncations[agent]
                     # PettingZoo's protocol: an agent that is out acts once more, with None.
-                    action = _drawn_for(env, rng) if turn < legal_turns else text
+                    action = _action_for(env, rng) if turn < legal_turns else text
                     env.step(None if over else action)
 
 
@@ -102,7 +102,7 @@ def takes_any_joint_text(env: JointEnv) -> None:
     """
     for seed, text in enumerate(HOSTILE_TEXTS):
         env.reset(seed=seed)
-        with taking(text):
+        with must_take(text):
             for _ in range(10):
                 if env.agents:
                     env.step(dict.fromkeys(env.agents, text))
@@ -115,7 +115,7 @@ def depends_on_seed_alone(make: Callable[[], TurnEnv]) -> None:
     """
     for seed in SEEDS:
         alone = list(_turns(make(), seed))
-        together = beside(_turns(make(), seed), _turns(make(), seed + 1))
+        together = interleave(_turns(make(), seed), _turns(make(), seed + 1))
         insist_same(f"the match of seed {seed}", alone, together)
 
 
@@ -127,7 +127,7 @@ def continues_as_copy(make: Callable[[], TurnEnv]) -> None:
     for seed in SEEDS:
         env = make()
         env.reset(seed=seed)
-        env.step(_drawn_for(env, random.Random(seed)))
+        env.step(_action_for(env, random.Random(seed)))
         insist_copies_continue(env, partial(_rest, seed=seed))
 
 
@@ -143,10 +143,10 @@ def _rest(env: TurnEnv, seed: int) -> Iterator[object]:
     for agent in env.agent_iter(max_iter=MOST_TURNS):
         _, _, terminated, truncated, _ = seen = env.last()
         yield agent, seen
-        env.step(None if terminated or truncated else _drawn_for(env, rng))
+        env.step(None if terminated or truncated else _action_for(env, rng))
 
 
-def _drawn_for(env: TurnEnv, rng: random.Random) -> str:
-    """A legal action for the agent in turn, or sometimes any text; see `drawn`."""
+def _action_for(env: TurnEnv, rng: random.Random) -> str:
+    """A legal action for the agent in turn, or sometimes any text; see `draw_action`."""
     inner = env.unwrapped
-    return drawn(rng, inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ())
+    return draw_action(rng, inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ())

@@ -14,7 +14,7 @@ import pytest
 from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.commands.main import main
-from ludic_gym.commands.play import farewell, prompted
+from ludic_gym.commands.play import farewell, read_reply
 from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.play import play as played
 from ludic_gym.policies.reference import ScriptedPolicy
@@ -122,7 +122,7 @@ def test_a_player_of_the_game_is_found_by_its_name(monkeypatch, capsys):
 )
 def test_a_reply_can_have_several_lines(monkeypatch, typed, heard):
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    assert [prompted() for _ in heard] == heard
+    assert [read_reply() for _ in heard] == heard
 
 
 def test_the_end_of_input_leaves_politely(monkeypatch, capsys):

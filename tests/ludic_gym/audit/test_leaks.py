@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from ludic_gym.audit.answers import clock_jumps, hedged
+from ludic_gym.audit.answers import clock_jumps, hedges
 from ludic_gym.audit.leaks import contains, extractor
-from ludic_gym.audit.subject import within
+from ludic_gym.audit.subject import in_budget
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_no_extractor_is_found_where_answers_have_no_common_mark():
 
 
 def test_hedges_contain_the_right_answer():
-    replies = hedged("<answer>{}</answer>", "42", ["17", "8"])
+    replies = hedges("<answer>{}</answer>", "42", ["17", "8"])
     assert all("42" in reply for reply in replies.values())
     assert replies["two marked answers"] == "<answer>17</answer> <answer>42</answer>"
-    assert "wrong or right" not in hedged("{}", "42", ["17"])
+    assert "wrong or right" not in hedges("{}", "42", ["17"])
 
 
 def test_clocks_jump_and_come_back():
@@ -64,5 +64,5 @@ def test_clocks_jump_and_come_back():
 
 
 def test_a_measurement_has_four_values_at_least():
-    assert list(within(range(9), budget_s=-1.0)) == [0, 1, 2, 3]
-    assert list(within(range(9), budget_s=60.0)) == list(range(9))
+    assert list(in_budget(range(9), budget_s=-1.0)) == [0, 1, 2, 3]
+    assert list(in_budget(range(9), budget_s=60.0)) == list(range(9))

@@ -150,7 +150,7 @@ def test_the_doctor_is_content_with_a_sandbox_that_holds(capsys):
     ],
 )
 def test_the_doctor_fails_where_nothing_works_or_the_default_leaks(finding, monkeypatch, capsys):
-    monkeypatch.setattr(sandbox_command, "examined", lambda name: finding)
+    monkeypatch.setattr(sandbox_command, "examine", lambda name: finding)
     assert main(["sandbox", "doctor"]) == 1
 
 
