@@ -20,25 +20,25 @@ from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_pl
 
 Command = Callable[[list[str]], int]
 
-COMMANDS = {
+COMMANDS = ("list", "play", "bench", "view", "check", "audit", "serve", "sandbox", "completion")
+"""The commands of this package; those of others are entry points."""
+# Of all, in the order of `ludic --help`: loading a plug-in for its own takes seconds for torch.
+SUMMARIES = {
     "list": "the environments, by suite",
     "play": "play an environment yourself, alone or against a policy",
     "bench": "play environments with policies, and compare or rate them",
-    "serve": "serve an environment as tools, or a model (extra 'train'), by HTTP",
     "view": "look at runs and compare them: one HTML file, or tables (--text)",
     "check": "test an environment against the contract, your own too",
     "audit": "test whether the reward of an environment can be trusted",
-    "sandbox": "test the sandboxes for programs on this machine",
-    "completion": "print a script that completes command lines in a shell",
-}
-# The summaries are here, because loading a plug-in for its own takes seconds for torch.
-PLUGIN_SUMMARIES = {
     "train": "let a model learn to play; needs the extra 'train'",
     "plan": "memory and time that training a model would take; needs the extra 'train'",
+    "serve": "serve an environment as tools, or a model (extra 'train'), by HTTP",
     "launch": "trainer, servers and actors, here or in a Ray cluster; needs the extra 'train'",
     "status": "state and load of servers and of a run with a queue; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
     "model": "make a small chat model; needs the extra 'train'",
+    "sandbox": "test the sandboxes for programs on this machine",
+    "completion": "print a script that completes command lines in a shell",
 }
 EXAMPLES = """\
 examples:
@@ -109,7 +109,8 @@ def find_command(name: str) -> Command:
         # Imported here: a command that exists needs no suggestion.
         from ludic_gym.terminal import suggestion
 
-        raise ConfigError(f"no command {name!r}; {suggestion(name, [*COMMANDS, *plugins])}")
+        names = dict.fromkeys([*COMMANDS, *plugins])
+        raise ConfigError(f"no command {name!r}; {suggestion(name, list(names))}")
     command = cast(Command, load_plugin(plugins[name]))
 
     # A plug-in loads without its heavy packages, so that its help needs none of them.
@@ -122,12 +123,10 @@ def find_command(name: str) -> Command:
 
 def overview() -> str:
     """The text of `ludic --help`, with the subcommands of installed packages."""
-    plugins = {
-        name: PLUGIN_SUMMARIES.get(name, f"from {point.module.split('.')[0]}")
-        for name, point in find_plugins("ludic.commands").items()
-        if name not in COMMANDS
-    }
-    lines = [f"  {name:11s} {text}" for name, text in {**COMMANDS, **plugins}.items()]
+    plugins = find_plugins("ludic.commands")
+    texts = {name: text for name, text in SUMMARIES.items() if name in {*COMMANDS, *plugins}}
+    others = {name: f"from {plugins[name].module.split('.')[0]}" for name in plugins}
+    lines = [f"  {name:11s} {text}" for name, text in (texts | others | texts).items()]
     head = "usage: ludic COMMAND [...]\n\nText environments for language-model agents.\n\ncommands:"
     tail = "`ludic COMMAND --help` describes a command."
     return "\n".join([head, *lines, "", EXAMPLES, "", tail])

@@ -34,7 +34,7 @@ def test_version_is_told(capsys):
         (["Viev"], "did you mean 'view'?"),
         (
             ["qqq"],
-            "no command 'qqq'; there are: list, play, bench, serve",
+            "no command 'qqq'; there are: list, play, bench, view",
         ),
         (["list", "--suite", "game"], "no suite 'game'; did you mean 'games'?"),
         (["bench", "game"], "Did you mean: `games`?"),
