@@ -87,8 +87,10 @@ class RoleOnNode:
         if self._stopped.is_set():
             return INTERRUPTED
         env = {**os.environ, **job.env, **self._rank_env()}
-        is_resumed = job.resumed and _is_restart() and is_resumable(job.out)
-        words = _on_this_node(job.resumed if is_resumed else job.words)
+        is_restart = ray.get_runtime_context().was_current_actor_reconstructed
+        is_resumed = job.resumed and is_restart and is_resumable(job.out)
+        node = {HOST: node_host(), PORT: str(free_port("0.0.0.0"))}
+        words = [node.get(word, word) for word in (job.resumed if is_resumed else job.words)]
         with job.log.open("a", encoding="utf-8") as log:
             log.write(f"[{time.strftime('%F %T')}] starting on {node_host()}\n")
         # Linux signals it when this worker ends, by whatever: the threads of an actor live as long.
@@ -130,12 +132,6 @@ class RoleOnNode:
         }
 
 
-def _on_this_node(words: Sequence[str]) -> list[str]:
-    """The words with HOST and PORT replaced."""
-    values = {HOST: node_host(), PORT: str(free_port("0.0.0.0"))}
-    return [values.get(word, word) for word in words]
-
-
 def _meeting_of(rank_0: str) -> tuple[str, int]:
     """Where the ranks meet, from the Ray actor of rank 0, once it runs."""
     while True:
@@ -151,11 +147,6 @@ def _meeting_of(rank_0: str) -> tuple[str, int]:
 def node_host() -> str:
     """Address of this node, as the others reach it."""
     return str(ray.util.get_node_ip_address())
-
-
-def _is_restart() -> bool:
-    """True in an actor that Ray has started again."""
-    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 # Limit of a call to a role that runs.

@@ -119,7 +119,8 @@ def main(argv: list[str]) -> int:
     """Run a pipeline to its end; the exit code is the trainer's, or with --only an actor's."""
     if "--only" in argv[:2]:
         return _start_one(argv)
-    own, further = _split(argv)
+    at = argv.index("--") if "--" in argv else len(argv)
+    own, further = argv[:at], argv[at + 1 :]
     options = tyro.cli(Options, args=own, prog="ludic launch")
     _check(options, further)
     # Its errors should come before anything is started.
@@ -173,7 +174,8 @@ def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
     from ludic_train.cluster.ray_cluster import RayRoles, connect, disconnect
 
     gpus = options.ranks * options.rank_gpus + options.servers * options.server_gpus
-    connect(options.on, _roles(options) * options.role_cpus, gpus)
+    roles = options.ranks + options.servers + options.actors
+    connect(options.on, roles * options.role_cpus, gpus)
     try:
         yield RayRoles(
             logs=logs,
@@ -211,10 +213,6 @@ def _secrets() -> dict[str, str]:
     key = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)
     password = os.environ.get(PASSWORD_VARIABLE)
     return {KEY_VARIABLE: key} | ({PASSWORD_VARIABLE: password} if password else {})
-
-
-def _roles(options: Options) -> int:
-    return options.ranks + options.servers + options.actors
 
 
 def _check(options: Options, further: Sequence[str]) -> None:
@@ -295,8 +293,12 @@ def _run(
     ports = [free_port() for _ in range(options.servers if options.on == LOCAL else 0)]
     began = time.time()
     _start_trainer(options, out, url, ports, further, place, cards)
-    # The address that an earlier run left in the folder would send actors to its queue.
-    while not _written_since(out / QUEUE, began) and place.ended() is None and not stops():
+    queue = out / QUEUE
+    while place.ended() is None and not stops():
+        # The address that an earlier run left in the folder would send actors to its queue. Some
+        # file systems round to whole seconds.
+        if queue.exists() and queue.stat().st_mtime >= began - 1:
+            break
         time.sleep(POLL_S)
     if place.ended() is None and not stops():
         _start_players(options, out, url, ports, place, cards)
@@ -329,22 +331,20 @@ def _start_trainer(
     place: Place,
     cards: Layout | None,
 ) -> None:
-    """Start the trainer, with a rank on each of its cards."""
-    ranks = [] if cards is None else ["--gpus", str(len(cards.ranks))]
-    command = _train(options, out, url, ports, [*further, *ranks])
-    env = None if cards is None else cards_env(cards.ranks)
-    place.start("trainer", "trainer", command, env, resumed=resumed(command))
+    """Start the trainer, with a rank on each of its cards.
 
-
-def _train(
-    options: Options, out: Path, url: str, ports: Sequence[int], further: Sequence[str]
-) -> list[str]:
-    """The command line of the trainer. ports: of servers on this machine; elsewhere they join."""
-    arguments = [*LUDIC, "train", *options.names, "--out", str(out), "--queue", url]
+    ports: of servers on this machine; elsewhere they join.
+    """
+    command = [*LUDIC, "train", *options.names, "--out", str(out), "--queue", url]
     if options.servers:
         servers = [f"http://127.0.0.1:{port}" for port in ports]
-        arguments += ["--engine", *(servers or [JOIN])]
-    return [*arguments, *further]
+        command += ["--engine", *(servers or [JOIN])]
+    command += further
+    env = None
+    if cards is not None:
+        command += ["--gpus", str(len(cards.ranks))]
+        env = cards_env(cards.ranks)
+    place.start("trainer", "trainer", command, env, resumed=resumed(command))
 
 
 def resumed(words: Sequence[str]) -> list[str]:
@@ -393,15 +393,3 @@ def _start_players(
         # Their model is on the servers, and a card that they see would lose memory to them.
         env = cards_env([]) if cards is not None and options.servers else None
         place.start("actor", name, [*LUDIC, *arguments], env)
-
-
-def _written_since(path: Path, began: float) -> bool:
-    """True if the file was written after `began`, in Unix time."""
-    # Some file systems round to whole seconds.
-    return path.exists() and path.stat().st_mtime >= began - 1
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Arguments before and after `--`."""
-    at = argv.index("--") if "--" in argv else len(argv)
-    return list(argv[:at]), list(argv[at + 1 :])

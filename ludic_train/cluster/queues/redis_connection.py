@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from redis import exceptions
-from redis.asyncio import Connection, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -25,17 +25,6 @@ AWAY = (
 # Signs of a server that cannot do now what it will do later; scripts quote them in a sentence.
 TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ", "UNBLOCKED")
 
-# Bytes that a connection takes from its socket at once. With asyncio's 64 kB, a response of some
-# megabytes stops and starts the socket for each of them: a sixth to a quarter of a read.
-AT_ONCE = 2**18
-
-
-class WideConnection(Connection):
-    """A TCP connection whose stream holds AT_ONCE bytes."""
-
-    def _connection_arguments(self) -> Mapping[str, Any]:
-        return {**super()._connection_arguments(), "limit": AT_ONCE}
-
 
 def connected(url: str, timeout_s: float) -> Redis:
     """A client of the Redis at `url`, which takes `timeout_s` seconds at most to connect.
@@ -49,9 +38,6 @@ def connected(url: str, timeout_s: float) -> Redis:
         redis: Redis = Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
-            # A URL of TLS or of a socket in the file system has a class of its own.
-            connection_class=WideConnection,
-            socket_read_size=AT_ONCE,
             # With a limit, redis-py sends by asyncio.wait_for, which loses a cancellation in Python
             # 3.11: a reader that was told to end went on, and its trainer waited for ever.
             socket_timeout=None,

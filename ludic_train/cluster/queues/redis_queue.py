@@ -20,7 +20,6 @@ from itertools import dropwhile
 from typing import Any
 
 import msgspec
-from redis.asyncio.client import Pipeline
 
 from ludic_train.cluster.queues import redis_scripts
 from ludic_train.cluster.queues.base import (
@@ -91,8 +90,6 @@ def following(entry_id: str) -> str:
 
 # An actor that reports no more is dead after ALIVE_MS, and its places go to others.
 READ_WAIT_MS, ALIVE_MS, WAKE_WAIT_S = 1_000, 15_000, 5
-# An actor that found room takes one in this many places before it looks again.
-ROOM_SHARE = 32
 # A server that is paused or unreachable must not keep a caller for ever. Groups get longer, by
 # the slowest link that a queue is meant for; a read gets twice as long after one that failed.
 TIMEOUT_S, SLOWEST = 10.0, 250e3
@@ -134,7 +131,6 @@ class RedisQueue:
         # The last entry that was read, and the boundary: they differ after a reset, when all is
         # read again. New entries of a server that forgot the queue get ids after the boundary.
         self._last_read = self._boundary = "0-0"
-        self._may_push = 0
         # Entries that one read should bring, and its limit, by how long the last one took.
         self._at_once, self._read_limit_s = 1, self._timeout_s
 
@@ -153,21 +149,9 @@ class RedisQueue:
 
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
-        # Places that were free at the last look; other actors may have taken some since.
-        if self._may_push <= 0:
-            self._may_push = _share(await wait_for_room(self._room))
-        limit_s = self._timeout_s + len(data) / SLOWEST
-        if self._may_push > 1:
-            async with answered(limit_s):
-                await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
-            self._may_push -= 1
-            return
-        # The next look comes with the last of these pushes, so that it is no request of its own.
-        async with answered(limit_s), self._redis.pipeline(transaction=False) as pipe:
-            pipe.xadd(self._names["groups"], {"k": key, "d": data})
-            self._ask_room(pipe)
-            _, length, held = await pipe.execute()
-        self._may_push = _share(self._free(length, held))
+        await wait_for_room(self._room)
+        async with answered(self._timeout_s + len(data) / SLOWEST):
+            await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
 
     async def leave(self, name: str) -> None:
         """As GroupQueue."""
@@ -326,15 +310,10 @@ class RedisQueue:
     async def _room(self) -> int:
         """Groups that there is room for; 0 or less where the queue is full."""
         async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
-            self._ask_room(pipe)
-            return self._free(*await pipe.execute())
-
-    def _ask_room(self, pipe: Pipeline) -> None:
-        pipe.xlen(self._names["groups"])
-        pipe.hget(self._names["state"], "held")
-
-    def _free(self, length: int, held: bytes | None) -> int:
-        return self._max_queued - (length - int(held or 0))
+            pipe.xlen(self._names["groups"])
+            pipe.hget(self._names["state"], "held")
+            length, held = await pipe.execute()
+        return int(self._max_queued - (length - int(held or 0)))
 
     async def _pending(self, epoch: str | None) -> int:
         """Groups that were read and not trained on; 0 before any takeover."""
@@ -391,11 +370,6 @@ class RedisQueue:
         keys = [self._names[name] for name in names]
         async with answered(self._timeout_s):
             return await self._redis.register_script(script)(keys=keys, args=arguments)
-
-
-def _share(room: int) -> int:
-    """Pushes after which to look for room again: 0 where there is none; others push too."""
-    return 0 if room <= 0 else 1 + room // ROOM_SHARE
 
 
 def _ms(seconds: float) -> int:
