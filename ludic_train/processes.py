@@ -101,7 +101,7 @@ def stop_handler(handler: Callable[[int, FrameType | None], object]) -> Iterator
             signal.signal(each, before)
 
 
-def guarded(arguments: Sequence[str]) -> list[str]:
+def tied_to_parent(arguments: Sequence[str]) -> list[str]:
     """A command that Linux terminates by SIGTERM when this process ends, even by SIGKILL.
 
     Also when the thread that starts it ends.

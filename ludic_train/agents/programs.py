@@ -16,7 +16,7 @@ from typing import Any, cast
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.packages import import_user_module
 from ludic_gym.types import ToolSchema
-from ludic_train.processes import guarded
+from ludic_train.processes import tied_to_parent
 
 # In an argument, replaced by the prompt.
 PROMPT = "{prompt}"
@@ -108,7 +108,7 @@ async def run_program(command: str, task: AgentTask) -> str | None:
     try:
         process = await asyncio.create_subprocess_exec(
             # Ends with this process, also where that is killed and runs no `finally`.
-            *guarded(words),
+            *tied_to_parent(words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -28,7 +28,7 @@ from ludic_gym.records import task_key
 from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
-from ludic_train.cluster.partial_rollouts import PLAYED, PartialGroup, Relay
+from ludic_train.cluster.partial_rollouts import CURRENT_GROUP, PartialGroup, Relay
 from ludic_train.cluster.queues.base import ActorReport, Admission, GroupQueue, TrainerReport
 from ludic_train.cluster.queues.retry import retry
 from ludic_train.errors import ActorError, QueueUnavailable
@@ -111,7 +111,7 @@ async def run_pipeline_actor(
     *,
     name: str | None = None,
     stop: asyncio.Event | None = None,
-    roster: RunRegistry | None = None,
+    registry: RunRegistry | None = None,
     levels: dict[str, int] | None = None,
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
@@ -128,7 +128,7 @@ async def run_pipeline_actor(
         actors of one name are not taken for one.
     stop: set by the caller, such as a signal's handler; groups that are played then may end within
         `grace_s`.
-    roster: of the queue's Redis; groups that are begun when the actor stops are left there, with
+    registry: of the queue's Redis; groups that are begun when the actor stops are left there, with
         what a `ResumableClient` sampled for them, and those of others are continued.
     levels: by id, from which `tasks` are made; it gets those of the trainer with each report.
     Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
@@ -140,7 +140,7 @@ async def run_pipeline_actor(
     trainer's, QueueError for a queue that does not come back.
     """
     options = options or ActorOptions()
-    actor = _Actor(tasks, play, queue, refresh, options, name, roster, levels)
+    actor = _Actor(tasks, play, queue, refresh, options, name, registry, levels)
     return await actor.run(stop or asyncio.Event())
 
 
@@ -155,14 +155,14 @@ class _Actor:
         refresh: Refresh,
         options: ActorOptions,
         name: str | None,
-        roster: RunRegistry | None,
+        registry: RunRegistry | None,
         levels: dict[str, int] | None,
     ) -> None:
         self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
         # Keys must never come again, not even after a restart under the same name.
         self.run_id = secrets.token_hex(6)
         self.name = f"{name or socket.gethostname()}-{self.run_id}"
-        self.relay = Relay(roster)
+        self.relay = Relay(registry)
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         # Groups that are played now, with the version that sampled their first tokens.
         self.playing: dict[asyncio.Task[None], tuple[PartialGroup, int]] = {}
@@ -251,7 +251,7 @@ class _Actor:
             admission = await self._reported(wanted=len(upcoming))
             # Before its own: they get older.
             for _ in range(admission.granted):
-                if (elsewhere := await self.relay.taken()) is None:
+                if (elsewhere := await self.relay.take()) is None:
                     break
                 upcoming.insert(0, elsewhere)
         except asyncio.CancelledError:
@@ -386,7 +386,7 @@ class _Actor:
         assert self.group_size is not None
         task, key = begun.task, begun.key
         # For the clients of all episodes: they run in tasks that are made here.
-        PLAYED.set(begun)
+        CURRENT_GROUP.set(begun)
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
         # The queue's key is unique among all actors, which a hash of the task would not be.

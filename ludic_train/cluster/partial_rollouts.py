@@ -139,7 +139,7 @@ class PartialGroup:
 
 
 # The group that a coroutine plays for: a client cannot tell it from a request.
-PLAYED: ContextVar[PartialGroup | None] = ContextVar("played", default=None)
+CURRENT_GROUP: ContextVar[PartialGroup | None] = ContextVar("played", default=None)
 
 
 class ContinuingClient(Protocol):
@@ -189,7 +189,7 @@ class ResumableClient:
         if tools and self._read_calls is None:
             raise ClientError("no read_calls for tools; use ToolUse(protocol=TextTools())")
         prompt_ids = tuple(self._client.prompts.token_ids(messages, tools))
-        begun = PLAYED.get() or PartialGroup(Task(env_id=""))
+        begun = CURRENT_GROUP.get() or PartialGroup(Task(env_id=""))
         known = begun.requested(prompt_ids, sampling)
         self.replayed += len(known.ids)
         while not known.is_whole:
@@ -220,7 +220,7 @@ class ResumableClient:
 
 
 def partial_group_to_bytes(begun: PartialGroup) -> bytes:
-    """A group for the roster. Raises DataError for a task that has no form in JSON."""
+    """A group for the registry. Raises DataError for a task that has no form in JSON."""
     sampled = [
         {
             "prompt_ids": each.prompt_ids,
@@ -298,14 +298,14 @@ MOST_KINDS = 1_024
 
 
 class Relay:
-    """An actor's end of a roster. roster: None for a queue without one: nothing is handed over.
+    """An actor's end of a registry. registry: None for a queue without one: nothing is handed over.
 
     The Redis is not trusted: a group of another actor is continued only if this one has had tasks
     of its own with the same environment and arguments.
     """
 
-    def __init__(self, roster: RunRegistry | None) -> None:
-        self._roster = roster
+    def __init__(self, registry: RunRegistry | None) -> None:
+        self._registry = registry
         self._kinds: set[str] = set()
 
     def new(self, task: Task | None) -> PartialGroup | None:
@@ -319,19 +319,19 @@ class Relay:
             task = replace(task, sampling=replace(task.sampling, seed=secrets.randbits(63)))
         return PartialGroup(task)
 
-    async def taken(self) -> PartialGroup | None:
+    async def take(self) -> PartialGroup | None:
         """A group that another actor has begun, which no third one gets; None without any."""
         # Without a task of its own, it knows no environment.
-        if self._roster is None or not self._kinds:
+        if self._registry is None or not self._kinds:
             return None
         log = logging.getLogger(__name__)
         try:
-            if (data := await self._roster.take()) is None:
+            if (data := await self._registry.take()) is None:
                 return None
             begun = partial_group_from_bytes(data)
             if _kind(begun.task) not in self._kinds:
                 # For another actor, or for this one when it has had such a task.
-                await self._roster.hand_over(data)
+                await self._registry.hand_over(data)
                 return None
         # The queue, in the same Redis, waits and says so.
         except QueueUnavailable:
@@ -344,10 +344,10 @@ class Relay:
 
     async def hand_over(self, begun: PartialGroup) -> bool:
         """Leave a group to the other actors; False if it holds no tokens, or cannot be sent."""
-        if self._roster is None or not begun.tokens:
+        if self._registry is None or not begun.tokens:
             return False
         try:
-            return await self._roster.hand_over(partial_group_to_bytes(begun))
+            return await self._registry.hand_over(partial_group_to_bytes(begun))
         except (QueueUnavailable, DataError) as error:
             logging.getLogger(__name__).warning("%s is not handed over: %s", begun.key, error)
             return False

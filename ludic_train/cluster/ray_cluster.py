@@ -37,7 +37,7 @@ from ludic_train.cluster.roles import (
     Place,
     resources_of,
 )
-from ludic_train.processes import INTERRUPTED, free_port, guarded, spawn
+from ludic_train.processes import INTERRUPTED, free_port, spawn, tied_to_parent
 from ludic_train.runs.folder import is_resumable
 
 # Seconds between a failure and the next start, and between two attempts to reach rank 0.
@@ -94,7 +94,7 @@ class RoleOnNode:
         with job.log.open("a", encoding="utf-8") as log:
             log.write(f"[{time.strftime('%F %T')}] starting on {node_host()}\n")
         # Linux signals it when this worker ends, by whatever: the threads of an actor live as long.
-        process = spawn(guarded(words), job.log, env)
+        process = spawn(tied_to_parent(words), job.log, env)
         self._process = process
         if self._stopped.is_set():
             # By a call that came before there was a process.

@@ -249,7 +249,7 @@ class QueueReader:
             await self._discard(entry, "duplicate")
             return
         try:
-            ready = self._validator.validated(entry, self.trainer)
+            ready = self._validator.validate(entry, self.trainer)
         except BadGroup as error:
             await self._discard(entry, "dead", brief(str(error)))
             return

@@ -24,9 +24,9 @@ from ludic_train.processes import (
     INTERRUPTED,
     SUPERSEDED,
     free_port,
-    guarded,
     last_lines,
     spawn,
+    tied_to_parent,
 )
 from ludic_train.queue_urls import PASSWORD_VARIABLE
 from ludic_train.server_tokens import write_private
@@ -40,7 +40,7 @@ STOP_ORDER: tuple[Kind, ...] = ("actor", "trainer", "server", "redis")
 POLL_S, START_S, STOP_S, AT_ONCE_S = 0.2, 30.0, 60.0, 10.0
 
 
-def code_of_role(work: Callable[[], int]) -> int:
+def exit_code_of_role(work: Callable[[], int]) -> int:
     """The exit code of a role: 1 for an error that another start may cure, which it prints.
 
     Raises the others: ConfigError, ModelNotFound and UnsupportedModel.
@@ -189,7 +189,7 @@ class ProcessGroup(Place):
         """Start a process that ends with this one; its output is appended to NAME.log."""
         log = self.logs / f"{name}.log"
         own = {**self.env, **(env or {})}
-        self.roles.append(Role(kind, name, spawn(guarded(command), log, own), log))
+        self.roles.append(Role(kind, name, spawn(tied_to_parent(command), log, own), log))
 
     def ended(self) -> Ended | None:
         """A process that has ended; None while all run that are needed."""

@@ -123,9 +123,9 @@ async def play_remotely(
         first = next(tasks, None)
         tasks = chain(() if first is None else (first,), tasks)
         masks = first is not None and leaves_out_tokens(first.sampling)
-        roster = await _roster(url or address.url, address, stack)
+        registry = await _registry(url or address.url, address, stack)
         client, tokenizer, refresh = await _sampling(
-            out, servers, stack, roster, stop, masks=masks, limits=limits or RequestLimits()
+            out, servers, stack, registry, stop, masks=masks, limits=limits or RequestLimits()
         )
         if agent is None:
             make_policy: MakePolicy = policies(
@@ -145,22 +145,22 @@ async def play_remotely(
             replace(options, max_failures=OUTAGES) if servers else options,
             name=name,
             stop=stop,
-            roster=roster,
+            registry=registry,
             levels=levels,
         )
 
 
-async def _roster(url: str, address: Address, stack: AsyncExitStack) -> RunRegistry | None:
-    """The run's roster, which the stack closes; None where the queue is a file."""
+async def _registry(url: str, address: Address, stack: AsyncExitStack) -> RunRegistry | None:
+    """The run's registry, which the stack closes; None where the queue is a file."""
     if not url.startswith(REDIS):
         return None
     return await stack.enter_async_context(open_registry(url, address.key, address.password))
 
 
-async def _first_joined(roster: RunRegistry, stop: asyncio.Event) -> Sequence[str]:
+async def _first_joined(registry: RunRegistry, stop: asyncio.Event) -> Sequence[str]:
     """The servers that have joined, once there is one. Raises ActorError if `stop` is set."""
     while not stop.is_set():
-        if found := await retry(roster.servers):
+        if found := await retry(registry.servers):
             return found
         await asyncio.sleep(WAIT_S)
     raise ActorError("stopped before a server joined the run")
@@ -170,7 +170,7 @@ async def _sampling(
     out: Path,
     servers: Sequence[str],
     stack: AsyncExitStack,
-    roster: RunRegistry | None,
+    registry: RunRegistry | None,
     stop: asyncio.Event,
     *,
     masks: bool,
@@ -178,7 +178,7 @@ async def _sampling(
 ) -> tuple[ContinuingClient, PreTrainedTokenizerBase, Refresh]:
     """The client that samples: of servers, or of a model here that follows the run's folder.
 
-    servers: with JOIN among them, those on the roster too; the first is waited for.
+    servers: with JOIN among them, those on the registry too; the first is waited for.
     masks: True if servers must return sampling masks.
     """
     published = out / PUBLISHED
@@ -195,10 +195,10 @@ async def _sampling(
     fixed, joined = [server for server in servers if server != JOIN], None
     known: Sequence[str] = fixed
     if JOIN in servers:
-        if roster is None:
+        if registry is None:
             raise ConfigError("servers that join need a Redis as the queue")
-        joined = roster.servers
-        known = fixed or await _first_joined(roster, stop)
+        joined = registry.servers
+        known = fixed or await _first_joined(registry, stop)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(
         known,

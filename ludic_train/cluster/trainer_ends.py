@@ -1,7 +1,7 @@
 """A run whose episodes actors play: files that the trainer leaves in its folder for them.
 
 OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]};
-                    "join" among the servers stands for those on the roster
+                    "join" among the servers stands for those on the registry
 OUT/queue.password  password of the queue's Redis, if it has one
 OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
                     servers sample: these are started from here, and get each version themselves
@@ -133,8 +133,8 @@ async def joined_servers(url: str, key: str) -> Sequence[str]:
     Raises QueueUnavailable, and ConfigError for a queue that is a file.
     """
     # A connection per look: a publication comes once in a batch, in any event loop.
-    async with open_registry(url, key) as roster:
-        return await roster.servers()
+    async with open_registry(url, key) as registry:
+        return await registry.servers()
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:

@@ -23,7 +23,14 @@ from ludic_train.cluster.servers.supervisor import SupervisedServer, supervised_
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES, find_vllm, served_model
 from ludic_train.distributed.local_ranks import LUDIC, run_ranks, started_by_other
 from ludic_train.errors import ServerError
-from ludic_train.processes import FAILED, free_port, guarded, spawn, stop_by_signal, without_options
+from ludic_train.processes import (
+    FAILED,
+    free_port,
+    spawn,
+    stop_by_signal,
+    tied_to_parent,
+    without_options,
+)
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import METRICS
 from ludic_train.runs.layout import Card, Layout, Need, ServerCards, layout
@@ -277,7 +284,9 @@ def _starter(
     port, log = free_port(), config.out / "logs" / f"server-{number}.log"
     command = [*LUDIC, *_serve(config, machine, place), "--port", str(port)]
     env = {**os.environ, **cards_env(place.cards)}
-    return lambda: ServerProcess(f"http://127.0.0.1:{port}", log, spawn(guarded(command), log, env))
+    return lambda: ServerProcess(
+        f"http://127.0.0.1:{port}", log, spawn(tied_to_parent(command), log, env)
+    )
 
 
 async def _note_updates(metrics: Path, servers: Sequence[SupervisedServer]) -> None:

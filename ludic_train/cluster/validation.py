@@ -52,7 +52,7 @@ class GroupValidator:
         # Apart, since groups that arrive well between those of other params would clear one count.
         self._unreadable, self._mismatched = _InARow(), _InARow()
 
-    def validated(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
+    def validate(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
         """The entry with its group. Raises BadGroup for one that must not be trained on.
 
         An actor that sends many of these in a row is cut off: all its groups are bad from then on.
@@ -64,7 +64,7 @@ class GroupValidator:
                     f"{bad} groups in a row of its actor {actor!r} were {fault}; it is cut off"
                 )
         try:
-            ready = self._validated(entry, trainer)
+            ready = self._checked(entry, trainer)
         except BadGroup:
             self._unreadable.note(actor, bad=True)
             raise
@@ -76,7 +76,7 @@ class GroupValidator:
         for key in keys:
             self._mismatched.note(_actor_of(key), bad=key in mismatched)
 
-    def _validated(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
+    def _checked(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
         if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
         group = group_from_bytes(entry.data, vocab_size=self._vocab_size)

@@ -13,7 +13,7 @@ import tyro
 
 from ludic_gym.commands.arguments import env_name
 from ludic_gym.limits import RequestLimits
-from ludic_train.cluster.roles import code_of_role
+from ludic_train.cluster.roles import exit_code_of_role
 from ludic_train.queue_urls import refuse_password
 from ludic_train.runs.folder import started_recipe
 from ludic_train.runs.tasks import training_tasks
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     """Play until the run ends or a signal arrives; the exit code."""
     options = tyro.cli(Options, args=argv, prog="ludic launch --only actor")
     refuse_password(options.queue)
-    return code_of_role(lambda: _played(options))
+    return exit_code_of_role(lambda: _played(options))
 
 
 def _played(options: Options) -> int:

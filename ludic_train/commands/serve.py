@@ -16,7 +16,7 @@ import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
-from ludic_train.cluster.roles import code_of_role
+from ludic_train.cluster.roles import exit_code_of_role
 from ludic_train.cluster.servers.membership import joined
 from ludic_train.cluster.servers.process import (
     POLL_S,
@@ -149,7 +149,7 @@ _REFUSED = {
 def main(argv: list[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; the exit code."""
     args, further = tyro.cli(_Options, args=argv, prog="ludic serve", return_unknown_args=True)
-    return code_of_role(lambda: _served(args, further))
+    return exit_code_of_role(lambda: _served(args, further))
 
 
 def _served(args: _Options, further: list[str]) -> int:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ludic_gym.errors import ConfigError
-from ludic_train.processes import free_port, guarded, stop_handler
+from ludic_train.processes import free_port, stop_handler, tied_to_parent
 
 # In seconds. After one rank failed, the others get some time to say why before they are ended.
 POLL_S, LAST_WORDS_S, STOP_S = 0.1, 10.0, 10.0
@@ -80,7 +80,7 @@ def run_ranks(arguments: Sequence[str], count: int, env: Mapping[str, str] | Non
                 ranks.append(
                     subprocess.Popen(
                         # Ranks of a launcher that was killed would train on, unseen, on its cards.
-                        guarded([*LUDIC, *arguments]),
+                        tied_to_parent([*LUDIC, *arguments]),
                         env={**threads, **os.environ, **(env or {}), **address, **own},
                         start_new_session=True,
                     )

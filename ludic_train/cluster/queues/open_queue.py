@@ -1,4 +1,4 @@
-"""The queue that a URL names, and the roster beside it."""
+"""The queue that a URL names, and the registry beside it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def open_queue(
 async def open_registry(
     url: str, key: str, password: str | None = None
 ) -> AsyncIterator[RunRegistry]:
-    """The roster of a run, closed after the block. password: as of `open_queue`.
+    """The registry of a run, closed after the block. password: as of `open_queue`.
 
     Raises ConfigError for a queue that is a file, which has none.
     """
@@ -63,11 +63,11 @@ async def open_registry(
         )
     from ludic_train.cluster.queues.run_registry import RunRegistry
 
-    roster = RunRegistry(_with_password(url, password or os.environ.get(PASSWORD_VARIABLE)), key)
+    registry = RunRegistry(_with_password(url, password or os.environ.get(PASSWORD_VARIABLE)), key)
     try:
-        yield roster
+        yield registry
     finally:
-        await roster.aclose()
+        await registry.aclose()
 
 
 def _with_password(url: str, password: str | None) -> str:

@@ -26,11 +26,11 @@ AWAY = (
 TEMPORARY = ("LOADING", "OOM ", "'maxmemory'", "MISCONF", "NOREPLICAS", "BUSY ", "UNBLOCKED")
 
 
-def connected(url: str, timeout_s: float) -> Redis:
+def redis_client(url: str, timeout_s: float) -> Redis:
     """A client of the Redis at `url`, which takes `timeout_s` seconds at most to connect.
 
     It is not connected yet: a server that is away is an error of its first command. Its commands
-    have no time limit of their own, see `answered`.
+    have no time limit of their own, see `redis_call`.
     Raises QueueError for a URL that is none, or with options that no queue can work with.
     """
     try:
@@ -71,7 +71,7 @@ def _check_database(url: str) -> None:
 
 
 @asynccontextmanager
-async def answered(timeout_s: float) -> AsyncIterator[None]:
+async def redis_call(timeout_s: float) -> AsyncIterator[None]:
     """Limits commands to `timeout_s` seconds; redis-py's errors become errors of our own.
 
     QueueUnavailable for a server that is away or overloaded: the call may be made again, and may
@@ -113,7 +113,7 @@ async def check_server(redis: Redis, timeout_s: float) -> None:
     """
     log = logging.getLogger(__name__)
     try:
-        async with answered(timeout_s):
+        async with redis_call(timeout_s):
             info: Any = await redis.info()
     except QueueError as error:
         # A user with few rights may not read this; the queue works for it all the same.

@@ -42,8 +42,8 @@ from ludic_train.cluster.queues.base import (
     check_room,
     id_order,
 )
-from ludic_train.cluster.queues.redis_connection import answered, check_server, connected
-from ludic_train.cluster.queues.retry import seized, wait_for_room
+from ludic_train.cluster.queues.redis_connection import check_server, redis_call, redis_client
+from ludic_train.cluster.queues.retry import seize, wait_for_room
 from ludic_train.errors import QueueError, QueueUnavailable
 
 TRAINER = tuple(TrainerReport.__dataclass_fields__)
@@ -122,7 +122,7 @@ class RedisQueue:
         check_room(max_queued)
         self._max_queued = max_queued
         self._timeout_s = TIMEOUT_S
-        self._redis = connected(url, self._timeout_s)
+        self._redis = redis_client(url, self._timeout_s)
         self._names = {part: f"{{{key}}}:{part}" for part in PARTS}
         self._wake_prefix = f"{{{key}}}:wake:"
         # What the fence of the scripts compares, see `redis_scripts`.
@@ -150,7 +150,7 @@ class RedisQueue:
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
         await wait_for_room(self._room)
-        async with answered(self._timeout_s + len(data) / SLOWEST):
+        async with redis_call(self._timeout_s + len(data) / SLOWEST):
             await self._redis.xadd(self._names["groups"], {"k": key, "d": data})
 
     async def leave(self, name: str) -> None:
@@ -159,7 +159,7 @@ class RedisQueue:
 
     async def woken(self, name: str) -> bool:
         """As GroupQueue."""
-        async with answered(self._timeout_s):
+        async with redis_call(self._timeout_s):
             found: Any = await self._redis.blpop([self._wake_prefix + name], WAKE_WAIT_S)
         return found is not None
 
@@ -171,7 +171,7 @@ class RedisQueue:
         async def once() -> list[int] | None:
             return await self._run(redis_scripts.CLAIM, names, arguments) or None
 
-        self._epoch, self._calls = await seized(once)
+        self._epoch, self._calls = await seize(once)
 
     async def take_over(
         self,
@@ -198,12 +198,12 @@ class RedisQueue:
         async def once() -> list[Any] | None:
             return await self._run(redis_scripts.TAKE_OVER, names, arguments) or None
 
-        self._epoch, self._calls, lost, forgot, there = await seized(once)
+        self._epoch, self._calls, lost, forgot, there = await seize(once)
         self._last_read, self._boundary, self._settled = kept or "0-0", boundary, 0
         await self._of_actors(redis_scripts.WAKE)
         # After the script: this reader is the only one that changes these from now on.
         # A server whose memory is full refuses transactions, even those that only read.
-        async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
+        async with redis_call(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
             pipe.hgetall(self._names["owners"])
             pipe.hgetall(self._names["attempts"])
             owners, attempts = await pipe.execute()
@@ -271,7 +271,7 @@ class RedisQueue:
     async def status(self) -> QueueStatus:
         """As GroupQueue."""
         # No script: a glance must not hold up those who work, and may be a little inconsistent.
-        async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
+        async with redis_call(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             for name in ("state", "counts", "lags", "actors"):
                 pipe.hgetall(self._names[name])
@@ -296,7 +296,7 @@ class RedisQueue:
 
     async def dead_letters(self) -> list[DeadLetter]:
         """As GroupQueue."""
-        async with answered(self._timeout_s):
+        async with redis_call(self._timeout_s):
             found: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
         return [dead_letter(fields) for _, fields in reversed(found)]
 
@@ -304,12 +304,12 @@ class RedisQueue:
         """As GroupQueue."""
         # Over TLS, a server that is silent says no goodbye; nothing is lost by that.
         with suppress(QueueUnavailable):
-            async with answered(self._timeout_s):
+            async with redis_call(self._timeout_s):
                 await self._redis.aclose()
 
     async def _room(self) -> int:
         """Groups that there is room for; 0 or less where the queue is full."""
-        async with answered(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
+        async with redis_call(self._timeout_s), self._redis.pipeline(transaction=False) as pipe:
             pipe.xlen(self._names["groups"])
             pipe.hget(self._names["state"], "held")
             length, held = await pipe.execute()
@@ -327,7 +327,7 @@ class RedisQueue:
         """Entries after the last one, `count` at most, of about READ_BYTES; [] after a second."""
         started, at_once = time.monotonic(), min(count, self._at_once)
         try:
-            async with answered(self._read_limit_s):
+            async with redis_call(self._read_limit_s):
                 found: Any = await self._redis.xread(
                     {self._names["groups"]: self._last_read}, count=at_once, block=READ_WAIT_MS
                 )
@@ -368,7 +368,7 @@ class RedisQueue:
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Result of a script, which the server knows by its hash after the first run."""
         keys = [self._names[name] for name in names]
-        async with answered(self._timeout_s):
+        async with redis_call(self._timeout_s):
             return await self._redis.register_script(script)(keys=keys, args=arguments)
 
 

@@ -77,7 +77,7 @@ async def keep_alive(queue: GroupQueue) -> None:
             await retry(queue.beat)
 
 
-async def seized(call: Callable[[], Awaitable[T | None]]) -> T:
+async def seize(call: Callable[[], Awaitable[T | None]]) -> T:
     """Result of `call`, which takes a queue over, or returns None because its reader won a contest.
 
     Tried for as long as a reader that is dead may pass for alive.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.queues.redis_connection import answered, connected
+from ludic_train.cluster.queues.redis_connection import redis_call, redis_client
 
 # As of the queue: seconds of a command, and bytes per second of the slowest link.
 TIMEOUT_S, SLOWEST = 10.0, 250e3
@@ -50,7 +50,7 @@ class RunRegistry:
     """
 
     def __init__(self, url: str, key: str) -> None:
-        self._redis = connected(url, TIMEOUT_S)
+        self._redis = redis_client(url, TIMEOUT_S)
         self._servers, self._begun = f"{{{key}}}:servers", f"{{{key}}}:begun"
 
     async def join(self, url: str) -> bool:
@@ -67,7 +67,7 @@ class RunRegistry:
 
     async def leave(self, url: str) -> None:
         """End the lease of the server at this address."""
-        async with answered(TIMEOUT_S):
+        async with redis_call(TIMEOUT_S):
             await self._redis.zrem(self._servers, url)
 
     async def servers(self) -> list[str]:
@@ -82,7 +82,7 @@ class RunRegistry:
         if len(begun) > LARGEST_BEGUN:
             return False
         limit_s = TIMEOUT_S + len(begun) / SLOWEST
-        async with answered(limit_s), self._redis.pipeline(transaction=True) as pipe:
+        async with redis_call(limit_s), self._redis.pipeline(transaction=True) as pipe:
             pipe.rpush(self._begun, begun)
             pipe.ltrim(self._begun, -MOST_BEGUN, -1)
             await pipe.execute()
@@ -93,7 +93,7 @@ class RunRegistry:
 
         Where the response is lost, so is the group: no actor plays it, and no task repeats.
         """
-        async with answered(2 * TIMEOUT_S + LARGEST_BEGUN / SLOWEST):
+        async with redis_call(2 * TIMEOUT_S + LARGEST_BEGUN / SLOWEST):
             found: Any = await self._redis.lpop(self._begun)
         return None if found is None else bytes(found)
 
@@ -102,5 +102,5 @@ class RunRegistry:
         await self._redis.aclose()
 
     async def _run(self, script: str, key: str, *arguments: str | int) -> Any:  # noqa: ANN401
-        async with answered(TIMEOUT_S):
+        async with redis_call(TIMEOUT_S):
             return await self._redis.register_script(script)(keys=[key], args=arguments)

@@ -43,7 +43,7 @@ from ludic_train.cluster.queues.base import (
     check_batch_fits,
     check_room,
 )
-from ludic_train.cluster.queues.retry import seized, wait_for_room
+from ludic_train.cluster.queues.retry import seize, wait_for_room
 from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superseded
 
 # Longer than any transaction of another process takes.
@@ -105,7 +105,7 @@ class Tables:
         return new
 
 
-def opened(path: Path | str | None) -> sqlite3.Connection:
+def open_database(path: Path | str | None) -> sqlite3.Connection:
     """A connection to the file, with all tables. Raises QueueError."""
     try:
         db = sqlite3.connect(
@@ -115,7 +115,7 @@ def opened(path: Path | str | None) -> sqlite3.Connection:
             isolation_level=None,
             check_same_thread=False,
         )
-        _made_durable(db)
+        _set_journal_mode(db)
         # A sync per checkpoint of the log and not per commit: a power cut may take the last few.
         db.execute("PRAGMA synchronous = NORMAL")
         db.executescript(TABLES)
@@ -124,7 +124,7 @@ def opened(path: Path | str | None) -> sqlite3.Connection:
     return db
 
 
-def _made_durable(db: sqlite3.Connection) -> None:
+def _set_journal_mode(db: sqlite3.Connection) -> None:
     """Set the journal's mode. SQLite waits for no other process that sets it just then: we do."""
     until = time.monotonic() + BUSY_S
     while True:
@@ -138,7 +138,7 @@ def _made_durable(db: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def committed(db: sqlite3.Connection) -> Iterator[None]:
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """One transaction. Raises QueueUnavailable for a file that is locked, QueueError otherwise."""
     try:
         # Its own context manager commits or rolls back, but begins nothing. IMMEDIATE takes the
@@ -164,13 +164,13 @@ def _transaction(
 ) -> Callable[Concatenate[SQLiteQueue, P], Coroutine[Any, Any, T]]:
     """Make a method one transaction; in a thread where it waits for a disk.
 
-    A cancelled call leaves the thread running: its transaction is committed all the same, which a
+    A cancelled call leaves the thread running: its transaction is transaction all the same, which a
     caller finds as if the response had been lost.
     """
 
     def locked(queue: SQLiteQueue, *args: P.args, **kwargs: P.kwargs) -> T:
         # The connection is shared by the threads of this process, and a transaction is not.
-        with queue._lock, committed(queue._tables.db):
+        with queue._lock, transaction(queue._tables.db):
             return work(queue, *args, **kwargs)
 
     @wraps(work)
@@ -208,7 +208,7 @@ class SQLiteQueue:
         self._name = secrets.token_hex(8)
         self._epoch = self._last_read = self._settled = 0
         self._on_disk = path is not None
-        self._tables = Tables(opened(path))
+        self._tables = Tables(open_database(path))
 
     @_transaction
     def admit(self, report: ActorReport, wanted: int) -> Admission:
@@ -261,7 +261,7 @@ class SQLiteQueue:
 
     async def claim(self) -> None:
         """As GroupQueue."""
-        await seized(self._claim)
+        await seize(self._claim)
 
     @_transaction
     def _claim(self) -> bool | None:
@@ -283,7 +283,7 @@ class SQLiteQueue:
                 f"the checkpoint continues after the entry {kept!r}, which is none of a file; "
                 "resume with the kind of queue that the run learned from"
             )
-        return await seized(lambda: self._take_over(trainer, int(kept or 0), total, held, waiting))
+        return await seize(lambda: self._take_over(trainer, int(kept or 0), total, held, waiting))
 
     @_transaction
     def _take_over(

@@ -1,4 +1,4 @@
-"""A server that joins a run: on the run's roster as long as it responds."""
+"""A server that joins a run: on the run's registry as long as it responds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RENEW_S, ANSWER_S = 3.0, 5.0
 
 @contextmanager
 def joined(run: Path, url: str, queue: str | None = None) -> Iterator[None]:
-    """Have the server at `url` on the roster of a run inside the block, in a thread of its own.
+    """Have the server at `url` on the registry of a run inside the block, in a thread of its own.
 
     run: its folder, in which a trainer may have to write its queue still, or another one later.
     queue: URL of the queue, where it has another address here than at the trainer.
@@ -54,27 +54,27 @@ async def keep_joined(run: Path, url: str, queue: str | None = None) -> None:
             await asyncio.sleep(RENEW_S)
             continue
         where = queue or address.url
-        async with open_registry(where, address.key, address.password) as roster:
+        async with open_registry(where, address.key, address.password) as registry:
             try:
-                await _renew_while_same(run, address, roster, url)
+                await _renew_while_same(run, address, registry, url)
             finally:
                 # A Redis that is away forgets the server by itself.
                 with suppress(QueueUnavailable):
-                    await roster.leave(url)
+                    await registry.leave(url)
 
 
-async def _renew_while_same(run: Path, address: Address, roster: RunRegistry, url: str) -> None:
+async def _renew_while_same(run: Path, address: Address, registry: RunRegistry, url: str) -> None:
     """Renew the lease until the run in the folder is another one."""
     log, is_up, is_away = logging.getLogger(__name__), False, False
     while (now := read_address(run)) is not None and now.key == address.key:
         try:
             # A server that hangs must lose its lease, though this thread lives.
-            if await _responds(url) and await roster.join(url):
+            if await _responds(url) and await registry.join(url):
                 log.warning("%s has joined the run in %s", url, run)
             is_up, is_away = True, False
         except QueueUnavailable as error:
             if not is_away:
-                log.warning("the roster of %s is away: %s", run, error)
+                log.warning("the registry of %s is away: %s", run, error)
             is_away = True
         await asyncio.sleep(RENEW_S if is_up else RENEW_S / 10)
 

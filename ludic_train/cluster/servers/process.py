@@ -24,7 +24,7 @@ from ludic_train.cluster.servers.vllm_command import (
     environment,
 )
 from ludic_train.errors import ServerError
-from ludic_train.processes import Progress, free_port, guarded, last_lines, spawn, url_of
+from ludic_train.processes import Progress, free_port, last_lines, spawn, tied_to_parent, url_of
 
 # Large models take minutes to load and compile.
 START_S = 600.0
@@ -120,7 +120,7 @@ def launched(
     Linux terminates the server when the calling thread ends.
     """
     arguments = command_line(model, options, vllm, further)
-    process = spawn(guarded(arguments), log, environment(options, vllm, env, plugin))
+    process = spawn(tied_to_parent(arguments), log, environment(options, vllm, env, plugin))
     return ServerProcess(url_of(options.host, options.port), log, process)
 
 

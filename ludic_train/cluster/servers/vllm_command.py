@@ -61,14 +61,14 @@ def find_vllm(python: str | None) -> Installed:
     Raises ConfigError where there is no such Python, no vLLM, or one too old to take params.
     """
     if python is not None:
-        return _probed(python)
+        return _probe(python)
     try:
-        return _probed(sys.executable)
+        return _probe(sys.executable)
     except ConfigError:
         beside = _python_beside_command()
         if beside is None:
             raise
-        return _probed(beside)
+        return _probe(beside)
 
 
 def _python_beside_command() -> str | None:
@@ -79,7 +79,7 @@ def _python_beside_command() -> str | None:
     return str(python) if python is not None and python.is_file() else None
 
 
-def _probed(python: str) -> Installed:
+def _probe(python: str) -> Installed:
     """The vLLM of one Python. Raises ConfigError as `find_vllm` does."""
     path = which(python)
     if path is None:

@@ -76,8 +76,8 @@ async def run_of_joiners(folder, redis_url):
 
 async def joined(run):
     address = read_address(run.out)
-    async with open_registry(address.url, address.key) as roster:
-        return await roster.servers()
+    async with open_registry(address.url, address.key) as registry:
+        return await registry.servers()
 
 
 async def until(check):
@@ -168,17 +168,17 @@ async def test_a_server_that_is_stopped_leaves_at_once_and_waits_for_its_run(
     try:
         # The trainer may come later than the server.
         write_address(tmp_path, Address(url=redis_server.url, key=key, servers=("join",)))
-        async with open_registry(redis_server.url, key) as roster:
+        async with open_registry(redis_server.url, key) as registry:
 
             async def there():
-                return await roster.servers() == [server.url]
+                return await registry.servers() == [server.url]
 
             await until(there)
             await asyncio.to_thread(main, ["status", str(tmp_path)])
             assert server.url in capsys.readouterr().out
             server.process.terminate()
             assert await asyncio.to_thread(server.process.wait) == 0
-            assert await roster.servers() == []
+            assert await registry.servers() == []
     finally:
         server.kill()
         await queue.aclose()
@@ -186,15 +186,18 @@ async def test_a_server_that_is_stopped_leaves_at_once_and_waits_for_its_run(
 
 async def test_a_roster_takes_addresses_alone(redis_server, monkeypatch):
     monkeypatch.setattr(run_registry, "MOST_SERVERS", 2)
-    async with open_registry(redis_server.url, "elastic-roster") as roster:
-        assert [await roster.join("http://a:1"), await roster.join("http://b:1")] == [True, True]
-        assert not await roster.join("http://a:1")
+    async with open_registry(redis_server.url, "elastic-registry") as registry:
+        assert [await registry.join("http://a:1"), await registry.join("http://b:1")] == [
+            True,
+            True,
+        ]
+        assert not await registry.join("http://a:1")
         with pytest.raises(ConfigError, match="http://c:1 is one too many"):
-            await roster.join("http://c:1")
+            await registry.join("http://c:1")
         with pytest.raises(ConfigError, match=r"http\(s\) address, got 'file:///etc'"):
-            await roster.join("file:///etc")
-        await roster.leave("http://a:1")
-        assert await roster.servers() == ["http://b:1"]
+            await registry.join("file:///etc")
+        await registry.leave("http://a:1")
+        assert await registry.servers() == ["http://b:1"]
 
 
 def test_joining_without_a_redis_is_an_error_with_its_reason(tmp_path, capsys):

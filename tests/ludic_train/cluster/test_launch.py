@@ -38,15 +38,15 @@ def failing(error):
 
 
 def test_a_role_fails_with_1_for_what_another_start_may_cure(capsys):
-    assert roles.code_of_role(lambda: 0) == 0
-    assert roles.code_of_role(failing(ActorError("the run was started anew"))) == 1
+    assert roles.exit_code_of_role(lambda: 0) == 0
+    assert roles.exit_code_of_role(failing(ActorError("the run was started anew"))) == 1
     assert capsys.readouterr().err == "ludic: the run was started anew\n"
 
 
 @pytest.mark.parametrize("error", [ConfigError("--queue x"), ModelNotFound("no model y")])
 def test_a_role_with_a_configuration_error_is_not_started_again(error):
     with pytest.raises(type(error), match=str(error)):
-        roles.code_of_role(failing(error))
+        roles.exit_code_of_role(failing(error))
     # As the command `ludic` returns for what is raised.
     assert all(USAGE_ERROR in POLICIES[kind].final for kind in ("actor", "server", "trainer"))
     assert all(1 not in policy.final for policy in POLICIES.values())

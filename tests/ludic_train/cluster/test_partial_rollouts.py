@@ -108,7 +108,7 @@ async def actor(servers, redis_url, key, seed=0):
     )
     served, queue = ServedVersions(servers.urls, [inner]), RedisQueue(redis_url, key)
     stop = asyncio.Event()
-    async with open_registry(redis_url, key) as roster:
+    async with open_registry(redis_url, key) as registry:
         running = asyncio.create_task(
             run_pipeline_actor(
                 sums(seed),
@@ -117,7 +117,7 @@ async def actor(servers, redis_url, key, seed=0):
                 served.refresh,
                 OPTIONS,
                 stop=stop,
-                roster=roster,
+                registry=registry,
             )
         )
         try:

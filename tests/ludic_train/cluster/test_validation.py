@@ -81,7 +81,7 @@ def entry(key, data=None):
 
 
 def inspected(validator, one):
-    return validator.validated(one, TRAINER)
+    return validator.validate(one, TRAINER)
 
 
 def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():

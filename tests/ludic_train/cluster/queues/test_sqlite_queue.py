@@ -58,7 +58,7 @@ async def test_a_report_that_waits_while_its_reader_takes_over_is_made_again(tmp
     with queue._lock:
         waiting = asyncio.create_task(queue.settle(Progress(trainer=FRESH, held=1, total=2)))
         await asyncio.sleep(0)
-        with sqlite_queue.committed(queue._tables.db):
+        with sqlite_queue.transaction(queue._tables.db):
             assert SQLiteQueue._take_over.__wrapped__(queue, FRESH, 0, 1, (), ())
     with pytest.raises(QueueReset, match="taken over"):
         await waiting
@@ -95,7 +95,7 @@ async def test_groups_of_a_read_that_could_not_be_committed_are_read_again(tmp_p
         raise QueueUnavailable("the queue's file: database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_queue, "committed", full)
+        patched.setattr(sqlite_queue, "transaction", full)
         with pytest.raises(QueueUnavailable):
             await queue.read(1)
     assert [entry.key for entry in await queue.read(1)] == ["a"]

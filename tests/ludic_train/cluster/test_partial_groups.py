@@ -1,23 +1,35 @@
-"""Completions that are interrupted and continued, by a model whose tokens are its positions."""
+"""Groups that are interrupted: continued by the same actor, and by another one through a Redis."""
 
 import asyncio
 import json
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 
+import ludic_gym  # noqa: F401 - registers the environments
+from ludic_gym.clients.scripted import ScriptedClient
+from ludic_gym.contexts import LatestObservation
 from ludic_gym.errors import ClientError
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.sampling import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Sampling, Task
+from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.partial_rollouts import (
-    PLAYED,
+    CURRENT_GROUP,
+    PartialCompletion,
     PartialGroup,
+    Relay,
     ResumableClient,
     partial_group_from_bytes,
     partial_group_to_bytes,
 )
+from ludic_train.cluster.queues import run_registry
+from ludic_train.cluster.queues.base import TrainerReport
+from ludic_train.cluster.queues.open_queue import open_registry
+from ludic_train.cluster.queues.redis_queue import RedisQueue
 from ludic_train.errors import BadGroup
 
 ASK = [{"role": "user", "content": "?"}]
@@ -110,7 +122,7 @@ async def test_what_cannot_be_cut_is_sent_whole_and_comes_back_as_it_is(change):
 async def interrupted(counter):
     """A group of one request, which failed in its third slice."""
     begun = PartialGroup(TASK, "key")
-    PLAYED.set(begun)
+    CURRENT_GROUP.set(begun)
     with pytest.raises(ClientError):
         await client_of(counter).complete(ASK, LONG)
     return begun
@@ -131,7 +143,7 @@ async def test_an_interrupted_completion_costs_its_last_slice_alone():
 async def test_another_program_continues_from_the_same_tokens():
     begun = partial_group_from_bytes(partial_group_to_bytes(await interrupted(Counter(fails_at=3))))
     assert (begun.key, begun.task, begun.tokens) == ("key", TASK, 8)
-    PLAYED.set(begun)
+    CURRENT_GROUP.set(begun)
     client = client_of(Counter())
     found = await client.complete(ASK, LONG)
     assert found.completion_ids == tuple(range(1, 11))
@@ -157,7 +169,7 @@ async def test_groups_that_are_played_at_once_do_not_share_completions():
     client = client_of(counter)
 
     async def play(begun):
-        PLAYED.set(begun)
+        CURRENT_GROUP.set(begun)
         await asyncio.gather(*(client.complete(ASK, LONG) for _ in range(3)))
 
     async with asyncio.TaskGroup() as played:
@@ -210,3 +222,100 @@ async def test_a_group_that_does_not_fit_together_is_refused(change):
 def test_bytes_that_are_no_group_are_refused(data):
     with pytest.raises(BadGroup):
         partial_group_from_bytes(data)
+
+
+keys = count()
+
+
+def partial_group(task=TASK, key="k"):
+    part = Completion(
+        text="a", finish_reason="length", completion_ids=(7,), logprobs=(-1.0,), policy_version=2
+    )
+    return PartialGroup(task, key, sampled=[PartialCompletion((1,), Sampling(), [part])])
+
+
+@pytest.fixture
+async def registry(redis_server):
+    async with open_registry(redis_server.url, f"relay-{next(keys)}") as opened:
+        yield opened
+
+
+async def test_a_group_is_continued_by_one_other_actor(registry):
+    one, other = Relay(registry), Relay(registry)
+    other.new(TASK)
+    assert await one.hand_over(partial_group())
+    # It has had no task yet, and leaves the group to others.
+    assert await one.take() is None
+    found = await other.take()
+    assert (found.key, found.task, found.tokens, found.oldest) == ("k", TASK, 1, 2)
+    assert await other.take() is None
+
+
+async def test_a_group_of_an_environment_that_is_not_ones_own_is_not_played(registry):
+    # Whoever writes into the Redis could name any class of this machine.
+    one = Relay(registry)
+    one.new(TASK)
+    for task in (replace(TASK, env_id="os:Evil"), replace(TASK, kwargs={"path": "/"})):
+        await registry.hand_over(partial_group_to_bytes(partial_group(task)))
+        assert await one.take() is None
+        # It stays for those whose environment it is.
+        assert await registry.take() is not None
+
+
+async def test_what_is_no_group_is_left_out_with_a_line(registry, caplog):
+    one = Relay(registry)
+    one.new(TASK)
+    await registry.hand_over(b"\x80\x04evil")
+    assert await one.take() is None
+    assert "a group that was handed over is left out" in caplog.text
+    assert await registry.take() is None
+
+
+async def test_only_so_many_groups_wait_and_the_oldest_are_forgotten(registry, monkeypatch):
+    monkeypatch.setattr(run_registry, "MOST_BEGUN", 2)
+    monkeypatch.setattr(run_registry, "LARGEST_BEGUN", 10)
+    for data in (b"1", b"2", b"3", b"far too large"):
+        await registry.hand_over(data)
+    assert [await registry.take() for _ in range(3)] == [b"2", b"3", None]
+
+
+async def test_nothing_is_handed_over_without_tokens_or_without_a_registry(registry):
+    assert not await Relay(registry).hand_over(PartialGroup(TASK))
+    assert not await Relay(None).hand_over(partial_group())
+    assert await Relay(None).take() is None
+
+
+def test_a_task_without_a_seed_gets_one_so_that_its_group_is_the_same_everywhere():
+    relay = Relay(None)
+    assert relay.new(replace(TASK, sampling=Sampling())).task.sampling.seed is not None
+    assert relay.new(TASK).task == TASK
+    assert relay.new(None) is None
+
+
+async def test_a_group_that_has_become_too_old_is_begun_anew(redis_server):
+    key, client = f"relay-{next(keys)}", ScriptedClient(lambda messages, sampling: "5")
+    wanted = TrainerReport(version=5, groups_per_batch=1, group_size=2, max_lag=1)
+    queue = RedisQueue(redis_server.url, key)
+    await queue.take_over(wanted, kept="", total=0)
+    arithmetic = replace(TASK, env_id="ludic/Arithmetic-v0")
+
+    async def refresh():
+        client.policy_version = 5
+        return 5
+
+    async with open_registry(redis_server.url, key) as registry:
+        old = partial_group(arithmetic, key="old")
+        old.sampled[0].slices[0] = replace(old.sampled[0].slices[0], policy_version=0)
+        await registry.hand_over(partial_group_to_bytes(old))
+        async with asyncio.timeout(60):
+            summary = await run_pipeline_actor(
+                iter([replace(arithmetic, seed=9)]),
+                lambda env: ChatPolicy(client, LatestObservation(), system_prompt=""),
+                queue,
+                refresh,
+                ActorOptions(concurrency=2),
+                registry=registry,
+            )
+    assert (summary.pushed, summary.stale) == (2, 1)
+    assert all(entry.key != "old" for entry in await queue.read(2))
+    await queue.aclose()
