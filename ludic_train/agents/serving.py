@@ -15,7 +15,6 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
-from ludic_train.cluster.servers.vllm_command import ServeOptions
 from ludic_train.engine.client import model_folder
 from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.models.chat_template import chat_renderer
@@ -30,21 +29,25 @@ if TYPE_CHECKING:
 
 def serve_local(
     model: str,
-    options: ServeOptions,
-    threads: int | None,
     bound: socket.socket,
     *,
+    host: str = "127.0.0.1",
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
     exact: bool = False,
+    routed_experts: bool = False,
     prefix_cache_mib: int | None = None,
     **gateway_options: Any,  # noqa: ANN401 - of Gateway
 ) -> None:
     """Serve a model until Ctrl-C or SIGTERM. Adapters are merged into their base.
 
     model: a run's folder, a folder in Hugging Face format, or a hub id.
+    bound: a socket at an address of `host`.
+    device, dtype: "auto" takes a GPU if there is one, and the type of `ludic train`.
     threads: of torch on a CPU; None takes torch's default.
-    bound: a socket at the address of `options`.
     exact: log-probs to the bit as the trainer has them, see `make_exact`.
-    prefix_cache_mib: as `prefix_cache_bytes` of `LocalChatClient`, in MiB.
+    routed_experts, prefix_cache_mib: as of `LocalChatClient`; the latter in MiB.
     Raises ConfigError for a device that is not available and a type that is not computed in,
     ModelNotFound, UnsupportedModel.
     """
@@ -53,16 +56,16 @@ def serve_local(
             raise ConfigError(f"threads={threads} must be at least 1")
         # Before the model is loaded: the setting is for the whole process.
         torch.set_num_threads(threads)
-    loaded, tokenizer = _loaded(model, options, exact=exact)
+    loaded, tokenizer = _loaded(model, device, dtype, exact=exact)
     served = ServedModel(
         model,
         loaded,
         tokenizer,
-        routed_experts=options.routed_experts,
+        routed_experts=routed_experts,
         prefix_cache_bytes=None if prefix_cache_mib is None else prefix_cache_mib * 2**20,
     )
     with issued_token(bound.getsockname()[1]) as token:
-        gateway = served.gateway(host=options.host, token=token, **gateway_options)
+        gateway = served.gateway(host=host, token=token, **gateway_options)
         shown = f"  token {token}" if gateway_options.get("out") else ""
         asyncio.run(_serve(gateway, bound, f"({model}; local engine, {loaded.device.type}){shown}"))
 
@@ -70,8 +73,9 @@ def serve_local(
 def serve_recorded(
     model: str,
     servers: Sequence[str],
-    host: str,
     bound: socket.socket,
+    *,
+    host: str = "127.0.0.1",
     **gateway_options: Any,  # noqa: ANN401 - of Gateway
 ) -> None:
     """Serve a model that vLLM servers sample from, until Ctrl-C or SIGTERM.
@@ -101,17 +105,13 @@ async def _serve(gateway: Gateway, bound: socket.socket, about: str) -> None:
 
 
 def _loaded(
-    model: str, options: ServeOptions, *, exact: bool
+    model: str, device: str, dtype: str, *, exact: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer, without gradients; adapters are merged.
-
-    The dtype "auto" is that of `ludic train`. Raises ConfigError for a device that is missing, and
-    for a type that is not computed in.
-    """
-    has_gpu, dtype = torch.cuda.is_available(), options.dtype
-    if options.device == "cuda" and not has_gpu:
+    """Model and tokenizer, without gradients; adapters are merged. Raises as `serve_local`."""
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
         raise ConfigError("--device cuda, but torch finds no GPU here")
-    device = "cuda" if has_gpu and options.device != "cpu" else "cpu"
+    device = "cuda" if has_gpu and device != "cpu" else "cpu"
     if dtype == "float16" or (exact and dtype == "bfloat16"):
         computes = "float32 with --exact" if exact else "float32 or bfloat16"
         raise ConfigError(f"--dtype {dtype}: the local engine computes in {computes}")

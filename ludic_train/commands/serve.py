@@ -196,15 +196,18 @@ def _serve_here(args: _Options) -> int:
         from ludic_train.agents.serving import serve_local, serve_recorded
 
         if args.server:
-            serve_recorded(args.model, args.server, options.host, bound, **sessions)
+            serve_recorded(args.model, args.server, bound, host=options.host, **sessions)
             return 0
         with _joined(args, url_of(options.host, bound.getsockname()[1])):
             serve_local(
                 args.model,
-                options,
-                args.threads,
                 bound,
+                host=options.host,
+                device=options.device,
+                dtype=options.dtype,
+                threads=args.threads,
                 exact=args.exact,
+                routed_experts=options.routed_experts,
                 prefix_cache_mib=args.prefix_cache_mib,
                 **sessions,
             )

@@ -48,11 +48,10 @@ def serve(words):
         serve_adapters(model, port)
         return
     from ludic_train.agents.serving import serve_local
-    from ludic_train.cluster.servers.vllm_command import ServeOptions
     from ludic_train.processes import bound_socket, stop_by_signal
 
     with stop_by_signal(), bound_socket("127.0.0.1", port) as bound:
-        serve_local(model, ServeOptions(port=port), 1, bound)
+        serve_local(model, bound, threads=1)
 
 
 def serve_adapters(model, port):

@@ -1,9 +1,10 @@
 """Anthropic's dialect, by its JSON."""
 
+import copy
 import json
 import re
 
-from scripted_engine import tokenizer
+from scripted_engine import ScriptedEngine, tokenizer
 
 from ludic_gym.types import Sampling
 from ludic_train.agents.gateway import Gateway
@@ -68,22 +69,23 @@ async def test_events_make_the_same_message(gateway, http):
     assert found[-2][1]["delta"]["stop_reason"] == "tool_use"
 
 
-async def test_a_thought_comes_as_a_block_of_its_own(gateway, engine, http):
-    made = gateway.prompts
-    made._thinks = True
-    engine.reply = lambda text: "<think>\nhm\n</think>\n\nfour"
-    session = gateway.open()
+async def test_a_thought_comes_as_a_block_of_its_own(http):
+    made = copy.copy(tokenizer())
+    made.chat_template += "{# </think> #}"
+    engine = ScriptedEngine(lambda text: "<think>\nhm\n</think>\n\nfour", made)
     body = {"model": "m", "messages": [QUESTION]}
-    _, text = await post(http, gateway, session, body)
-    thought, said = json.loads(text)["content"]
-    assert (thought["thinking"], said["text"]) == ("hm", "four")
-    _, text = await post(http, gateway, session, {**body, "stream": True})
-    kinds = [d["delta"]["type"] for name, d in events(text) if name == "content_block_delta"]
-    assert list(dict.fromkeys(kinds)) == ["thinking_delta", "signature_delta", "text_delta"]
-    # A client may leave the thought out of its history.
-    reply = {"role": "assistant", "content": [said]}
-    await post(http, gateway, session, {**body, "messages": [QUESTION, reply, QUESTION]})
-    assert session.history.continued == 1
+    async with Gateway(engine, made).running() as gateway:
+        session = gateway.open()
+        _, text = await post(http, gateway, session, body)
+        thought, said = json.loads(text)["content"]
+        assert (thought["thinking"], said["text"]) == ("hm", "four")
+        _, text = await post(http, gateway, session, {**body, "stream": True})
+        kinds = [d["delta"]["type"] for name, d in events(text) if name == "content_block_delta"]
+        assert kinds == ["thinking_delta", "signature_delta", "text_delta"]
+        # A client may leave the thought out of its history.
+        reply = {"role": "assistant", "content": [said]}
+        await post(http, gateway, session, {**body, "messages": [QUESTION, reply, QUESTION]})
+        assert session.history.continued == 1
 
 
 async def test_errors_have_the_form_of_the_dialect(gateway, http):
