@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from itertools import count
 from textwrap import indent
-from types import ModuleType
 
 import gymnasium as gym
 from trained_runs import training_section
@@ -248,18 +247,17 @@ def _splits(entry: EnvEntry) -> str:
         # Tasks that are drawn have no rows; the class says what their splits are.
         return ""
     rows = [f"| none | the bundled sample, {env.unwrapped.num_rows} rows |"]
-    rows += [f'| `"{split}"` | {origin} |' for split, origin in _origins(import_module(module))]
+    rows += [f'| `"{split}"` | {origin} |' for split, origin in _origins(cls)]
     table = "\n".join(["| `split` | rows |", "|---|---|", *rows])
     return f"## Splits\n\n{table}\n| any, with `data=` | a file, a folder or a hub id |\n"
 
 
-def _origins(module: ModuleType) -> Iterator[tuple[str, str]]:
+def _origins(cls: type[lg.DatasetEnv]) -> Iterator[tuple[str, str]]:
     """The splits that come from the hub, each with its dataset."""
-    for split, constant in (("train", "ALL"), ("test", "TEST")):
-        if real := getattr(module, constant, getattr(module, "REAL", None)):
-            found = lg.hub_data(real, split=split)
-            config = f", config `{found.config}`" if found.config else ""
-            yield split, f"split `{found.split}` of `{found.id}`{config}"
+    for split in sorted(cls.hub_ids, reverse=True):
+        data = lg.hub_data(cls.hub_ids[split], split=split)
+        config = f", config `{data.config}`" if data.config else ""
+        yield split, f"split `{data.split}` of `{data.id}`{config}"
 
 
 def _pettingzoo(entry: EnvEntry) -> str:

@@ -142,15 +142,15 @@ def splits_of(entry: EnvEntry) -> tuple[str, ...]:
 def source_of(entry: EnvEntry) -> str:
     """Origin and licence of the tasks.
 
-    >>> source_of(entries_of("core")[0]), source_of(entries_of("core")[1])
+    >>> source_of(entries_of("core")[0]), source_of(entries_of("games")[1])
     ('sample written here, Apache-2.0; openai/gsm8k, MIT', 'generated, Apache-2.0')
     """
     # Imported here: --help needs no data.
     from ludic_gym.data.hub import OWN, licence_of
 
     if "dataset" in entry.tags:
-        module = import_module(entry.gym.partition(":")[0])
-        sets = [getattr(module, name) for name in ("REAL", "TEST", "ALL") if hasattr(module, name)]
+        module, _, name = entry.gym.partition(":")
+        sets = dict.fromkeys(getattr(import_module(module), name).hub_ids.values())
         named = (f"{one}, {licence_of(one)}" for one in sets)
         return "; ".join([f"sample written here, {OWN}", *named])
     return f"{'generated' if 'procedural' in entry.tags else 'written here'}, {OWN}"

@@ -35,7 +35,7 @@ def rename_fields(row: Row, names: Mapping[str, str]) -> Row:
 
     Reads another publisher's field "type" as "subject":
 
-    >>> renamed(Row("line 1", {"type": "biology"}), {"type": "subject"}).fields
+    >>> rename_fields(Row("line 1", {"type": "biology"}), {"type": "subject"}).fields
     {'subject': 'biology', 'type': 'biology'}
     """
     others = {ours: row.fields[theirs] for theirs, ours in names.items() if theirs in row.fields}

@@ -63,7 +63,7 @@ def docstring_parts(docstring: str, names: Sequence[str]) -> tuple[str, dict[str
     names: of the parameters; other lines with a colon are kept. A text continues in the following
     lines that are indented further. Headings such as "Args:" are left out.
 
-    >>> described("Find documents.\n\nArgs:\n    query: terms\n        to find", ["query"])
+    >>> docstring_parts("Find documents.\n\nArgs:\n    query: terms\n        to find", ["query"])
     ('Find documents.', {'query': 'terms to find'})
     """
     kept: list[str] = []
@@ -294,7 +294,7 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
 def shorten(text: str, limit: int) -> str:
     r"""The text, with its middle left out where it has more than `limit` characters.
 
-    >>> shortened("0123456789", 6)
+    >>> shorten("0123456789", 6)
     '0123\n[4 characters left out]\n89'
     """
     if len(text) <= limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.data.load import Rows, load_rows
@@ -15,7 +16,6 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.types import CallTests, StdinTests
 
 FUNCTIONS_SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
-HUMANEVAL = "openai/openai_humaneval"
 
 
 class PythonFunctionsEnv(CodeEnv):
@@ -43,6 +43,7 @@ class PythonFunctionsEnv(CodeEnv):
     ~~~
     """
 
+    hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "openai/openai_humaneval"))
     prompt = (
         "Write the Python function that is asked for. Reply with the whole function, with all "
         "imports and helpers it needs, in a ```python block."
@@ -57,13 +58,12 @@ class PythonFunctionsEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(
-            data, function_problem, sample=FUNCTIONS_SAMPLE, real=HUMANEVAL, split=split
+            data, function_problem, sample=FUNCTIONS_SAMPLE, real=self.hub_ids["test"], split=split
         )
         super().__init__(rows, render_mode=render_mode, **options)
 
 
 PROGRAMS_SAMPLE = Path(__file__).parents[1] / "data" / "stdin_stdout_sample.jsonl"
-APPS = "codeparrot/apps"
 
 
 class StdinStdoutEnv(CodeEnv):
@@ -98,6 +98,7 @@ class StdinStdoutEnv(CodeEnv):
     ~~~
     """
 
+    hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "codeparrot/apps"))
     prompt = (
         "Write the Python program that is asked for. It reads from standard input and writes to "
         "standard output. Reply with the whole program in a ```python block."
@@ -114,7 +115,9 @@ class StdinStdoutEnv(CodeEnv):
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         # Options are applied here and not in the parser, whose results are cached per file.
-        found = load_rows(data, stdin_problem, sample=PROGRAMS_SAMPLE, real=APPS, split=split)
+        found = load_rows(
+            data, stdin_problem, sample=PROGRAMS_SAMPLE, real=self.hub_ids["test"], split=split
+        )
         problems = tuple(with_case_options(p, comparator, case_s) for p in found.items if p)
         if not problems:
             raise DataError(f"{found.origin}: no row has cases of input and output")

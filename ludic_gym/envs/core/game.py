@@ -22,7 +22,7 @@ _FEW = 12
 def without_thought(text: str) -> str:
     """The reply after its thought, that is, after the last `</think>`; all of it without one.
 
-    >>> said("<think>B1 or B2?</think> B2"), said(" B2")
+    >>> without_thought("<think>B1 or B2?</think> B2"), without_thought(" B2")
     ('B2', ' B2')
     """
     _, closed, reply = text.rpartition("</think>")
@@ -32,7 +32,7 @@ def without_thought(text: str) -> str:
 def bare_text(text: str) -> str:
     """The text without quotes, Markdown and brackets around it, and punctuation at its end.
 
-    >>> [undecorated(text) for text in ("**B2**", "b)", '"42."', "-7", ".5")]
+    >>> [bare_text(text) for text in ("**B2**", "b)", '"42."', "-7", ".5")]
     ['B2', 'b', '42', '-7', '.5']
     """
     return text.lstrip(_AROUND).rstrip(_AFTER)

@@ -6,6 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 from ludic_gym.data.load import Rows
@@ -128,6 +129,9 @@ class DatasetEnv(QuestionEnv):
     and hash of the rows, such as "openai/gsm8k:main@0123456789abcdef", and "licence": that of the
     rows, such as "MIT", or "not stated".
 
+    Attributes:
+        hub_ids: data set on the hub of the splits "test" and "train".
+
     Args:
         rows: the questions and their origin, as `load_rows` returns them.
         render_mode: "ansi", "html" or None.
@@ -137,6 +141,8 @@ class DatasetEnv(QuestionEnv):
     >>> info["row"], info["split"], info["licence"]
     (0, 'sample', 'Apache-2.0')
     """
+
+    hub_ids: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, rows: Rows[Q], render_mode: str | None = None) -> None:
         super().__init__(render_mode)

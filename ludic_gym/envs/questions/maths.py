@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ludic_gym.data.load import Rows, load_rows
 from ludic_gym.data.row import Row, rename_fields, text_field
@@ -18,7 +19,6 @@ from ludic_gym.graders.maths import grade_maths, require_math_verify
 from ludic_gym.graders.numeric import grade_number, parse_number
 
 GSM8K_SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k_sample.jsonl"
-GSM8K = "openai/gsm8k"
 
 
 class GSM8KEnv(DatasetEnv):
@@ -42,6 +42,7 @@ class GSM8KEnv(DatasetEnv):
     ```
     """
 
+    hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "openai/gsm8k"))
     prompt = (
         "Solve the problem step by step, then give the final number in tags, such as "
         "<answer>42</answer>."
@@ -52,7 +53,8 @@ class GSM8KEnv(DatasetEnv):
         self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
         super().__init__(
-            load_rows(data, question, sample=GSM8K_SAMPLE, real=GSM8K, split=split), render_mode
+            load_rows(data, question, sample=GSM8K_SAMPLE, real=self.hub_ids["test"], split=split),
+            render_mode,
         )
 
 
@@ -68,8 +70,6 @@ def question(row: Row) -> Question:
 
 
 MATH_SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
-TEST = "HuggingFaceH4/MATH-500"
-ALL = "qwedsacf/competition_math"
 LEVELS = range(1, 6)
 _BARE_BOX = re.compile(r"\\boxed\s+(-?[\d.,]*\d|\\?\w+)")
 _LEVEL = re.compile(r"(?:Level )?([1-5?])")
@@ -107,6 +107,9 @@ class MATHEnv(DatasetEnv):
     ```
     """
 
+    hub_ids = MappingProxyType(
+        {"test": "HuggingFaceH4/MATH-500", "train": "qwedsacf/competition_math"}
+    )
     prompt = "Solve the problem step by step, then give the final answer in \\boxed{}."
     grade = grade_maths
 
@@ -143,12 +146,17 @@ def problems_of(data: str | None, split: str | None) -> Rows[Problem]:
 
     The hub's set of 12,500 problems contains MATH-500, which is for tests: "train" omits these.
     """
-    real = ALL if split == "train" else TEST
+    real = MATHEnv.hub_ids["train" if split == "train" else "test"]
     rows = load_rows(data, problem, sample=MATH_SAMPLE, real=real, split=split)
     if data is not None or split != "train":
         return rows
     # By text, because the two data sets number their problems in different ways.
-    test = {p.text for p in load_rows(None, problem, sample=MATH_SAMPLE, real=TEST, split="test")}
+    test = {
+        p.text
+        for p in load_rows(
+            None, problem, sample=MATH_SAMPLE, real=MATHEnv.hub_ids["test"], split="test"
+        )
+    }
     return Rows(tuple(p for p in rows if p.text not in test), rows.origin)
 
 

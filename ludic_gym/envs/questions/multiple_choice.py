@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.text import grade_choice
 
 SAMPLE = Path(__file__).parents[1] / "data" / "multiple_choice_sample.jsonl"
-REAL = "cais/mmlu"
 # "Both A and B", "A, C and D only", "Neither A nor B is true".
 _NAMES_LETTERS = re.compile(
     r"(?:(?i:both|either|neither|only|options|answers|choices)\s+)?\(?[A-Z]\)?"
@@ -71,6 +71,7 @@ class MultipleChoiceEnv(DatasetEnv):
     ```
     """
 
+    hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "cais/mmlu"))
     prompt = "Choose the right option and give just its letter in tags, such as <answer>C</answer>."
     grade = grade_choice
 
@@ -81,7 +82,9 @@ class MultipleChoiceEnv(DatasetEnv):
         split: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        rows = load_rows(data, choices, sample=SAMPLE, real=REAL, config=config, split=split)
+        rows = load_rows(
+            data, choices, sample=SAMPLE, real=self.hub_ids["test"], config=config, split=split
+        )
         super().__init__(rows, render_mode)
 
     def ask(self, options: Mapping[str, Any]) -> Question:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from ludic_gym.data.load import load_rows
@@ -15,7 +16,6 @@ from ludic_gym.graders.text import grade_exact, grade_f1
 
 SAMPLE = Path(__file__).parents[1] / "data" / "short_answer_sample.jsonl"
 GRADERS = {"exact": grade_exact, "f1": grade_f1}
-REAL = "google-research-datasets/nq_open"
 
 
 class ShortAnswerEnv(DatasetEnv):
@@ -43,6 +43,7 @@ class ShortAnswerEnv(DatasetEnv):
     ```
     """
 
+    hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "google-research-datasets/nq_open"))
     prompt = "Answer in a few words in tags, such as <answer>blue whale</answer>."
     grade = grade_exact
 
@@ -54,7 +55,7 @@ class ShortAnswerEnv(DatasetEnv):
         render_mode: str | None = None,
     ) -> None:
         self._match = checked_choice("match", match, tuple(GRADERS))
-        rows = load_rows(data, question, sample=SAMPLE, real=REAL, split=split)
+        rows = load_rows(data, question, sample=SAMPLE, real=self.hub_ids["test"], split=split)
         super().__init__(rows, render_mode)
 
     def grade_action(self, action: str) -> Grade:

@@ -309,7 +309,7 @@ def faults(task: Task, home: Home, runs: tuple[str, ...], git: tuple[str, ...]) 
 def judge(
     run: Callable[[Program], ExecResult], home: Home, tasks: tuple[Task, ...]
 ) -> list[list[str]]:
-    """The faults of each task. run: see `executed`."""
+    """The faults of each task. run: see `execute`."""
     found = list[list[str]]()
     for task in tasks:
         # Each in a sandbox of its own, and files as they were before: a program of the player can
