@@ -7,6 +7,7 @@ from two_ranks.learning import MOST_TOKENS, random_rows, settings, tiny_model
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.sources.offline import OfflineBatchSource
+from ludic_train.trainer.prepare import minibatches
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -52,3 +53,27 @@ def test_rows_that_get_too_old_meanwhile_are_in_the_first_update():
     # Of age 2, which is more than 3 at the third and fourth update.
     assert [m["rows"].value for m in made] == [5, 1, 1, 1]
     assert sum(m["rows/stale"].value for m in made) == 0
+
+
+def test_a_rollout_is_left_out_whole_where_one_of_its_rows_is_too_old():
+    young, old = (
+        replace(row, versions=np.where(row.action_mask, version, -1), rollout="both")
+        for row, version in zip(four_rows()[:2], (6, 1), strict=True)
+    )
+    alone = replace(four_rows()[2], versions=None, rollout="alone")
+    trainer = Trainer(tiny_model(), grpo(max_lag=3), None, cfg=settings())
+    trainer.version = 6
+    (made,) = trainer.update([young, old, alone])
+    assert (made["rows"].value, made["rows/stale"].value) == (1, 2)
+
+
+def test_a_batch_is_cut_by_seed_and_version_so_that_no_two_are_cut_alike():
+    rows = [replace(row, rollout=str(i)) for i, row in enumerate(random_rows(20))]
+    cfg = replace(settings(), minibatches=2)
+
+    def parts(version):
+        cut = minibatches(rows, cfg, grpo(), version)
+        return [sorted(row.rollout for row in part) for part in cut]
+
+    assert parts(version=2) == parts(version=2)
+    assert parts(version=2) != parts(version=4)
