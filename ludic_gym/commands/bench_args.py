@@ -264,19 +264,20 @@ def settings_like(folder: Path, player: Player) -> BenchArgs:
     player: as on the command line; the run's own is taken if it names neither policy nor model.
     """
     request = read_request(folder)
-    if request["rescored"] is not None:
+    if request.get("rescored") is not None:
         raise ConfigError(f"{folder} only rescores {request['rescored']}: name that run")
     if not (player.policy or player.model):
-        own = {name: request[name] for name in PLAYER}
-        spec, model, agent = request["policy"], request["model"], request["agent"]
+        # Folders of earlier versions lack settings that came later.
+        own = {name: request[name] for name in PLAYER if name in request}
+        spec, model, agent = request["policy"], request.get("model"), request.get("agent")
         spec = spec if agent is None else spec.removeprefix(f"{agent} (").removesuffix(")")
-        own["param"], own["chat_arg"] = tuple(own["param"]), tuple(own["chat_arg"])
+        own |= {name: tuple(own.get(name, ())) for name in ("param", "chat_arg")}
         player = replace(Player(**own), policy=(spec,), model=() if model is None else (model,))
     else:
         player = Player()
     return BenchArgs(
         player=player,
-        tasks=TaskArgs(**{name: request[name] for name in TASKS}),
+        tasks=TaskArgs(**{name: request[name] for name in TASKS if name in request}),
         sampling=SamplingArgs(**request["sampling"]),
     )
 
@@ -372,7 +373,7 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
         env_name(env_id)
         episodes = args.tasks.episodes
         if episodes is None and env_id in envs:
-            episodes = envs[env_id]["episodes"] // earlier["samples"]
+            episodes = envs[env_id]["episodes"] // earlier.get("samples", 1)
         tasks = bench_tasks(
             env_id,
             kwargs=kwargs,

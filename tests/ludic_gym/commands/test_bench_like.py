@@ -61,6 +61,8 @@ def test_an_environment_that_has_changed_is_named(capsys, tmp_path):
     path = first / "bench.json"
     request = json.loads(path.read_text())
     request["envs"][GAME]["environment"] = "old@0123"
+    # As a version wrote it that had neither.
+    del request["chat_arg"], request["samples"]
     path.write_text(json.dumps(request))
     code, _, error = bench(capsys, "--like", first)
     assert (code, f"{GAME}: environment was old@0123, is ludic_gym." in error) == (0, True)
