@@ -92,9 +92,9 @@ async def served_run(
     write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
     small = {"groups": 2, "group_size": 2, "minibatches": minibatches}
-    config = replace(TIC_TAC_TOE.defaults, out=out, top_p=top_p, **small)
+    config = TIC_TAC_TOE.defaults.changed(out=out, top_p=top_p, **small)
     machine = Machine(queue=queue or f"file://{out}/queue.sqlite3", engine=(url,))
-    given = replace(config, algo=IN_PYTHON)
+    given = config.changed(algo=IN_PYTHON)
     algo, config = settled(replace(ALGO, **changes), given, machine)
     stage = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)
     stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, config, 5)

@@ -78,7 +78,7 @@ def remote_ends(
     A new run gets a queue key of its own, so that it never finds groups of another.
     """
     out = config.out
-    if config.router_replay and not servers:
+    if config.tune.router_replay and not servers:
         raise ConfigError(
             "router_replay needs the experts that each token went through, which actors with a "
             "model of their own do not report: sample from servers, --engine vllm"
@@ -100,7 +100,7 @@ def remote_ends(
         folder = folder_for(servers, out)
 
         def to(urls: Sequence[str]) -> FilesPublisher:
-            dtype = SERVED_DTYPES[config.dtype]
+            dtype = SERVED_DTYPES[config.tune.dtype]
             return FilesPublisher(urls, folder, model=learner.model, dtype=dtype, on_failure="skip")
 
         fixed = [server for server in servers if server != JOIN]
@@ -115,8 +115,8 @@ def remote_ends(
         open_queue(url, key),
         stop,
         away.look,
-        groups_per_batch=config.groups,
-        group_size=config.group_size,
+        groups_per_batch=config.learn.groups,
+        group_size=config.learn.group_size,
         # Actors are other processes, perhaps with another tokenizer.
         vocab_size=learner.model.config.vocab_size,
         levels=levels,

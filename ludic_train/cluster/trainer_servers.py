@@ -118,16 +118,16 @@ def need_of(config: RunConfig, machine: Machine) -> Need:
     settings = read_config(name)
     text, model = settings.get_text_config(), model_from_config(settings, torch.bfloat16)
     params = sum(param.numel() for param in model.parameters())
-    is_reference_kept = config.kl > 0 and not (config.lora_rank or machine.offload)
+    is_reference_kept = config.learn.kl > 0 and not (config.tune.lora_rank or machine.offload)
 
     @cache
     def rank_bytes(ranks: int) -> float:
         estimate = estimate_of(
             name,
             Load(world_size=ranks),
-            dtype="float32" if config.dtype == "float32" else "bfloat16",
-            lora_rank=config.lora_rank,
-            adamw_bits=config.adamw_bits,
+            dtype="float32" if config.tune.dtype == "float32" else "bfloat16",
+            lora_rank=config.tune.lora_rank,
+            adamw_bits=config.tune.adamw_bits,
             offload=machine.offload,
         )
         # A frozen float32 copy is spread over the ranks too.
@@ -305,12 +305,12 @@ def _serve(config: RunConfig, machine: Machine, place: ServerCards) -> list[str]
     """The command line of a server of the run's model."""
     words = ["serve", str(config.model), "--engine", VLLM if machine.starts_vllm else "local"]
     # As the trainer: what rounds to nothing in one of them must not count in the other.
-    words += [] if config.dtype == "auto" else ["--dtype", SERVED_DTYPES[config.dtype]]
+    words += [] if config.tune.dtype == "auto" else ["--dtype", SERVED_DTYPES[config.tune.dtype]]
     if not machine.starts_vllm:
         # The local engine takes a card where it finds one, which a run on CPUs would not expect.
         return [*words, *(["--device", "cpu"] if machine.device == "cpu" else [])]
     words += ["--vllm-python", machine.vllm_python] if machine.vllm_python else []
     # Samples of truncated distributions can be trained on only with the set that was kept.
-    words += ["--sampling-mask"] if leaves_out_tokens(config.sampling) else []
-    words += ["--routed-experts"] if config.router_replay else []
+    words += ["--sampling-mask"] if leaves_out_tokens(config.sample.sampling) else []
+    words += ["--routed-experts"] if config.tune.router_replay else []
     return [*words, *vllm_flags(place)]

@@ -115,7 +115,7 @@ async def _play(options: Options) -> ActorSummary:
         levels=levels,
         self_play=recipe.self_play,
         score=score,
-        agent=config.agent,
+        agent=config.sample.agent,
         url=options.queue,
         servers=options.servers,
         name=options.name,

@@ -14,7 +14,13 @@ from typing import Any
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.commands.arguments import env_name, keyword_arguments, readable_env_errors
+from ludic_gym.commands.arguments import (
+    env_name,
+    keyword_arguments,
+    parse,
+    readable_env_errors,
+    refuse_foreign,
+)
 from ludic_gym.commands.main import main as ludic
 from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError
@@ -26,17 +32,31 @@ from ludic_train.commands.command_lines import (
     resume_command,
     value_of,
 )
-from ludic_train.commands.train_options import CommandOptions, TaskOptions, algo_class, train_class
+from ludic_train.commands.train_options import (
+    COMMON,
+    FOREIGN_OPTIONS,
+    CommandOptions,
+    TaskOptions,
+    algo_class,
+    train_class,
+)
 from ludic_train.distributed.local_ranks import check_gpus, own_rank, run_ranks, started_by_other
 from ludic_train.errors import Interrupted, RankError, Superseded
 from ludic_train.processes import FAILED, INTERRUPTED, SUPERSEDED
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
-from ludic_train.runs.config import Demonstrator, Recipe, RunConfig
+from ludic_train.runs.config import RunConfig
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.folder import resumable
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS, check_options
+from ludic_train.runs.recipe import (
+    Demonstrator,
+    Recipe,
+    recipe_for,
+    with_curriculum,
+    with_demonstrator,
+    with_model,
+)
 from ludic_train.runs.tasks import by_level, eval_id
 from ludic_train.sources.levels import LevelSchedule
 
@@ -160,11 +180,12 @@ examples:
   ludic train --config runs/digits/config.toml --out runs/again
   ludic train --out runs/again --resume
 
-`ludic train ENV --help` lists the options, with the defaults for it."""
+`ludic train ENV --help` lists the common options, with the defaults for it, and --help-all all."""
 
 
 def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     """The settings that a command line asks for."""
+    refuse_foreign(options, FOREIGN_OPTIONS)
     recipe, machine = _base(names, options)
     algo = value_of(options, "--algo") or recipe.defaults.algo
     # Before tyro, since the options themselves depend on it.
@@ -173,33 +194,34 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     own = algo_class(algo)
     # Options of another algorithm than the recipe's mean nothing to this one.
     given = recipe.defaults.algo_options if algo == recipe.defaults.algo else {}
-    found: Any = tyro.cli(
+    found: Any = parse(
         kind,
-        args=list(options),
-        prog=f"ludic train {' '.join(names)}".strip(),
-        description=f"Train {recipe.summary}. The run's folder gets config.toml, metrics.jsonl, "
+        list(options),
+        command=f"train {' '.join(names)}".strip(),
+        about=f"Train {recipe.summary}. The run's folder gets config.toml, metrics.jsonl, "
         "checkpoints, the model in Hugging Face format, curve.png, games.txt and results.json. "
         "Ctrl-C saves; --resume continues.",
         default=kind(
-            settings=replace(recipe.defaults, algo=algo, algo_options={}),
+            settings=recipe.defaults.changed(algo=algo, algo_options={}),
             algo=own(**given),
             machine=machine,
         ),
+        common=COMMON | PRESET_OPTIONS[algo].keys(),
     )
     changed = {
         name: value
         for name, option in PRESET_OPTIONS[algo].items()
         if (value := getattr(found.algo, name)) != option.default
     }
-    chat_args = {**recipe.defaults.chat_args, **keyword_arguments(found.command.chat_arg)}
-    settings = replace(found.settings, algo_options=changed, chat_args=chat_args)
-    if settings.model is None and not settings.demonstrations:
+    chat_args = {**recipe.defaults.sample.chat_args, **keyword_arguments(found.command.chat_arg)}
+    settings = found.settings.changed(algo_options=changed, chat_args=chat_args)
+    if settings.model is None and not settings.learn.demonstrations:
         raise ConfigError(f"{recipe.name} makes no model from nothing: name one with --model")
     for env in recipe.envs:
         # The module of an id may lie in the current folder.
         env_name(env.id)
-    if settings.model is None or settings.demonstrations:
-        recipe = with_demonstrator(recipe, settings.parser)
+    if settings.model is None or settings.learn.demonstrations:
+        recipe = with_demonstrator(recipe, settings.sample.parser)
     return Parsed(recipe, settings, found.machine, found.command)
 
 
@@ -265,7 +287,7 @@ def _started(
 def _tasks(options: Sequence[str]) -> TaskOptions:
     """The options about tasks, on which the defaults of others depend."""
     # --help is for all options together.
-    words = [word for word in options if word not in ("-h", "--help")]
+    words = [word for word in options if word not in ("-h", "--help", "--help-all")]
     return tyro.cli(TaskOptions, args=words, return_unknown_args=True)[0]
 
 

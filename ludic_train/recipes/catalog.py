@@ -1,7 +1,7 @@
 """Recipes by name: trainings that run as they are, with `ludic train NAME`.
 
     from ludic_train import TIC_TAC_TOE, train_recipe
-    results = await train_recipe(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=Path("runs/a")))
+    results = await train_recipe(TIC_TAC_TOE, TIC_TAC_TOE.defaults.changed(out=Path("runs/a")))
 
 Each is a TOML file of this folder. A recipe of your own is such a file (`ludic train --config`), or
 a `Recipe` in Python (`ludic train module:RECIPE`, `train_recipe`); it need not be named here.
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ludic_train.runs.config import Recipe
 from ludic_train.runs.config_file import read_recipe
+from ludic_train.runs.recipe import Recipe
 
 # In the order of `ludic train --help`.
 NAMES = (

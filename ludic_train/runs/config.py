@@ -1,10 +1,14 @@
-"""Settings of a training run, and recipes: what is learned, with its settings, as data."""
+"""Settings of a training run: what learns, how, from which samples, and how it is measured.
+
+A setting is a field with its meaning below it: the command line, config files and `lt.train` get
+all of their options, defaults and texts from here. Its least value is in its metadata.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,175 +17,120 @@ import tyro
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import named_parser
 from ludic_gym.sampling import check_sampling
+from ludic_gym.terminal import suggestion
 from ludic_gym.types import Sampling
+from ludic_train.runs.foreign_names import FOREIGN
 from ludic_train.runs.preset_options import check_options
-from ludic_train.sources.levels import LevelSchedule
 
-# Least value of each setting, checked in one place for the command line, for files and for Python.
-LEAST = {
-    **dict.fromkeys(("seed", "demonstrations", "sft_updates", "lora_rank", "think_tokens"), 0),
-    **dict.fromkeys(("updates", "groups", "minibatches", "eval_every", "eval_episodes"), 1),
-    "final_episodes": 1,
-    # One episode alone has nothing to be compared with: it teaches nothing.
-    "group_size": 2,
-    **dict.fromkeys(("kl", "entropy", "warmup"), 0.0),
-    **dict.fromkeys(("max_tokens", "max_turns", "attempts"), 1),
-}
 MAX_TOKENS = 256
+IN_PYTHON = "in-python"
+"""Name of an algorithm or a reward that was given as an object, which no file can hold."""
+
+
+def at_least(least: float, default: Any) -> Any:  # noqa: ANN401 - as of `field`
+    """A field with a default and a least value."""
+    return field(default=default, metadata={"least": least})
+
+
+def _check_least(settings: Any) -> None:  # noqa: ANN401 - any of the objects below
+    """Raise ConfigError for a field below its least value."""
+    for each in fields(settings):
+        least, value = each.metadata.get("least"), getattr(settings, each.name)
+        if least is not None and value is not None and not value >= least:
+            raise ConfigError(f"{each.name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """Settings of a training run.
+class Tune:
+    """The params of a model that learn, and their numbers."""
 
-        config = RunConfig(out=Path("runs/gsm8k"), model="Qwen/Qwen2.5-0.5B-Instruct", updates=500)
-
-    Raises ConfigError for a value below its least one, for unknown algorithms and parsers, and for
-    a `max_lag` with which not even a group of the newest params could be trained on.
-
-    Attributes:
-        out: Folder of the run.
-        seed: Of everything that is random: params, demonstrations, episodes, sampling.
-        model: Run folder, model folder or hub id of a chat model to train. Without it, a tiny model
-            is made.
-        lora_rank: Rank of the adapters of `model`; 0 trains all its params.
-        lora_alpha: Scale of the adapters, divided by their rank; without it, twice the rank.
-        lora_targets: Modules that get adapters, such as q_proj,v_proj.
-        rslora: Divides the scale by the root of the rank: for ranks of 64 and more.
-        dora: Learns sizes and directions of columns apart, with the local engine alone.
-        dtype: Type of forward and backward. "bf16" computes in bfloat16 over float32 params and
-            moments; "auto" is bf16 on a CUDA card and float32 on a CPU.
-        algo: Algorithm that learns from rewards.
-        algo_options: Options of the algorithm, by name.
-        kl: Coefficient of a KL term that keeps the policy close to the model it began as.
-        entropy: Coefficient of the entropy bonus. Without it, 0.05 for a tiny model, which falls to
-            0, and 0 for others.
-        final_entropy: Coefficient that it falls to, on a straight line over `updates`; without it,
-            an `entropy` that is given stays.
-        target_entropy: Nats per token below which the coefficient rises from 0 by 0.005 a batch,
-            up to `entropy`, and above which it falls and gives no bonus.
-        demonstrations: Episodes for supervised fine-tuning before learning from rewards.
-        sft_updates: Supervised updates on the demonstrations, 128 rollouts each; 0 makes one pass.
-        sft_lr: Peak learning rate of these.
-        updates: Updates on the policy's own episodes, rounded up to whole batches of `minibatches`.
-        lr: Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and
-            1e-5 for all params of a model.
-        warmup: Share of the updates of each stage over which the rate rises to its peak.
-        adamw_bits: Bits of each of AdamW's two moments, 32 or 8; 8 saves 6 bytes per trained param.
-        router_replay: A mixture of experts learns through the experts that its tokens were sampled
-            by, as the engine reports them (R3, arXiv:2510.11370).
-        groups: Tasks in a batch.
-        group_size: Episodes of each task, whose rewards are compared with each other.
-        minibatches: Updates made from one batch.
-        full_batches: Groups whose rewards are all equal, and teach nothing, are replaced by those
-            of further tasks.
-        max_lag: With a queue, age in updates that a group may have at the last one made from it;
-            without it, one batch is played while another is trained on (2 * `minibatches` - 1).
-        max_tokens: Longest reply, in tokens. Without it, 256 for a model, and as long as the
-            longest demonstration for a tiny one.
-        max_length: Longest prompt and completion together, in tokens: a reply ends there, and an
-            episode whose dialog leaves no room for a reply is truncated. Without it, what the model
-            or its server can hold.
-        think_tokens: Tokens after which a thought is ended, so that an answer follows it; 0 lets
-            thoughts go on. Without it, 6/7 of `max_tokens` for the algorithm scalerl, and no limit
-            for others.
-        think_closing: Text that ends a thought, by default "</think>" on a line of its own. A reply
-            with its last word already is left alone.
-        max_turns: Longest episode, in turns. Without it, as long as the environment lets it be.
-        attempts: Replies without an action after which an episode has failed. Without it, one where
-            an episode is one question, and no limit elsewhere.
-        temperature: Of sampling the episodes that are learned from.
-        top_p: Sample from the smallest set of tokens that holds this share of the probability.
-            What top_p, top_k and min_p leave is the policy that learns, and that is evaluated at
-            temperatures above 0.
-        top_k: Sample from this many of the likeliest tokens; 0 for all.
-        min_p: Sample from tokens with at least this share of the likeliest one's probability.
-        parser: Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number.
-            Without it, the whole reply.
-        context: Prompts hold the newest observation alone (latest) or the dialog so far (full).
-            Without it, as the model was trained; latest for one that is made from nothing.
-        system_prompt: Without it, the environment's.
-        chat_args: Arguments of the model's chat template, by name.
-        agent: Program that plays the episodes with the model, as a command or module:function; see
-            `agent_episode`. Without it, each observation is a message to the model.
-        reward: module:function, from a rollout to its reward, in place of the environment's.
-        least_entropy: Mean entropy of ten updates, in nats per token, below which the run stops.
-        least_reward: Mean reward of ten updates below which the run stops.
-        eval_every: Updates between two evaluations and checkpoints.
-        eval_episodes: Episodes of an evaluation, per set of evaluation tasks.
-        final_episodes: The same for the last evaluation, when training has ended.
-    """
-
-    out: Path
-    seed: int = 0
-    model: str | None = None
-    lora_rank: int = 16
+    lora_rank: int = at_least(0, 16)
+    """Rank of the adapters of `model`; 0 trains all its params."""
     lora_alpha: float | None = None
+    """Scale of the adapters, divided by their rank; without it, twice the rank."""
     lora_targets: str = "all-linear"
+    """Modules that get adapters, such as q_proj,v_proj."""
     rslora: bool = False
+    """Divides the scale by the root of the rank: for ranks of 64 and more."""
     dora: bool = False
+    """Learns sizes and directions of columns apart, with the local engine alone."""
     dtype: Literal["auto", "float32", "bf16"] = "auto"
-    algo: str = "grpo"
-    # Options of their own on the command line, as --algo.NAME.
-    algo_options: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
-    kl: float = 0.0
-    entropy: float | None = None
-    final_entropy: float | None = None
-    target_entropy: float | None = None
-    demonstrations: int = 0
-    sft_updates: int = 0
-    sft_lr: float = 3e-3
-    updates: int = 200
-    lr: float | None = None
-    warmup: float = 0.05
+    """Type of forward and backward. "bf16" computes in bfloat16 over float32 params and moments;
+    "auto" is bf16 on a CUDA card and float32 on a CPU."""
     adamw_bits: Literal[8, 32] = 32
+    """Bits of each of AdamW's two moments, 32 or 8; 8 saves 6 bytes per trained param."""
     router_replay: bool = False
-    groups: int = 32
-    group_size: int = 8
-    minibatches: int = 1
-    full_batches: bool = False
-    max_lag: int | None = None
-    max_tokens: int | None = None
-    max_length: int | None = None
-    think_tokens: int | None = None
-    think_closing: str | None = None
-    max_turns: int | None = None
-    attempts: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    parser: str | None = None
-    context: Literal["latest", "full"] | None = None
-    system_prompt: str | None = None
-    # On the command line --chat-arg NAME=VALUE, once for each.
-    chat_args: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
-    agent: str | None = None
-    reward: str | None = None
-    least_entropy: float | None = None
-    least_reward: float | None = None
-    eval_every: int = 100
-    eval_episodes: int = 200
-    final_episodes: int = 1_000
+    """A mixture of experts learns through the experts that its tokens were sampled by, as the
+    engine reports them (R3, arXiv:2510.11370)."""
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise ConfigError(f"{name} must be at least {least}, got {value}")
-        if not self.temperature > 0:
-            raise ConfigError(
-                f"temperature={self.temperature}: episodes that are learned from are sampled, so "
-                "it must be above 0"
-            )
-        check_sampling(self.sampling)
-        for name in ("least_entropy", "least_reward"):
-            if not math.isfinite(getattr(self, name) or 0.0):
-                raise ConfigError(f"{name}={getattr(self, name)}; a floor must be finite")
+        _check_least(self)
         if self.dtype not in ("auto", "float32", "bf16"):
             raise ConfigError(f"dtype={self.dtype!r}; it is auto, float32 or bf16")
         if self.adamw_bits not in (8, 32):
             raise ConfigError(f"adamw_bits={self.adamw_bits}; moments have 32 bits or 8")
+        if not self.lora_rank and self.adapter_settings != {"targets": "all-linear"}:
+            raise ConfigError(
+                "lora_rank=0 trains all params, without adapters: leave out "
+                f"{self.adapter_settings}"
+            )
+
+    @property
+    def adapter_settings(self) -> dict[str, Any]:
+        """Settings of the adapters beside their rank, those that are off left out."""
+        named = {
+            "alpha": self.lora_alpha,
+            "targets": self.lora_targets,
+            "rslora": self.rslora,
+            "dora": self.dora,
+        }
+        return {n: value for n, value in named.items() if value is not None and value is not False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learn:
+    """Batches, updates, and terms of the loss."""
+
+    updates: int = at_least(1, 200)
+    """Updates on the policy's own episodes, rounded up to whole batches of `minibatches`."""
+    lr: float | None = None
+    """Peak learning rate of these. Without it, 1e-3 for a tiny model, 5e-4 for adapters and 1e-5
+    for all params of a model."""
+    warmup: float = at_least(0, 0.05)
+    """Share of the updates of each stage over which the rate rises to its peak."""
+    groups: int = at_least(1, 32)
+    """Tasks in a batch."""
+    # One episode alone has nothing to be compared with: it teaches nothing.
+    group_size: int = at_least(2, 8)
+    """Episodes of each task, whose rewards are compared with each other."""
+    minibatches: int = at_least(1, 1)
+    """Updates made from one batch."""
+    full_batches: bool = False
+    """Groups whose rewards are all equal, and teach nothing, are replaced by those of further
+    tasks."""
+    max_lag: int | None = None
+    """With a queue, age in updates that a group may have at the last one made from it; without it,
+    one batch is played while another is trained on (2 * `minibatches` - 1)."""
+    kl: float = at_least(0, 0.0)
+    """Coefficient of a KL term that keeps the policy close to the model it began as."""
+    entropy: float | None = at_least(0, None)
+    """Coefficient of the entropy bonus. Without it, 0.05 for a tiny model, which falls to 0, and 0
+    for others."""
+    final_entropy: float | None = None
+    """Coefficient that it falls to, on a straight line over `updates`; without it, an `entropy`
+    that is given stays."""
+    target_entropy: float | None = None
+    """Nats per token below which the coefficient rises from 0 by 0.005 a batch, up to `entropy`,
+    and above which it falls and gives no bonus."""
+    demonstrations: int = at_least(0, 0)
+    """Episodes for supervised fine-tuning before learning from rewards."""
+    sft_updates: int = at_least(0, 0)
+    """Supervised updates on the demonstrations, 128 rollouts each; 0 makes one pass."""
+    sft_lr: float = 3e-3
+    """Peak learning rate of these."""
+
+    def __post_init__(self) -> None:
+        _check_least(self)
         if not self.warmup <= 1:
             raise ConfigError(f"warmup={self.warmup} is a share of the updates, at most 1")
         if self.lr is not None and not 0 < self.lr < math.inf:
@@ -208,13 +157,64 @@ class RunConfig:
                 f"max_lag={self.max_lag}, but the last of minibatches={self.minibatches} updates "
                 f"from a batch is {self.minibatches - 1} after the first: raise it to that or more"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Episodes: how the model is prompted, how it is sampled from, and where replies end."""
+
+    max_tokens: int | None = at_least(1, None)
+    """Longest reply, in tokens. Without it, 256 for a model, and as long as the longest
+    demonstration for a tiny one."""
+    max_length: int | None = None
+    """Longest prompt and completion together, in tokens: a reply ends there, and an episode whose
+    dialog leaves no room for a reply is truncated. Without it, what the model or its server can
+    hold."""
+    think_tokens: int | None = at_least(0, None)
+    """Tokens after which a thought is ended, so that an answer follows it; 0 lets thoughts go on.
+    Without it, 6/7 of `max_tokens` for the algorithm scalerl, and no limit for others."""
+    think_closing: str | None = None
+    """Text that ends a thought, by default "</think>" on a line of its own. A reply with its last
+    word already is left alone."""
+    max_turns: int | None = at_least(1, None)
+    """Longest episode, in turns. Without it, as long as the environment lets it be."""
+    attempts: int | None = at_least(1, None)
+    """Replies without an action after which an episode has failed. Without it, one where an episode
+    is one question, and no limit elsewhere."""
+    temperature: float = 1.0
+    """Of sampling the episodes that are learned from."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens that holds this share of the probability. What top_p,
+    top_k and min_p leave is the policy that learns, and that is evaluated at temperatures above 0.
+    """
+    top_k: int = 0
+    """Sample from this many of the likeliest tokens; 0 for all."""
+    min_p: float = 0.0
+    """Sample from tokens with at least this share of the likeliest one's probability."""
+    parser: str | None = None
+    """Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number. Without it,
+    the whole reply."""
+    context: Literal["latest", "full"] | None = None
+    """Prompts hold the newest observation alone (latest) or the dialog so far (full). Without it,
+    as the model was trained; latest for one that is made from nothing."""
+    system_prompt: str | None = None
+    """Without it, the environment's."""
+    chat_args: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """Arguments of the model's chat template, by name."""
+    agent: str | None = None
+    """Program that plays the episodes with the model, as a command or module:function; see
+    `agent_episode`. Without it, each observation is a message to the model."""
+
+    def __post_init__(self) -> None:
+        _check_least(self)
+        if not self.temperature > 0:
+            raise ConfigError(
+                f"temperature={self.temperature}: episodes that are learned from are sampled, so "
+                "it must be above 0"
+            )
+        check_sampling(self.sampling)
         if self.think_closing is not None and not self.think_closing.strip():
             raise ConfigError(f"think_closing={self.think_closing!r} has no word")
-        if not self.lora_rank and self.adapter_settings != {"targets": "all-linear"}:
-            raise ConfigError(
-                "lora_rank=0 trains all params, without adapters: leave out "
-                f"{self.adapter_settings}"
-            )
         if self.parser is not None:
             named_parser(self.parser)
         own = self.think_tokens or self.system_prompt is not None or self.context is not None
@@ -223,26 +223,6 @@ class RunConfig:
                 f"agent={self.agent!r} makes its own prompts and requests: leave out "
                 "system_prompt, context and think_tokens"
             )
-        if self.algo != IN_PYTHON:
-            check_options(self.algo, self.algo_options)
-
-    @property
-    def adapter_settings(self) -> dict[str, Any]:
-        """Settings of the adapters beside their rank, those that are off left out."""
-        named = {
-            "alpha": self.lora_alpha,
-            "targets": self.lora_targets,
-            "rslora": self.rslora,
-            "dora": self.dora,
-        }
-        return {n: value for n, value in named.items() if value is not None and value is not False}
-
-    @property
-    def mode(self) -> Literal["nothing", "lora", "full"]:
-        """The part that learns: a model made from nothing, adapters, or all params of a model."""
-        if self.model is None:
-            return "nothing"
-        return "lora" if self.lora_rank else "full"
 
     @property
     def sampling(self) -> Sampling:
@@ -257,119 +237,114 @@ class RunConfig:
         )
 
 
-IN_PYTHON = "in-python"
-"""Name of an algorithm that was given as an object, which no file can hold."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainEnv:
-    """An environment that is learned from.
+class Evaluate:
+    """Evaluations on the way, and floors below which a run stops."""
 
-    id: registered with Gymnasium, or with PettingZoo for self-play; "module:id" imports the module.
-    kwargs: its arguments. weight: its share of the tasks, relative to the other environments'.
-    Raises ConfigError for a weight that is not above 0.
-    """
-
-    id: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    weight: float = 1.0
+    eval_every: int = at_least(1, 100)
+    """Updates between two evaluations and checkpoints."""
+    eval_episodes: int = at_least(1, 200)
+    """Episodes of an evaluation, per set of evaluation tasks."""
+    final_episodes: int = at_least(1, 1_000)
+    """The same for the last evaluation, when training has ended."""
+    least_entropy: float | None = None
+    """Mean entropy of ten updates, in nats per token, below which the run stops."""
+    least_reward: float | None = None
+    """Mean reward of ten updates below which the run stops."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < float("inf"):
-            raise ConfigError(f"{self.id} has the weight {self.weight}; it must be above 0")
+        _check_least(self)
+        for name in ("least_entropy", "least_reward"):
+            if not math.isfinite(getattr(self, name) or 0.0):
+                raise ConfigError(f"{name}={getattr(self, name)}; a floor must be finite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalTasks:
-    """Held-out episodes that a policy is measured on.
+class RunConfig:
+    """Settings of a training run.
 
-    id: of the environment; that of the first one that is learned from if left out.
-    kwargs: of the environment, such as {"split": "test"}.
-    temperature: of sampling; 0 is greedy, and 1 measures the policy that is trained.
+        config = RunConfig(out=Path("runs/gsm8k"), model="Qwen/Qwen2.5-0.5B-Instruct")
+        config = config.changed(updates=500, lora_rank=32)    # config.learn, config.tune
+
+    Raises ConfigError for a value below its least one, and for unknown algorithms and parsers.
     """
 
-    id: str = ""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    temperature: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstrator:
-    """Player of the episodes that are imitated first, in the environments that are learned from.
-
-    policy: "oracle" plays as well as the environment knows, "random" any legal action.
-    kwargs: further arguments of the environments, such as {"opponent": "random"}.
-    reply: text of the model for an action, such as "<answer>{}</answer>"; "{}" is replaced by the
-        action.
-    Raises ConfigError for another policy.
-    """
-
-    policy: Literal["oracle", "random"]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    reply: str = "{}"
+    out: Path
+    """Folder of the run: settings, numbers, checkpoints, model and report."""
+    seed: int = at_least(0, 0)
+    """Of everything that is random: params, demonstrations, episodes, sampling."""
+    model: str | None = None
+    """Run folder, model folder or hub id of a chat model to train. Without it, a tiny model is
+    made."""
+    algo: str = "grpo"
+    """Algorithm that learns from rewards."""
+    algo_options: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """Options of the algorithm, by name."""
+    reward: str | None = None
+    """module:function, from a rollout to its reward, in place of the environment's."""
+    tune: Annotated[Tune, tyro.conf.arg(name="")] = field(default_factory=Tune)
+    """The params that learn."""
+    learn: Annotated[Learn, tyro.conf.arg(name="")] = field(default_factory=Learn)
+    """Batches and updates."""
+    sample: Annotated[Sample, tyro.conf.arg(name="")] = field(default_factory=Sample)
+    """Episodes that are learned from."""
+    evaluate: Annotated[Evaluate, tyro.conf.arg(name="")] = field(default_factory=Evaluate)
+    """Evaluations."""
 
     def __post_init__(self) -> None:
-        if self.policy not in ("oracle", "random"):
-            raise ConfigError(f'the demonstrator {self.policy!r} must be "oracle" or "random"')
+        _check_least(self)
+        if self.algo != IN_PYTHON:
+            check_options(self.algo, self.algo_options)
+
+    def changed(self, **settings: Any) -> RunConfig:  # noqa: ANN401 - as the fields have
+        """The settings with other values, by the names of their fields here or in the objects.
+
+        Raises ConfigError for an unknown name, with the one that is meant.
+
+        >>> RunConfig(out=Path("runs/a")).changed(updates=500, lora_rank=8).learn.updates
+        500
+        """
+        check_names(settings, SETTINGS)
+        own = {name: value for name, value in settings.items() if SETTINGS[name] == ""}
+        for part in PARTS:
+            of_part = {n: value for n, value in settings.items() if SETTINGS[n] == part}
+            if of_part:
+                own[part] = replace(own.get(part, getattr(self, part)), **of_part)
+        return replace(self, **own)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings by name, without the objects that hold them."""
+        return {
+            name: getattr(getattr(self, part) if part else self, name)
+            for name, part in SETTINGS.items()
+            if name not in PARTS
+        }
+
+    @property
+    def mode(self) -> Literal["nothing", "lora", "full"]:
+        """The part that learns: a model made from nothing, adapters, or all params of a model."""
+        if self.model is None:
+            return "nothing"
+        return "lora" if self.tune.lora_rank else "full"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """A training, as data: what is learned and measured, and the settings that suit it.
+PARTS: Mapping[str, type] = {"tune": Tune, "learn": Learn, "sample": Sample, "evaluate": Evaluate}
+SETTINGS: Mapping[str, str] = {
+    **{each.name: "" for each in fields(RunConfig)},
+    **{each.name: part for part, kind in PARTS.items() for each in fields(kind)},
+}
+"""The object of each setting, by name; "" for those of RunConfig itself."""
 
-    name: of the command, `ludic train NAME`. summary: what is learned, as a phrase for its help.
-    defaults: settings that options of the command line replace.
-    envs: environments that are learned from.
-    evals: sets of evaluation tasks, by name, none of which is ever trained on.
-    demonstrator: None for recipes that need a `model`.
-    self_play: one model plays all agents of PettingZoo environments, and learns from each.
-    curriculum: levels that environments move through; each level's arguments replace their own.
-    outcomes: values of the last info's "outcome" whose shares an evaluation reports, beside
-        the success rate and the mean reward.
-    curves: metrics that are drawn.
-    try_it: arguments of `ludic` to use the policy, with "{out}" for the run's folder.
+
+def check_names(names: Mapping[str, Any], known: Mapping[str, Any], where: str = "") -> None:
+    """Raise ConfigError for a name that is not known, with the one that is meant.
+
+    where: "" for the settings of a run, else what else has these names.
     """
-
-    name: str
-    summary: str
-    defaults: RunConfig
-    envs: Sequence[TrainEnv]
-    evals: Mapping[str, EvalTasks]
-    demonstrator: Demonstrator | None = None
-    self_play: bool = False
-    curriculum: LevelSchedule | None = None
-    outcomes: Sequence[str] = ()
-    curves: Sequence[str]
-    try_it: str
-
-    def __post_init__(self) -> None:
-        if not self.envs or not self.evals:
-            raise ConfigError(f"the recipe {self.name} has no environment to learn from or measure")
-        if self.curriculum is not None:
-            _check_curriculum(self, self.curriculum)
-
-
-def _check_curriculum(recipe: Recipe, schedule: LevelSchedule) -> None:
-    """Raise ConfigError for levels that the recipe's environments cannot have."""
-    ids = [env.id for env in recipe.envs]
-    if recipe.self_play:
-        raise ConfigError(
-            "a curriculum moves by the success of one player: leave it out, or leave out self-play"
-        )
-    if not schedule.levels or (unknown := [i for i in schedule.levels if i not in ids]):
-        raise ConfigError(
-            f"the curriculum has levels of {unknown if schedule.levels else 'nothing'}, and the "
-            f"environments that are learned from are {ids}"
-        )
-    for env in recipe.envs:
-        for level in schedule.levels.get(env.id, ()):
-            if both := sorted(level.keys() & env.kwargs.keys()):
-                raise ConfigError(
-                    f"{both[0]} of {env.id} is an argument of its levels: leave out "
-                    f"{both[0]}={env.kwargs[both[0]]!r}, or the curriculum"
-                )
-
-
-def facts(recipe: Recipe) -> dict[str, Any]:
-    """The recipe without its settings, as plain data."""
-    return {name: value for name, value in asdict(recipe).items() if name != "defaults"}
+    for name in names:
+        if name in known:
+            continue
+        if name in FOREIGN:
+            raise ConfigError(f"{where or 'a run'} has no setting {name!r}: write {FOREIGN[name]}")
+        hint = suggestion(name, sorted(known), otherwise="it has")
+        raise ConfigError(f"{where or 'a run'} has no setting {name!r}; {hint}")

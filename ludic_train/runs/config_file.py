@@ -2,31 +2,41 @@
 
     envs = ["ludic/Countdown-v0"]      # or [[envs]] tables with id, kwargs and weight
     model = "Qwen/Qwen2.5-0.5B-Instruct"
+
+    [learn]
     updates = 100
 
-The names are those of the options of `ludic train`, with "_" or "-". Tables: [[envs]],
-[evals.NAME] (id, kwargs, temperature), [demonstrator] (policy, reply), [algo_options],
+The names are those of the options of `ludic train`, with "_" or "-". Settings are in the tables
+[tune], [learn], [sample], [evaluate] and [machine], where a run writes them; as options and
+arguments of `lt.train` have no tables, settings may stand outside of them too. Other tables:
+[[envs]], [evals.NAME] (id, kwargs, temperature), [demonstrator] (policy, reply), [algo_options],
 [curriculum] (levels, raise_at, lower_at, window, easier).
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.terminal import suggestion
-from ludic_train.runs.any_env import named_env, recipe_for
-from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv, facts
+from ludic_train.runs.config import PARTS, SETTINGS, RunConfig, check_names
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.recipe import (
+    Demonstrator,
+    EvalTasks,
+    Recipe,
+    TrainEnv,
+    facts,
+    named_env,
+    recipe_for,
+)
 from ludic_train.sources.levels import LevelSchedule
 
 T = TypeVar("T")
 
-SETTINGS = [field.name for field in fields(RunConfig)]
 MACHINE = [field.name for field in fields(Machine)]
 FACTS = [field.name for field in fields(Recipe) if field.name != "defaults"]
 
@@ -59,8 +69,8 @@ def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"no TOML: {error}") from error
-    values = {name.replace("-", "_"): value for name, value in found.items()}
-    _refuse_unknown(values, [*FACTS, *SETTINGS, *MACHINE], "the config")
+    values = _without_tables({name.replace("-", "_"): value for name, value in found.items()})
+    check_names(values, dict.fromkeys([*FACTS, *SETTINGS, *MACHINE]), "the config")
     envs = values.pop("envs", [])
     if not isinstance(envs, list) or not envs:
         raise ConfigError('a config names what to learn from: envs = ["ludic/Countdown-v0"]')
@@ -73,7 +83,11 @@ def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine
     given = {name: values[name] for name in SETTINGS if name in values}
     if out is not None:
         given["out"] = out
-    settings = _converted(RunConfig, {**asdict(usual.defaults), **given})
+    # The types are checked by the conversion, which must come before the values are.
+    flat = {**usual.defaults.flat(), **given}
+    parts = {part: {n: flat[n] for n in flat if SETTINGS[n] == part} for part in PARTS}
+    top = {name: value for name, value in flat.items() if not SETTINGS[name]}
+    settings = _converted(RunConfig, {**top, **parts})
     changes = {name: values[name] for name in FACTS if name in values}
     if "evals" in changes:
         changes["evals"] = _evals(changes["evals"])
@@ -92,13 +106,26 @@ def recipe_toml(recipe: Recipe, config: RunConfig, machine: Machine | None = Non
     import tomli_w
 
     # TOML has no null: what is left out has its default when it is read, which is None there.
-    data = {**asdict(machine or Machine()), **asdict(config), **facts(recipe)}
+    data = {**facts(recipe), **asdict(config), "machine": asdict(machine or Machine())}
     return tomli_w.dumps(_without_none(data))
 
 
 def vars_of(recipe: Recipe) -> dict[str, Any]:
     """The fields of a recipe, not copied."""
     return {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+
+
+def _without_tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with those of the settings' tables among them."""
+    flat = dict(values)
+    for name, kind in {**PARTS, "machine": Machine}.items():
+        table = flat.pop(name, {})
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"[{name}] is {table!r}, which should be a table")
+        table = {key.replace("-", "_"): value for key, value in table.items()}
+        check_names(table, {each.name: None for each in fields(kind)}, f"[{name}]")
+        flat |= table
+    return flat
 
 
 def _env(value: Any) -> TrainEnv:  # noqa: ANN401 - TOML
@@ -115,15 +142,8 @@ def _evals(value: Any) -> dict[str, EvalTasks]:  # noqa: ANN401 - TOML
 def _table(kind: type[T], value: Any, where: str) -> T:  # noqa: ANN401 - TOML
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} is {value!r}, which should be a table")
-    _refuse_unknown(value, list(kind.__dataclass_fields__), where)  # type: ignore[attr-defined]
+    check_names(value, kind.__dataclass_fields__, where)  # type: ignore[attr-defined]
     return _converted(kind, value)
-
-
-def _refuse_unknown(values: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    for name in values:
-        if name not in known:
-            hint = suggestion(name, sorted(known), otherwise="it has")
-            raise ConfigError(f"{where} has no setting {name!r}; {hint}")
 
 
 def _converted(kind: type[T], values: Mapping[str, Any]) -> T:
@@ -148,8 +168,3 @@ def _without_none(value: Any) -> Any:  # noqa: ANN401 - plain data
     if isinstance(value, list | tuple):
         return [_without_none(part) for part in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def resumed(recipe: Recipe, out: Path) -> Recipe:
-    """The recipe with another folder, as where a run was moved."""
-    return replace(recipe, defaults=replace(recipe.defaults, out=out))

@@ -8,7 +8,8 @@ from ludic_gym.bench.runner import run_bench
 from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
-from ludic_train.runs.config import Recipe, RunConfig
+from ludic_train.runs.config import RunConfig
+from ludic_train.runs.recipe import Recipe
 from ludic_train.runs.tasks import evaluation_tasks
 
 CONCURRENCY = 256

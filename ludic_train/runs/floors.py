@@ -16,7 +16,7 @@ class Floors:
     """Raises Collapsed when the mean of the last ten updates is below a floor of the settings."""
 
     def __init__(self, config: RunConfig) -> None:
-        floors = {"entropy": config.least_entropy, "reward": config.least_reward}
+        floors = {"entropy": config.evaluate.least_entropy, "reward": config.evaluate.least_reward}
         self._floors = {name: floor for name, floor in floors.items() if floor is not None}
         self._out = config.out
         self._seen: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=UPDATES))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
@@ -24,9 +23,10 @@ from ludic_gym.records import episode_to_json
 from ludic_gym.types import Episode
 from ludic_train.checkpoints.layout import complete_updates
 from ludic_train.disk import append_line
-from ludic_train.runs.config import Recipe, RunConfig, facts
+from ludic_train.runs.config import RunConfig
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.recipe import Recipe, facts
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 ROLLOUTS = "rollouts.jsonl"
@@ -131,8 +131,8 @@ def resumable(out: Path) -> Recipe:
 
 def _refuse_changes(started: Recipe, recipe: Recipe, config: RunConfig) -> None:
     """Raise ConfigError with both values of each setting that differs."""
-    before = {**asdict(started.defaults), **facts(started)}
-    now = {**asdict(config), **facts(recipe)}
+    before = {**started.defaults.flat(), **facts(started)}
+    now = {**config.flat(), **facts(recipe)}
     # As the file holds them, which has lists for tuples.
     changed = {n: v for n, v in now.items() if _plain(v) != _plain(before[n])}
     if changed:

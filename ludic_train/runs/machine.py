@@ -28,56 +28,53 @@ class Machine:
     Raises ConfigError for an engine that is neither "local", "vllm", "join" nor http addresses, for
     "join" without a queue, for a URL that names no queue, for `exact` with another engine than the
     local one, and for an attention beside `exact` or `context_parallel`, which have their own.
-
-    Attributes:
-        device: Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card
-            where there is one; each of several ranks has its own.
-        offload: Keep params, gradients and moments in the memory of the host, and a block at a time
-            on the card: slower, and for models that fit on no card.
-        recompute: Compute the activations of an update again in its backward pass, and keep few of
-            them: a fraction of the memory, a third more computation (`ludic plan --recompute`).
-        micro_tokens: Tokens of a forward pass of updates: fewer take less memory, for the same
-            results, and rollouts with more tokens are left out. Without it 4,096 on a CPU and
-            16,384 on a card, or those of the longest rollout.
-        replicas: Copies of the model, each sharded over neighbouring ranks, such as those of one
-            machine, so that only gradients travel between machines (HSDP).
-        context_parallel: Neighbouring ranks that compute each row together, a part of its tokens
-            each, for rows that are too long for one; divides the ranks.
-        attention: Attention of updates: "sdpa", "flex_attention", "eager" of torch, or
-            "flash_attention_2" and "flash_attention_3" of flash-attn; "auto" is flash-attn where it
-            is installed, in bf16 on a card, and otherwise the model's own, mostly sdpa.
-        engine: What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve
-            --model, or with --queue the model that the run leaves in OUT/published. "vllm" starts
-            a server on this machine, starts it again where it ends, and stops it. "join", alone or
-            beside addresses, lets servers come and go (`ludic serve ... --join OUT`).
-        vllm_python: The Python that has vLLM, for --engine vllm; without it, the one that runs
-            this, or that of the command `vllm`.
-        lost_after: Seconds without a response after which a server that the run has started counts
-            as lost, and is started again; longer than a swap of params takes, during which none
-            responds.
-        exact: Have the local engine compute the very log-probs of the trainer, to the bit, so that
-            importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in
-            float32 on one thread of a CPU; sampling takes two to four times as long.
-        queue: Let actors play (`ludic launch --only actor`), through the queue at this URL. The
-            password of a Redis is taken from LUDIC_QUEUE_PASSWORD.
-        log: Services or files that get the numbers too, beside OUT/metrics.jsonl.
-        limits: Of requests to servers.
     """
 
     device: str = "auto"
+    """Where the model is: auto, cpu, cuda, or a card such as cuda:1. "auto" is a CUDA card where
+    there is one; each of several ranks has its own."""
     offload: bool = False
+    """Keep params, gradients and moments in the memory of the host, and a block at a time on the
+    card: slower, and for models that fit on no card."""
     recompute: bool = False
+    """Compute the activations of an update again in its backward pass, and keep few of them: a
+    fraction of the memory, a third more computation (`ludic plan --recompute`)."""
     micro_tokens: int | None = None
+    """Tokens of a forward pass of updates: fewer take less memory, for the same results, and
+    rollouts with more tokens are left out. Without it 4,096 on a CPU and 16,384 on a card, or those
+    of the longest rollout."""
     replicas: int = 1
+    """Copies of the model, each sharded over neighbouring ranks, such as those of one machine, so
+    that only gradients travel between machines (HSDP)."""
     context_parallel: int = 1
+    """Neighbouring ranks that compute each row together, a part of its tokens each, for rows that
+    are too long for one; divides the ranks."""
     attention: Implementation = "auto"
+    """Attention of updates: "sdpa", "flex_attention", "eager" of torch, or "flash_attention_2" and
+    "flash_attention_3" of flash-attn; "auto" is flash-attn where it is installed, in bf16 on a
+    card, and otherwise the model's own, mostly sdpa."""
     engine: tuple[str, ...] = (LOCAL,)
+    """What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve --model,
+    or with --queue the model that the run leaves in OUT/published. "vllm" starts a server on this
+    machine, starts it again where it ends, and stops it. "join", alone or beside addresses, lets
+    servers come and go (`ludic serve ... --join OUT`)."""
     vllm_python: str | None = None
+    """The Python that has vLLM, for --engine vllm; without it, the one that runs this, or that of
+    the command `vllm`."""
     lost_after: float = LOST_S
+    """Seconds without a response after which a server that the run has started counts as lost, and
+    is started again; longer than a swap of params takes, during which none responds."""
     exact: bool = False
+    """Have the local engine compute the very log-probs of the trainer, to the bit, so that
+    importance ratios are exactly 1 before the first update. Llama and Qwen3 models, in float32 on
+    one thread of a CPU; sampling takes two to four times as long."""
     queue: str | None = None
+    """Let actors play (`ludic launch --only actor`), through the queue at this URL. The password of
+    a Redis is taken from LUDIC_QUEUE_PASSWORD."""
     log: tuple[Tracker, ...] = ()
+    """Services or files that get the numbers too, beside OUT/metrics.jsonl."""
     limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
+    """Of requests to servers."""
 
     def __post_init__(self) -> None:
         refuse_password(self.queue)

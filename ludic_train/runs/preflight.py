@@ -117,14 +117,15 @@ def lines(found: Preflight, config: RunConfig) -> list[str]:
         return [f"first look: no episode ended in {found.seconds:.0f} s"]
     tokens_s = found.tokens / max(found.seconds, 1e-9)
     played = found.episodes / max(found.seconds, 1e-9)
-    batch_s = config.groups * config.group_size / max(played, 1e-9)
+    groups, size = config.learn.groups, config.learn.group_size
+    batch_s = groups * size / max(played, 1e-9)
     share = f"{found.differing} of {found.groups} groups differ in reward"
     text = [
         f"first look: reward {found.reward:.3g}, success {found.success:.0%}, {share}",
         f"  {found.cut} of {found.replies} replies were cut, {found.without_action} of "
         f"{found.turns} turns had no action",
         f"  {found.tokens / max(found.replies, 1):.0f} tokens a reply, {tokens_s:,.0f} tokens/s; a "
-        f"batch of {config.groups} x {config.group_size} episodes takes about {batch_s:.3g} s",
+        f"batch of {groups} x {size} episodes takes about {batch_s:.3g} s",
     ]
     return text + [f"  advice: {advice}" for advice in remedies(found, config)]
 
@@ -132,7 +133,7 @@ def lines(found: Preflight, config: RunConfig) -> list[str]:
 def remedies(found: Preflight, config: RunConfig) -> list[str]:
     """Changes of the settings that would help, most urgent first."""
     advice = []
-    limit = config.max_tokens or MAX_TOKENS
+    limit = config.sample.max_tokens or MAX_TOKENS
     if found.cut > OFTEN * found.replies:
         advice.append(
             f"{found.cut} of {found.replies} replies reached {limit} tokens: raise --max-tokens"

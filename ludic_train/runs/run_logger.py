@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def _tracker(name: Tracker, config: RunConfig) -> Logger:
     """A tracker that shows a run under its folder's name, and a resumed one as the same run."""
     settings: dict[str, Any] = {
         key: str(value) if isinstance(value, Path) else value
-        for key, value in asdict(config).items()
+        for key, value in config.flat().items()
     }
     # WANDB_MODE=offline and the like are the user's, through the services' own variables.
     name_and_id = f"{config.out.name}-{_id(config.out)}"

@@ -22,9 +22,10 @@ from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
 from ludic_train.algorithms.variants import with_target_entropy
-from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, Recipe, RunConfig
+from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS
+from ludic_train.runs.recipe import Recipe
 from ludic_train.runs.rewards import Reward
 from ludic_train.types import REFERENCE
 
@@ -59,23 +60,25 @@ def settled(
     else:
         _refuse_parts_twice(algo, config)
     config = _completed(algo, config)
+    learn = config.learn
     # Not `or`: a lag of 0 is a limit.
-    lag = algo.max_lag if config.max_lag is None else config.max_lag
+    lag = algo.max_lag if learn.max_lag is None else learn.max_lag
     if lag is None and machine is not None and machine.queue is not None:
-        lag = 2 * config.minibatches - 1
+        lag = 2 * learn.minibatches - 1
     algo = replace(algo, max_lag=lag)
-    if config.full_batches:
+    if learn.full_batches:
         # Only what a filter drops can be replaced, and some algorithms drop nothing.
         algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
-    if config.target_entropy is not None:
-        algo = with_target_entropy(algo, config.target_entropy, highest=config.entropy or 0.0)
-    elif config.entropy:
-        bonus = EntropyBonus(config.entropy)
-        if config.final_entropy is not None:
-            bonus = EntropyBonus(config.entropy, final=config.final_entropy, updates=config.updates)
+    if learn.target_entropy is not None:
+        algo = with_target_entropy(algo, learn.target_entropy, highest=learn.entropy or 0.0)
+    elif learn.entropy:
+        falling = learn.final_entropy is not None
+        bonus = EntropyBonus(
+            learn.entropy, final=learn.final_entropy, updates=learn.updates if falling else None
+        )
         algo = replace(algo, loss=with_entropy(algo.loss, bonus))
-    if config.kl:
-        loss = CompositeLoss((algo.loss, TokenKLLoss(config.kl)))
+    if learn.kl:
+        loss = CompositeLoss((algo.loss, TokenKLLoss(learn.kl)))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})
     return algo, config
 
@@ -85,23 +88,24 @@ def _preset(config: RunConfig) -> RLAlgorithm:
     preset = {**vars(presets), **vars(variants)}[config.algo]
     options = dict(config.algo_options)
     if "max_tokens" in inspect.signature(preset).parameters:
-        options["max_tokens"] = config.max_tokens or MAX_TOKENS
+        options["max_tokens"] = config.sample.max_tokens or MAX_TOKENS
     algo: RLAlgorithm = preset(**options)
     return algo
 
 
 def _completed(algo: RLAlgorithm, config: RunConfig) -> RunConfig:
     """The settings with numbers for learning rate, entropy bonus and the limit of thoughts."""
-    lr = LR[config.mode] if config.lr is None else config.lr
-    entropy, final = config.entropy, config.final_entropy
+    learn, sample = config.learn, config.sample
+    lr = LR[config.mode] if learn.lr is None else learn.lr
+    entropy, final = learn.entropy, learn.final_entropy
     if entropy is None and config.mode == "nothing" and not _has_bonus(algo):
         entropy = TINY_ENTROPY
-        final = 0.0 if final is None and config.target_entropy is None else final
-    thought = config.think_tokens
+        final = 0.0 if final is None and learn.target_entropy is None else final
+    thought = sample.think_tokens
     # An agent program makes its own requests, and a tiny model has no thoughts.
-    if thought is None and algo.think_share and config.mode != "nothing" and not config.agent:
-        thought = int((config.max_tokens or MAX_TOKENS) * algo.think_share)
-    return replace(config, lr=lr, entropy=entropy or 0.0, final_entropy=final, think_tokens=thought)
+    if thought is None and algo.think_share and config.mode != "nothing" and not sample.agent:
+        thought = int((sample.max_tokens or MAX_TOKENS) * algo.think_share)
+    return config.changed(lr=lr, entropy=entropy or 0.0, final_entropy=final, think_tokens=thought)
 
 
 def _refuse_parts_twice(algo: RLAlgorithm, config: RunConfig) -> None:
@@ -111,16 +115,17 @@ def _refuse_parts_twice(algo: RLAlgorithm, config: RunConfig) -> None:
             f"algo_options={dict(config.algo_options)} are for an algorithm that is named: give "
             f"them to the function that made the object, or take algo={algo.name!r}"
         )
-    bonus = {"entropy": config.entropy, "target_entropy": config.target_entropy}
+    learn = config.learn
+    bonus = {"entropy": learn.entropy, "target_entropy": learn.target_entropy}
     for name, value in bonus.items():
         if value and _has_bonus(algo):
             raise ConfigError(
                 f"{name}={value}, and {algo.name} has an entropy bonus of its own: leave out one "
                 "of them (entropy=0 keeps the algorithm's)"
             )
-    if config.kl and REFERENCE in algo.attach:
+    if learn.kl and REFERENCE in algo.attach:
         raise ConfigError(
-            f"kl={config.kl}, and {algo.name} compares with a reference model already: leave out "
+            f"kl={learn.kl}, and {algo.name} compares with a reference model already: leave out "
             "kl, or its own term"
         )
 
@@ -146,12 +151,13 @@ def check_combination(
     recipe: Recipe, config: RunConfig, machine: Machine, reward: Reward | None
 ) -> None:
     """Raise ConfigError for settings that cannot be meant together."""
-    if recipe.self_play and config.demonstrations and config.model and config.system_prompt is None:
+    has_prompt = config.sample.system_prompt is not None
+    if recipe.self_play and config.learn.demonstrations and config.model and not has_prompt:
         raise ConfigError(
             "demonstrations of self-play do not hold the prompts of the seats: give one "
             "`system_prompt`, or learn from rewards alone (demonstrations=0)"
         )
-    if config.model is None and not config.demonstrations:
+    if config.model is None and not config.learn.demonstrations:
         raise ConfigError(
             f"{recipe.name} has no demonstrations to make a tiny model from: name a `model`, or a "
             "number of `demonstrations`"
@@ -161,21 +167,21 @@ def check_combination(
             f"engine={list(machine.servers)} serve a model that exists: name the same one as "
             "`model`, or give a queue, through which actors and servers follow a new model too"
         )
-    if config.agent is not None and recipe.self_play:
-        raise ConfigError(f"agent={config.agent!r} plays alone: leave out self-play")
-    if config.dora and (not machine.samples_here or machine.queue is not None):
+    if config.sample.agent is not None and recipe.self_play:
+        raise ConfigError(f"agent={config.sample.agent!r} plays alone: leave out self-play")
+    if config.tune.dora and (not machine.samples_here or machine.queue is not None):
         raise ConfigError(
             f"dora=True with engine={' '.join(machine.engine)} and queue={machine.queue}: servers "
             "have no such adapters, and none merges them; sample with engine=local and without a "
             "queue, or leave out dora"
         )
-    if machine.exact and (config.dtype == "bf16" or "WORLD_SIZE" in os.environ):
+    if machine.exact and (config.tune.dtype == "bf16" or "WORLD_SIZE" in os.environ):
         raise ConfigError(
             "exact log-probs are of float32 in one process: leave out --dtype bf16 and torchrun"
         )
-    if config.max_lag is not None and machine.queue is None:
+    if config.learn.max_lag is not None and machine.queue is None:
         raise ConfigError(
-            f"max_lag={config.max_lag} is for runs with a queue; without one, nothing lags"
+            f"max_lag={config.learn.max_lag} is for runs with a queue; without one, nothing lags"
         )
     if (config.reward == IN_PYTHON) != (reward is not None):
         raise ConfigError("this run's reward was given in Python: call lt.train(reward=...) again")

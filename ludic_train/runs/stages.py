@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -30,12 +29,13 @@ from ludic_train.models.chat_template import set_chat_args, with_token_ids
 from ludic_train.models.load import LoRA
 from ludic_train.models.modules import is_adapted, unwrapped
 from ludic_train.rows import rows_from
-from ludic_train.runs.config import MAX_TOKENS, Recipe, RunConfig
+from ludic_train.runs.config import MAX_TOKENS, RunConfig
 from ludic_train.runs.ends import Ends, queue_ends
 from ludic_train.runs.evaluation import CONCURRENCY, play
 from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preflight import GROUPS, lines, preflight, refuse_hopeless
+from ludic_train.runs.recipe import Recipe
 from ludic_train.runs.run import Stage
 from ludic_train.runs.sharded import OnRank0, sharded_learner
 from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_tasks
@@ -65,44 +65,43 @@ async def made_learner(
     Raises ConfigError for servers that return no sampling masks where training needs them.
     """
     demonstrations = await _demonstrations(recipe, config)
-    masks = leaves_out_tokens(config.sampling)
+    masks = leaves_out_tokens(config.sample.sampling)
+    tune, sample = config.tune, config.sample
     if config.model is not None:
         learner = learner_from_model(
             config.model,
-            max_tokens=config.max_tokens or MAX_TOKENS,
-            lora_rank=config.lora_rank,
-            lora=LoRA(rank=config.lora_rank, **config.adapter_settings)
-            if config.lora_rank
-            else None,
+            max_tokens=sample.max_tokens or MAX_TOKENS,
+            lora_rank=tune.lora_rank,
+            lora=LoRA(rank=tune.lora_rank, **tune.adapter_settings) if tune.lora_rank else None,
             seed=config.seed,
-            context=config.context,
-            parser=config.parser,
-            system_prompt=config.system_prompt,
-            think_tokens=config.think_tokens,
-            think_closing=config.think_closing,
+            context=sample.context,
+            parser=sample.parser,
+            system_prompt=sample.system_prompt,
+            think_tokens=sample.think_tokens,
+            think_closing=sample.think_closing,
             servers=() if machine.queue else machine.servers,
             limits=machine.limits,
-            chat_args=config.chat_args,
+            chat_args=sample.chat_args,
             sampling_masks=masks,
             exact=machine.exact,
             device=device,
-            router_replay=config.router_replay,
+            router_replay=tune.router_replay,
             # A server of the run's own starts from the params, which is given as "vllm" still.
             is_sharded=world_size() > 1 and not machine.starts_vllm,
             # A base that stays as it is needs no more bits than it is computed with.
-            dtype=torch.bfloat16 if config.dtype == "bf16" and config.lora_rank else torch.float32,
+            dtype=torch.bfloat16 if tune.dtype == "bf16" and tune.lora_rank else torch.float32,
         )
         if masks and isinstance(learner.client, VLLMTokenClient):
             await learner.client.require_sampling_masks()
         return learner, demonstrations
     assert recipe.demonstrator is not None
     spec = PolicySpec(
-        context=config.context or "latest",
-        system_prompt=config.system_prompt or "",
-        parser=config.parser,
-        max_tokens=config.max_tokens,
-        think_tokens=config.think_tokens or None,
-        think_closing=config.think_closing or CLOSING,
+        context=sample.context or "latest",
+        system_prompt=sample.system_prompt or "",
+        parser=sample.parser,
+        max_tokens=sample.max_tokens,
+        think_tokens=sample.think_tokens or None,
+        think_closing=sample.think_closing or CLOSING,
     )
     reply = recipe.demonstrator.reply
     learner = learner_from_nothing(
@@ -114,7 +113,7 @@ async def made_learner(
         exact=machine.exact,
     )
     # The template of a tiny model has none, and the error says so.
-    set_chat_args(learner.tokenizer, config.chat_args)
+    set_chat_args(learner.tokenizer, sample.chat_args)
     return learner, demonstrations
 
 
@@ -139,9 +138,9 @@ def spread_learner(
         if machine.replicas != 1:
             raise ConfigError(f"replicas={machine.replicas} in one process: take --gpus")
         return whole
-    if config.dora:
+    if config.tune.dora:
         raise ConfigError("dora=True on several ranks: train DoRA on one GPU, or leave out dora")
-    param_dtype = torch.bfloat16 if config.dtype == "bf16" else None
+    param_dtype = torch.bfloat16 if config.tune.dtype == "bf16" else None
     return sharded_learner(
         whole,
         algo,
@@ -150,17 +149,17 @@ def spread_learner(
         offload=machine.offload,
         recompute=machine.recompute,
         replicas=machine.replicas,
-        router_replay=config.router_replay,
+        router_replay=config.tune.router_replay,
         seed=config.seed,
     )
 
 
 async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
     """Rollouts of the recipe's demonstrator."""
-    if not config.demonstrations or recipe.demonstrator is None:
+    if not config.learn.demonstrations or recipe.demonstrator is None:
         return []
     player = DEMONSTRATORS[recipe.demonstrator.policy]
-    tasks = demonstration_tasks(recipe, config, config.demonstrations)
+    tasks = demonstration_tasks(recipe, config, config.learn.demonstrations)
     if not recipe.self_play:
         return await play(tasks, player)
     games = [game async for game in run_matches(tasks, player, concurrency=CONCURRENCY)]
@@ -193,7 +192,7 @@ def sft_stage(
                 f"demonstrations={len(demonstrations)} gave {len(imitated)} rollouts, and an "
                 f"update imitates {SFT_ROLLOUTS}: play more demonstrations"
             )
-        return config.sft_updates or -(-len(imitated) // SFT_ROLLOUTS)
+        return config.learn.sft_updates or -(-len(imitated) // SFT_ROLLOUTS)
 
     updates = number_from_rank_0(num_updates)
     source: BatchSource = OnRank0()
@@ -202,8 +201,8 @@ def sft_stage(
         source = OfflineBatchSource(functions, batch_size=SFT_ROLLOUTS, seed=config.seed)
     cfg = TrainerConfig(
         device=learner.device,
-        adamw=AdamW(bits=config.adamw_bits),
-        lr=config.sft_lr,
+        adamw=AdamW(bits=config.tune.adamw_bits),
+        lr=config.learn.sft_lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
         publish_every=_sft_publish_every(config, learner, updates),
@@ -263,24 +262,24 @@ def rl_stage(
     # That of a sharded model is there already, as its reference is.
     if VALUES in algo.attach and not sharded_modules(learner.model):
         add_value_head(learner.model)
-    assert config.lr is not None
+    assert config.learn.lr is not None
     # Batches are trained on whole, so that the last one may go beyond the config's number.
-    updates = -(-config.updates // config.minibatches) * config.minibatches
-    pushes = 1 if machine.samples_here else publish_every(config.minibatches, algo.max_lag)
+    updates = -(-config.learn.updates // config.learn.minibatches) * config.learn.minibatches
+    pushes = 1 if machine.samples_here else publish_every(config.learn.minibatches, algo.max_lag)
     cfg = TrainerConfig(
         device=learner.device,
-        adamw=AdamW(bits=config.adamw_bits),
-        router_replay=config.router_replay,
-        lr=config.lr,
+        adamw=AdamW(bits=config.tune.adamw_bits),
+        router_replay=config.tune.router_replay,
+        lr=config.learn.lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
         # To nothing: what the last updates spoil is not mended by others.
         decay=Decay(to=0.0),
-        minibatches=config.minibatches,
+        minibatches=config.learn.minibatches,
         publish_every=pushes,
         # What sampling is limited by: nothing that was sampled is left out for its length.
         micro_token_budget=machine.micro_tokens,
-        max_seq_len=min(config.max_length or LONGEST, _longest_row(learner, machine)),
+        max_seq_len=min(config.sample.max_length or LONGEST, _longest_row(learner, machine)),
         execution=_execution(machine, config, learner),
         seed=config.seed,
     )
@@ -295,8 +294,8 @@ def rl_stage(
         own = RolloutBatchSource(
             training_tasks(recipe, config, config.seed, levels.current if levels else None),
             playing(learner.make_policy, score, self_play=recipe.self_play),
-            groups_per_batch=config.groups,
-            group_size=config.group_size,
+            groups_per_batch=config.learn.groups,
+            group_size=config.learn.group_size,
             concurrency=CONCURRENCY,
             levels=levels,
         )
@@ -311,9 +310,9 @@ def rl_stage(
     async def first_look() -> None:
         # Tasks that the run does not learn from, so that the look changes nothing.
         tasks = list(islice(training_tasks(recipe, config, config.seed + LOOKS_FROM), GROUPS))
-        found = await preflight(tasks, learner.make_policy, config.group_size, score=score)
+        found = await preflight(tasks, learner.make_policy, config.learn.group_size, score=score)
         # The limit of a tiny model comes from its demonstrations.
-        limited = replace(config, max_tokens=learner.spec.max_tokens)
+        limited = config.changed(max_tokens=learner.spec.max_tokens)
         print("\n".join(lines(found, limited)), flush=True)
         refuse_hopeless(found, limited)
 
@@ -349,7 +348,7 @@ def _execution(machine: Machine | None, config: RunConfig, learner: Learner) -> 
         # Rows that ranks share have an attention of their own.
         attention=None
         if shares_rows
-        else attention_for(machine.attention, learner.device, config.dtype),
+        else attention_for(machine.attention, learner.device, config.tune.dtype),
     )
 
 
@@ -375,12 +374,12 @@ def _sft_publish_every(config: RunConfig, learner: Learner, updates: int) -> int
     if isinstance(learner.publisher, InProcessPublisher):
         return 1
     # Both are multiples of it, so that servers are up to date at each evaluation and at the end.
-    return math.gcd(config.eval_every, updates)
+    return math.gcd(config.evaluate.eval_every, updates)
 
 
 def _warmup(config: RunConfig, updates: int) -> int:
     """Updates over which the learning rate rises."""
-    return round(config.warmup * updates)
+    return round(config.learn.warmup * updates)
 
 
 def _system_prompts(rollouts: Sequence[Rollout], spec: PolicySpec) -> list[str]:

@@ -20,7 +20,8 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.records import env_key
 from ludic_gym.rollout.tasks import rows_of
 from ludic_gym.types import Sampling, Task
-from ludic_train.runs.config import EvalTasks, Recipe, RunConfig, TrainEnv
+from ludic_train.runs.config import RunConfig
+from ludic_train.runs.recipe import EvalTasks, Recipe, TrainEnv
 from ludic_train.sources.levels import Levels, drawn_level
 
 # Far above the seeds of episodes that are learned from, so that they never meet.
@@ -65,7 +66,7 @@ def training_tasks(
         if recipe.curriculum is not None and levels:
             current = levels.get(env.env_id, 0)
             env = envs[chosen][drawn_level(recipe.curriculum, current, number)]
-        yield _task(config, env, number, config.sampling, _row(env, seed, played[chosen]))
+        yield _task(config, env, number, config.sample.sampling, _row(env, seed, played[chosen]))
         played[chosen] += 1
 
 
@@ -99,7 +100,7 @@ def evaluation_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> dict[s
     for name, tasks in recipe.evals.items():
         env = _measured(recipe, tasks)
         # What top_p, top_k and min_p leave is the policy that learns.
-        sampling = replace(config.sampling, temperature=tasks.temperature)
+        sampling = replace(config.sample.sampling, temperature=tasks.temperature)
         # No seed of a run in them, so that runs are compared on the same episodes.
         number = episodes if env.rows is None else min(episodes, len(env.rows))
         found[name] = [
@@ -215,6 +216,6 @@ def _task(config: RunConfig, env: EnvFacts, seed: int, sampling: Sampling, row: 
         seed=seed if row is None else row,
         options=None if row is None else {"row": row},
         sampling=replace(sampling, seed=seed),
-        max_turns=config.max_turns or MAX_TURNS,
-        attempts=config.attempts,
+        max_turns=config.sample.max_turns or MAX_TURNS,
+        attempts=config.sample.attempts,
     )

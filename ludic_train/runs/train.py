@@ -25,7 +25,6 @@ from safetensors import SafetensorError
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import run_blocking
-from ludic_gym.terminal import suggestion
 from ludic_gym.types import Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
@@ -38,15 +37,22 @@ from ludic_train.distributed.device import (
 )
 from ludic_train.distributed.ranks import call_on_rank_0, rank, run_on_rank_0
 from ludic_train.metrics import Metrics
-from ludic_train.runs.any_env import recipe_for, with_curriculum, with_demonstrator, with_model
-from ludic_train.runs.config import IN_PYTHON, Recipe, RunConfig, TrainEnv
-from ludic_train.runs.config_file import MACHINE, SETTINGS
+from ludic_train.runs.config import IN_PYTHON, SETTINGS, RunConfig, check_names
+from ludic_train.runs.config_file import MACHINE
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
 from ludic_train.runs.evaluation import evaluate, play
 from ludic_train.runs.floors import Floors
 from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.recipe import (
+    Recipe,
+    TrainEnv,
+    recipe_for,
+    with_curriculum,
+    with_demonstrator,
+    with_model,
+)
 from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
 from ludic_train.runs.run import Run, Stage, carry_out
@@ -106,10 +112,7 @@ def train(
     """
     # First, so that a misspelt setting is an error before anything is loaded.
     computed = {name: settings.pop(name) for name in MACHINE if name in settings}
-    for name in settings:
-        if name not in SETTINGS:
-            hint = suggestion(name, [*SETTINGS, *MACHINE], otherwise="it has")
-            raise ConfigError(f"train() has no setting {name!r}; {hint}")
+    check_names(settings, {**SETTINGS, **dict.fromkeys(MACHINE)}, "train()")
     if isinstance(computed.get("engine"), str):
         computed["engine"] = (computed["engine"],)
     if isinstance(env, Recipe):
@@ -135,7 +138,7 @@ def train(
     given |= {"reward": reward if isinstance(reward, str) else IN_PYTHON} if reward else {}
     running = train_recipe(
         recipe,
-        replace(recipe.defaults, **{**given, **settings}),
+        recipe.defaults.changed(**{**given, **settings}),
         replace(machine or Machine(), **computed),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
@@ -162,7 +165,7 @@ async def train_recipe(
 ) -> Mapping[str, float]:
     """Train with the settings of `config`, and report in its folder; the final evaluation.
 
-        config = replace(TIC_TAC_TOE.defaults, out=Path("runs/first"), updates=300)
+        config = TIC_TAC_TOE.defaults.changed(out=Path("runs/first"), updates=300)
         results = await train_recipe(TIC_TAC_TOE, config)    # {"perfect_first/draw": 0.97, ...}
 
     machine: where to compute; a resumed run may have another.
@@ -178,8 +181,8 @@ async def train_recipe(
     DiskError, CheckpointError and PublishError where nothing more can be written.
     """
     machine = machine or Machine()
-    if config.model is None or config.demonstrations:
-        recipe = with_demonstrator(recipe, config.parser)
+    if config.model is None or config.learn.demonstrations:
+        recipe = with_demonstrator(recipe, config.sample.parser)
     check_combination(recipe, config, machine, reward)
     algo, config = settled(algo, config, machine)
     own = reward or config.reward
@@ -191,7 +194,7 @@ async def train_recipe(
         call_on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
             stages = []
-            if config.demonstrations and recipe.demonstrator is not None:
+            if config.learn.demonstrations and recipe.demonstrator is not None:
                 stages.append(
                     sft_stage(recipe, config, opened.learner, opened.demonstrations, machine)
                 )
@@ -217,13 +220,13 @@ async def train_recipe(
 @contextmanager
 def _on_device(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunConfig]]:
     """The device, and the settings with the precision that they have on it."""
-    dtype = resolved_precision(config.dtype, resolved_device(machine.device))
+    dtype = resolved_precision(config.tune.dtype, resolved_device(machine.device))
     # FSDP2 computes in bf16 and offloads, on one device too; nothing else needs a process group.
     by_fsdp = dtype == "bf16" or machine.offload or "WORLD_SIZE" in os.environ
     start = process_group if by_fsdp else on_device
     with start(machine.device) as device:
         # In the run's settings as a name of its own: another machine's "auto" may be another one.
-        yield device, replace(config, dtype=dtype)
+        yield device, config.changed(dtype=dtype)
 
 
 def _open_folder(recipe: Recipe, config: RunConfig, machine: Machine, *, resume: bool) -> None:
@@ -275,14 +278,14 @@ async def _opened(
         learner = spread_learner(made.learner if made else None, config, algo, device, machine)
         await stack.enter_async_context(aclosing(learner))
         if rank() == 0:
-            learner = await stack.enter_async_context(with_agent(learner, config.agent))
+            learner = await stack.enter_async_context(with_agent(learner, config.sample.agent))
         yield replace(made, learner=learner) if made else _Opened(learner, (), machine, None)
 
 
 async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapping[str, float]:
     """The last evaluation, which is written to the run's folder with some games."""
     # More episodes than on the way, since this is the number that is reported.
-    results = await evaluate(recipe, config, learner.make_policy, config.final_episodes)
+    results = await evaluate(recipe, config, learner.make_policy, config.evaluate.final_episodes)
     # Two of each set, to read: numbers alone do not tell a habit from a skill.
     samples = [task for tasks in evaluation_tasks(recipe, config, 2).values() for task in tasks]
     games = await play(samples, learner.make_policy)
@@ -309,7 +312,8 @@ async def _carry_out(
 
     async def evaluated(update: int) -> Mapping[str, float]:
         note = kept(config.out, update)
-        return await evaluate(recipe, config, learner.make_policy, config.eval_episodes, note)
+        episodes = config.evaluate.eval_episodes
+        return await evaluate(recipe, config, learner.make_policy, episodes, note)
 
     try:
         if resume:
@@ -320,7 +324,7 @@ async def _carry_out(
                 learner=learner,
                 stages=tuple(stages),
                 evaluate=evaluated,
-                eval_every=config.eval_every,
+                eval_every=config.evaluate.eval_every,
                 logger=logger,
                 guard=guard,
             )

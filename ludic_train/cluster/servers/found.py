@@ -86,7 +86,7 @@ async def with_found_servers(
 
     learner: that samples from the servers of the machine.
     """
-    urls, dtype = machine.servers, SERVED_DTYPES[config.dtype]
+    urls, dtype = machine.servers, SERVED_DTYPES[config.tune.dtype]
     client = cast(VLLMTokenClient, learner.client)
     servers = FoundServers(urls)
     await servers.ready()

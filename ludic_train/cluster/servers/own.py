@@ -177,7 +177,7 @@ def usable_vllm(config: RunConfig, machine: Machine) -> Installed:
             "on a CPU needs 32 or more: name a `model`, or take engine=local"
         )
     # Here too, because the model and its demonstrations come before the server.
-    ServeOptions(sampling_mask=leaves_out_tokens(config.sampling)).on_cpu(vllm)
+    ServeOptions(sampling_mask=leaves_out_tokens(config.sample.sampling)).on_cpu(vllm)
     return vllm
 
 
@@ -203,9 +203,9 @@ async def with_own_server(
         # The actors of a resumed run have the address that it had before.
         options = ServeOptions(
             port=_port_before(config.out) or free_port(),
-            dtype=SERVED_DTYPES[config.dtype],
-            sampling_mask=leaves_out_tokens(config.sampling),
-            routed_experts=config.router_replay,
+            dtype=SERVED_DTYPES[config.tune.dtype],
+            sampling_mask=leaves_out_tokens(config.sample.sampling),
+            routed_experts=config.tune.router_replay,
         )
         model = _model_to_serve(learner, config)
         own = own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after)
@@ -242,14 +242,14 @@ async def _served_learner(
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
     adapter = _adapter(learner.model)
-    masks = leaves_out_tokens(config.sampling)
+    masks = leaves_out_tokens(config.sample.sampling)
     lora = 0 if adapter is None or has_expert_adapters(learner.model) else adapter.r
     options = ServeOptions(
         port=free_port(),
-        dtype=SERVED_DTYPES[config.dtype],
+        dtype=SERVED_DTYPES[config.tune.dtype],
         lora=lora,
         sampling_mask=masks,
-        routed_experts=config.router_replay,
+        routed_experts=config.tune.router_replay,
     )
     model = _model_to_serve(learner, config)
     render = chat_renderer(learner.tokenizer)

@@ -111,7 +111,7 @@ def test_actors_play_a_program_for_a_queue(tmp_path, model):
             training_tasks(recipe, recipe.defaults, seed=5),
             options=ActorOptions(concurrency=2, grace_s=0.1),
             stop=stop,
-            agent=recipe.defaults.agent,
+            agent=recipe.defaults.sample.agent,
         )
 
     actor = threading.Thread(target=lambda: summaries.append(asyncio.run(act())))

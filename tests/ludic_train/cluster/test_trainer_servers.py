@@ -71,7 +71,7 @@ def noted(monkeypatch, tmp_path):
 
 
 def settings(tmp_path, **changes):
-    return RunConfig(out=tmp_path / "run", **{"model": "some/model", **changes})
+    return RunConfig(out=tmp_path / "run").changed(**{"model": "some/model", **changes})
 
 
 def test_each_process_sees_its_own_cards(noted, tmp_path, capsys):

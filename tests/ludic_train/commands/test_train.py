@@ -1,17 +1,24 @@
 """The command line of `ludic train`: what it asks for, without a training."""
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import ludic_train as lt
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_train.commands import train as cli
 from ludic_train.commands.train import main, overview, parsed
+from ludic_train.commands.train_options import FOREIGN_OPTIONS
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.config import Demonstrator
+from ludic_train.runs.config import PARTS, RunConfig
 from ludic_train.runs.config_file import parse_recipe
 from ludic_train.runs.folder import open_run
+from ludic_train.runs.foreign_names import FOREIGN
+from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS
+from ludic_train.runs.recipe import Demonstrator
 
 MODULE = """
 import gymnasium as gym
@@ -43,11 +50,11 @@ def own_module(tmp_path, monkeypatch):
 
 def test_options_of_an_environment_have_defaults_for_its_model():
     found = parsed(["ludic/ConnectFour-v0"], ["--model", "m", "--lora-rank", "0", "--updates", "3"])
-    assert (found.settings.model, found.settings.updates) == ("m", 3)
-    assert found.settings.demonstrations == 0
+    assert (found.settings.model, found.settings.learn.updates) == ("m", 3)
+    assert found.settings.learn.demonstrations == 0
     assert found.settings.out == Path("runs/connectfour")
     made = parsed(["ludic/ConnectFour-v0"], [])
-    assert made.settings.demonstrations > 0
+    assert made.settings.learn.demonstrations > 0
     assert made.recipe.demonstrator == Demonstrator(policy="oracle")
 
 
@@ -97,21 +104,24 @@ def test_print_config_prints_what_a_file_may_hold(capsys, tmp_path):
         ("ludic/Wordle-v0", 1.0),
     ]
     assert recipe.defaults.algo_options == {"high": 4.0}
-    assert recipe.defaults.lr == 5e-4
+    assert recipe.defaults.learn.lr == 5e-4
     path = tmp_path / "run.toml"
     path.write_text(text)
     again = parsed([], ["--config", str(path), "--updates", "7"])
-    assert (again.settings.updates, again.settings.algo_options) == (7, {"high": 4.0})
+    assert (again.settings.learn.updates, again.settings.algo_options) == (7, {"high": 4.0})
     assert again.recipe == recipe
 
 
 def test_a_recipe_for_a_model_from_nothing_imitates_nothing_with_a_model():
     given = parsed(["arithmetic"], ["--model", "m"]).settings
-    assert (given.demonstrations, given.sft_updates, given.max_tokens) == (0, 0, None)
-    # As asked for.
-    assert parsed(["arithmetic"], ["--model", "m", "--demonstrations", "9"]).settings == (
-        given.__class__(**{**{f: getattr(given, f) for f in given.__slots__}, "demonstrations": 9})
+    assert (given.learn.demonstrations, given.learn.sft_updates, given.sample.max_tokens) == (
+        0,
+        0,
+        None,
     )
+    # As asked for.
+    more = parsed(["arithmetic"], ["--model", "m", "--demonstrations", "9"]).settings
+    assert more == given.changed(demonstrations=9)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +167,46 @@ def test_the_overview_names_all_recipes_and_algorithms():
         assert name in overview()
 
 
-def test_a_recipe_lists_its_options_with_defaults(capsys):
+def listed(words, capsys):
+    """The text of a help, and its options."""
     with pytest.raises(SystemExit) as stopped:
-        main(["tic-tac-toe", "--help"])
+        main(words)
     assert stopped.value.code == 0
     text = capsys.readouterr().out
-    assert "--group-size" in text
+    return text, set(re.findall(r"--[a-z][a-z.-]+", text))
+
+
+def test_help_lists_what_people_use_with_defaults_and_help_all_the_rest(capsys):
+    text, common = listed(["tic-tac-toe", "--help"], capsys)
+    everything = listed(["tic-tac-toe", "--help-all"], capsys)[1]
+    assert {"--group-size", "--algo.clip", "--help-all"} <= common
     assert "(default: 16)" in text
+    assert len(common) <= 50
+    assert {"--adamw-bits", "--context-parallel"} <= everything - common
+    assert len(everything) > 90
+
+
+def test_names_of_other_libraries_are_refused_with_those_that_they_have_here(tmp_path):
+    for name in FOREIGN:
+        option = f"--{name.replace('_', '-')}"
+        with pytest.raises(ConfigError, match=f"no option {option}: write"):
+            main(["tic-tac-toe", option, "1"])
+        with pytest.raises(ConfigError, match=f"no setting '{name}': write"):
+            lt.train("ludic/Arithmetic-v0", out=tmp_path, **{name: 1})
+
+
+def test_what_is_to_be_written_for_a_foreign_name_exists(capsys):
+    everything = listed(["tic-tac-toe", "--help-all"], capsys)[1]
+    for text in FOREIGN_OPTIONS.values():
+        option = re.match(r"--[a-z.-]+", text)
+        assert option is None or option[0] in everything, text
+
+
+def test_settings_are_objects_that_a_person_can_read():
+    for kind in (RunConfig, *PARTS.values(), Machine):
+        assert len(fields(kind)) <= 16
+    names = [each.name for kind in (RunConfig, *PARTS.values(), Machine) for each in fields(kind)]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(

@@ -82,5 +82,7 @@ def test_dora_is_sampled_from_by_the_local_engine_alone(machine, base, tmp_path)
 
 def test_settings_of_adapters_need_adapters(tmp_path):
     with pytest.raises(ConfigError, match=r"lora_rank=0 trains all params.*'dora': True"):
-        RunConfig(out=tmp_path, lora_rank=0, dora=True)
-    assert RunConfig(out=tmp_path, lora_rank=0).adapter_settings == {"targets": "all-linear"}
+        RunConfig(out=tmp_path).changed(lora_rank=0, dora=True)
+    assert RunConfig(out=tmp_path).changed(lora_rank=0).tune.adapter_settings == {
+        "targets": "all-linear"
+    }

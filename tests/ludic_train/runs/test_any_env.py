@@ -1,7 +1,6 @@
 """Recipes for any environment, and their tasks."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 
 import gymnasium as gym
@@ -10,12 +9,12 @@ import pytest
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
 from ludic_train.recipes.catalog import ARITHMETIC
-from ludic_train.runs.any_env import named_env, recipe_for, with_demonstrator, with_model
+from ludic_train.runs.recipe import named_env, recipe_for, with_demonstrator, with_model
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
 
 
 def config(recipe, **changes):
-    return replace(recipe.defaults, **changes)
+    return recipe.defaults.changed(**changes)
 
 
 class Plain(gym.Env):
@@ -109,10 +108,14 @@ def test_weights_that_cannot_work_are_refused(weight):
 
 def test_defaults_follow_the_model():
     tiny = recipe_for(["ludic/ConnectFour-v0"])
-    assert tiny.defaults.demonstrations > 0
-    assert recipe_for(["ludic/ConnectFour-v0"], model="m").defaults.demonstrations == 0
+    assert tiny.defaults.learn.demonstrations > 0
+    assert recipe_for(["ludic/ConnectFour-v0"], model="m").defaults.learn.demonstrations == 0
     of_tiny = with_model(with_demonstrator(tiny), "m").defaults
-    assert (of_tiny.demonstrations, of_tiny.sft_updates, of_tiny.lr) == (0, 0, None)
+    assert (of_tiny.learn.demonstrations, of_tiny.learn.sft_updates, of_tiny.learn.lr) == (
+        0,
+        0,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,5 +139,5 @@ def test_parsers_have_names(spec, text, action):
 )
 def test_a_model_of_our_own_is_trained_whole_and_in_large_steps(made):
     own, other = made("ludic-small").defaults, made("some/model").defaults
-    assert (own.lora_rank, own.lr) == (0, 4e-4)
-    assert (other.lora_rank, other.lr) == (16, None)
+    assert (own.tune.lora_rank, own.learn.lr) == (0, 4e-4)
+    assert (other.tune.lora_rank, other.learn.lr) == (16, None)

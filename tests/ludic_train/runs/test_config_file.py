@@ -8,14 +8,14 @@ import pytest
 
 from ludic_gym.errors import ConfigError
 from ludic_train.recipes.catalog import RECIPES
-from ludic_train.runs.config import EvalTasks, TrainEnv
 from ludic_train.runs.config_file import parse_recipe, read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine
+from ludic_train.runs.recipe import EvalTasks, TrainEnv
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
 def test_what_is_written_reads_back_equal(recipe):
-    config = replace(recipe.defaults, lr=0.5, algo="ppo", algo_options={"lam": 0.9})
+    config = recipe.defaults.changed(lr=0.5, algo="ppo", algo_options={"lam": 0.9})
     machine = Machine(queue="redis://x", engine=("http://a", "http://b"))
     assert parse_recipe(recipe_toml(recipe, config, machine)) == (
         replace(recipe, defaults=config),
@@ -34,7 +34,7 @@ def test_an_id_is_all_that_a_file_needs():
 def test_names_are_those_of_the_options_with_either_dash():
     text = 'envs = ["a/B-v0"]\ngroup-size = 4\nlora_rank = 2\nmodel = "m"'
     settings = parse_recipe(text)[0].defaults
-    assert (settings.group_size, settings.lora_rank) == (4, 2)
+    assert (settings.learn.group_size, settings.tune.lora_rank) == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_names_are_those_of_the_options_with_either_dash():
     [
         ("update = 3", r"no setting 'update'; did you mean 'updates'\?"),
         ("zzz = 3", r"no setting 'zzz'; it has: adamw_bits, .*updates"),
-        ('updates = "many"', r"Expected `int`, got `str` - at `updates`"),
+        ('updates = "many"', r"Expected `int`, got `str` - at `learn.updates`"),
         ("updates = 0", "updates must be at least 1, got 0"),
         ('algo = "grop"', "no algorithm 'grop'; there are: reinforce"),
         ("[algo_options]\nclop = 1", r"grpo has no option 'clop'; did you mean 'clip'\?"),

@@ -10,8 +10,8 @@ from envs_registry.catalog import CATALOG
 from ludic_gym.errors import ConfigError
 from ludic_train.commands.train import parsed
 from ludic_train.loggers.loggers import read_metrics
-from ludic_train.runs.any_env import recipe_for, with_curriculum
 from ludic_train.runs.config_file import parse_recipe, recipe_toml
+from ludic_train.runs.recipe import recipe_for, with_curriculum
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
 
 SUMS = "ludic/Arithmetic-v0"

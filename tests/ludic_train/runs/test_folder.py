@@ -25,7 +25,7 @@ USUAL = TIC_TAC_TOE.defaults
 
 @pytest.fixture
 def config(tmp_path):
-    return replace(USUAL, out=tmp_path / "run", lr=0.01)
+    return USUAL.changed(out=tmp_path / "run", lr=0.01)
 
 
 def start(config, *, save=True):
@@ -45,12 +45,12 @@ def test_a_new_run_writes_its_recipe_and_config(config):
         "opponent": "perfect",
         "seat": "first",
     }
-    assert (written["lr"], written["out"]) == (0.01, str(config.out))
+    assert (written["learn"]["lr"], written["out"]) == (0.01, str(config.out))
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
 def test_a_recipe_comes_back_from_the_folder_with_the_settings_of_the_run(recipe, tmp_path):
-    config = replace(recipe.defaults, out=tmp_path, groups=3)
+    config = recipe.defaults.changed(out=tmp_path, groups=3)
     open_run(recipe, config, resume=False)
     found, machine = started_recipe(tmp_path)
     assert found == replace(recipe, defaults=config)
@@ -71,15 +71,15 @@ def test_what_a_run_was_started_with_is_known_to_the_resumed_one(config):
 def test_a_moved_folder_can_be_resumed(config):
     start(config)
     moved = config.out.rename(config.out.with_name("moved"))
-    assert resumable(moved).defaults == replace(config, out=moved)
-    open_run(TIC_TAC_TOE, replace(config, out=moved), resume=True)
+    assert resumable(moved).defaults == config.changed(out=moved)
+    open_run(TIC_TAC_TOE, config.changed(out=moved), resume=True)
 
 
-@pytest.mark.parametrize("lr", [0.5, USUAL.lr])
+@pytest.mark.parametrize("lr", [0.5, USUAL.learn.lr])
 def test_another_value_is_refused_by_name_the_default_as_well(config, lr):
     start(config)
     with pytest.raises(ConfigError, match=rf"'lr': 0\.01.*'lr': {lr}"):
-        open_run(TIC_TAC_TOE, replace(config, lr=lr), resume=True)
+        open_run(TIC_TAC_TOE, config.changed(lr=lr), resume=True)
 
 
 def test_a_run_with_a_checkpoint_is_not_started_again(config):
@@ -91,8 +91,8 @@ def test_a_run_with_a_checkpoint_is_not_started_again(config):
 def test_a_run_that_ended_before_its_first_checkpoint_is_started_again(config):
     start(config, save=False)
     (config.out / "metrics.jsonl").write_text('{"update": 1, "reward": 0.5}\n')
-    start(replace(config, lr=0.02), save=False)
-    assert tomllib.loads((config.out / "config.toml").read_text())["lr"] == 0.02
+    start(config.changed(lr=0.02), save=False)
+    assert tomllib.loads((config.out / "config.toml").read_text())["learn"]["lr"] == 0.02
     assert not (config.out / "metrics.jsonl").exists()
 
 
@@ -110,8 +110,8 @@ def test_a_run_of_another_recipe_is_not_resumed(config):
 
 def test_a_config_of_another_version_is_refused(config):
     start(config)
-    (config.out / "config.toml").write_text("envs = ['a']\nlearning_rate = 3")
-    with pytest.raises(ConfigError, match=r"config\.toml: .* no setting 'learning_rate'"):
+    (config.out / "config.toml").write_text("envs = ['a']\nlearnrate = 3")
+    with pytest.raises(ConfigError, match=r"config\.toml: .* no setting 'learnrate'"):
         resumable(config.out)
 
 
@@ -132,7 +132,7 @@ def test_a_config_of_another_version_is_refused(config):
 )
 def test_numbers_that_cannot_work_are_refused(name, value, least):
     with pytest.raises(ConfigError, match=f"{name} must be at least {least}, got {value}"):
-        replace(USUAL, **{name: value})
+        USUAL.changed(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -147,18 +147,19 @@ def test_numbers_that_cannot_work_are_refused(name, value, least):
 )
 def test_numbers_that_no_run_could_end_well_with_are_refused(given, reason):
     with pytest.raises(ConfigError, match=reason):
-        replace(USUAL, **given)
+        USUAL.changed(**given)
 
 
 def test_settings_of_adapters_are_passed_on_as_they_are_given():
     # None of them is taken for one that was left out: LoRA refuses these.
     given = {"lora_alpha": 0.0, "lora_targets": ""}
-    assert replace(USUAL, model="m", **given).adapter_settings == {"alpha": 0.0, "targets": ""}
+    tune = USUAL.changed(model="m", **given).tune
+    assert tune.adapter_settings == {"alpha": 0.0, "targets": ""}
 
 
 async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
     # Games of several turns each: more than 128 turns, and fewer than 128 games.
-    few = replace(config, demonstrations=60)
+    few = config.changed(demonstrations=60)
     with pytest.raises(ConfigError, match=r"demonstrations=60 gave 60 rollouts, .* imitates 128"):
         await train_recipe(TIC_TAC_TOE, few)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.types import Completion
 from ludic_train.errors import CannotLearn, Collapsed
 from ludic_train.metrics import Stat
-from ludic_train.runs.any_env import recipe_for
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.floors import UPDATES, Floors
 from ludic_train.runs.preflight import lines, preflight, refuse_hopeless
+from ludic_train.runs.recipe import recipe_for
 from ludic_train.runs.rewards import rewarded
 from ludic_train.runs.tasks import training_tasks
 
@@ -138,7 +137,7 @@ def metrics_of(**numbers):
 
 
 def test_entropy_or_reward_below_its_floor_for_ten_updates_ends_a_run():
-    floors = Floors(RunConfig(out=Path("r"), least_entropy=0.5))
+    floors = Floors(RunConfig(out=Path("r")).changed(least_entropy=0.5))
     for _ in range(UPDATES):
         floors(metrics_of(entropy=0.6, reward=0.0))
     for _ in range(UPDATES // 2):
@@ -153,11 +152,11 @@ def test_entropy_or_reward_below_its_floor_for_ten_updates_ends_a_run():
 
 
 def test_imitation_has_no_floor():
-    floors = Floors(RunConfig(out=Path("r"), least_entropy=5.0))
+    floors = Floors(RunConfig(out=Path("r")).changed(least_entropy=5.0))
     for _ in range(2 * UPDATES):
         floors(metrics_of(entropy=0.1, nll=1.0))
 
 
 def test_a_floor_is_a_setting(tmp_path):
     with pytest.raises(ConfigError, match="warmup=2"):
-        replace(CONFIG, warmup=2.0)
+        CONFIG.changed(warmup=2.0)

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import forked
@@ -96,7 +95,7 @@ def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_nex
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130, output
     assert "start it again with the same command" in output
-    open_run(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, out=out), resume=False)
+    open_run(TIC_TAC_TOE, TIC_TAC_TOE.defaults.changed(out=out), resume=False)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A recipe whose episodes are played on a server."""
 
 from contextlib import aclosing
-from dataclasses import replace
 
 import pytest
 import torch
@@ -39,8 +38,7 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     start = learner_from_model(str(run_folder), max_tokens=2, lora_rank=0, seed=0)
     server = SamplingVLLM(start.model, start.tokenizer)
     await server.start()
-    config = replace(
-        TIC_TAC_TOE.defaults,
+    config = TIC_TAC_TOE.defaults.changed(
         out=run_folder,
         model=str(run_folder),
         lora_rank=lora_rank,
@@ -73,7 +71,7 @@ async def test_a_server_without_sampling_masks_is_refused_before_anything_is_pla
     start = learner_from_model(str(run_folder), max_tokens=2, lora_rank=0, seed=0)
     server = SamplingVLLM(start.model, start.tokenizer)
     await server.start()
-    config = replace(TIC_TAC_TOE.defaults, out=run_folder, model=str(run_folder), top_p=0.8)
+    config = TIC_TAC_TOE.defaults.changed(out=run_folder, model=str(run_folder), top_p=0.8)
     with pytest.raises(ConfigError, match=r"does not return the tokens .* --sampling-mask"):
         await made_learner(TIC_TAC_TOE, config, Machine(engine=(server.url,)))
     await server.stop()
@@ -81,7 +79,7 @@ async def test_a_server_without_sampling_masks_is_refused_before_anything_is_pla
 
 
 async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path)
+    config = TIC_TAC_TOE.defaults.changed(out=tmp_path)
     with pytest.raises(ConfigError, match="name the same one as `model`"):
         await train_recipe(TIC_TAC_TOE, config, Machine(engine=("http://localhost:8000",)))
 
@@ -95,8 +93,8 @@ def test_an_engine_that_is_no_address_is_refused_and_not_waited_for():
 
 async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
     with pytest.raises(ConfigError, match="max_lag=2, but the last of minibatches=4 updates"):
-        replace(TIC_TAC_TOE.defaults, max_lag=2)
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, max_lag=3)
+        TIC_TAC_TOE.defaults.changed(max_lag=2)
+    config = TIC_TAC_TOE.defaults.changed(out=tmp_path, max_lag=3)
     with pytest.raises(ConfigError, match="max_lag=3 is for runs with a queue"):
         await train_recipe(TIC_TAC_TOE, config)
 

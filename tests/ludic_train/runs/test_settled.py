@@ -4,7 +4,7 @@ import inspect
 import json
 import re
 import tomllib
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from trajectories import trajectory
@@ -55,9 +55,9 @@ def preset(name):
 
 def by_both(name, **settings):
     """Algorithm and settings by the name of a preset, and by its object."""
-    config = RunConfig(**{"out": "x", "model": "m", "max_tokens": 6, **settings})
-    named = settled(None, replace(config, algo=name), QUEUE)
-    return named, settled(preset(name), replace(config, algo=IN_PYTHON), QUEUE)
+    config = RunConfig(out="x").changed(**{"model": "m", "max_tokens": 6, **settings})
+    named = settled(None, config.changed(algo=name), QUEUE)
+    return named, settled(preset(name), config.changed(algo=IN_PYTHON), QUEUE)
 
 
 def told_apart(algo):
@@ -81,7 +81,7 @@ def told_apart(algo):
 def test_a_name_and_its_object_become_the_same_algorithm_and_settings(name, settings):
     (named, config), (made, other) = by_both(name, **settings)
     assert told_apart(named) == told_apart(made)
-    assert replace(config, algo=IN_PYTHON) == other
+    assert config.changed(algo=IN_PYTHON) == other
 
 
 @pytest.mark.long
@@ -116,7 +116,7 @@ def numbers(line):
 
 
 def test_settings_reach_an_object_in_a_run():
-    config = RunConfig(out="x", algo=IN_PYTHON, model="m", kl=0.5, entropy=0.3)
+    config = RunConfig(out="x").changed(algo=IN_PYTHON, model="m", kl=0.5, entropy=0.3)
     made, _ = settled(lt.reinforce(), config)
     loss = CompositeLoss((lt.reinforce().loss, EntropyBonus(0.3)))
     assert made.loss == CompositeLoss((loss, lt.TokenKLLoss(0.5)))
@@ -135,18 +135,19 @@ def test_settings_reach_an_object_in_a_run():
 )
 def test_a_setting_that_an_object_has_of_its_own_is_refused(algo, settings, setting):
     with pytest.raises(ConfigError, match=setting):
-        settled(algo, RunConfig(out="x", algo=IN_PYTHON, **settings))
+        settled(algo, RunConfig(out="x").changed(algo=IN_PYTHON, **settings))
 
 
 def test_the_bonus_of_an_object_is_kept_in_place_of_a_tiny_models():
     own = lt.grpo(entropy=0.2)
-    made, config = settled(own, RunConfig(out="x", algo=IN_PYTHON))
-    assert (made.loss, config.entropy) == (own.loss, 0.0)
+    made, config = settled(own, RunConfig(out="x").changed(algo=IN_PYTHON))
+    assert (made.loss, config.learn.entropy) == (own.loss, 0.0)
 
 
 def test_numbers_that_were_left_open_follow_the_model_and_the_algorithm():
     def of(**settings):
-        return settled(None, RunConfig(out="x", **settings))[1]
+        made = settled(None, RunConfig(out="x").changed(**settings))[1]
+        return SimpleNamespace(**made.flat())
 
     assert (of().lr, of(model="m").lr, of(model="m", lora_rank=0).lr) == (1e-3, 5e-4, 1e-5)
     assert (of().entropy, of().final_entropy, of(model="m").entropy) == (0.05, 0.0, 0.0)
@@ -157,7 +158,7 @@ def test_numbers_that_were_left_open_follow_the_model_and_the_algorithm():
 
 def test_a_lag_of_none_at_all_is_a_limit():
     def lag(machine, **settings):
-        return settled(None, RunConfig(out="x", **settings), machine)[0].max_lag
+        return settled(None, RunConfig(out="x").changed(**settings), machine)[0].max_lag
 
     assert lag(QUEUE, max_lag=0) == 0
     assert lag(QUEUE, minibatches=3) == 5
@@ -173,7 +174,7 @@ def test_full_batches_drop_equal_groups_where_the_preset_keeps_them():
 def test_options_reach_the_preset():
     (made, _), _ = by_both("dapo")
     assert (made.credit.max_tokens, made.credit.buffer) == (6, 1)
-    config = RunConfig(out="x", algo="grpo", model="m", algo_options={"clip": 0.3})
+    config = RunConfig(out="x").changed(algo="grpo", model="m", algo_options={"clip": 0.3})
     assert settled(None, config)[0].loss == lt.grpo(clip=0.3).loss
     with pytest.raises(ConfigError, match="did you mean 'clip'"):
         check_options("grpo", {"clop": 1})
@@ -205,4 +206,4 @@ def test_a_target_entropy_makes_the_bonus_follow_it():
 )
 def test_coefficients_that_cannot_be_meant_are_refused(settings):
     with pytest.raises(ConfigError, match="entropy"):
-        settled(None, RunConfig(out="x", model="m", **settings))
+        settled(None, RunConfig(out="x").changed(model="m", **settings))

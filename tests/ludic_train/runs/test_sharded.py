@@ -153,7 +153,7 @@ def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_pa
 
 def test_the_precision_is_one_of_three():
     with pytest.raises(ConfigError, match="dtype='fp8'; it is auto, float32 or bf16"):
-        RunConfig(out=Path("x"), dtype="fp8")
+        RunConfig(out=Path("x")).changed(dtype="fp8")
 
 
 @pytest.mark.long

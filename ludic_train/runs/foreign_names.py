@@ -1,0 +1,86 @@
+"""Settings of other libraries, with the names that they have here: TRL, verl, OpenRLHF, HF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FOREIGN: Mapping[str, str] = {
+    # Hugging Face and TRL
+    "learning_rate": "lr",
+    "max_steps": "updates",
+    "epochs": "updates: a batch is `groups` tasks, and rows are played as often as they are needed",
+    "num_train_epochs": "updates: a batch is `groups` tasks, played `group_size` times each",
+    "num_iterations": "minibatches",
+    "num_generations": "group_size",
+    "beta": "kl",
+    "epsilon": "algo.clip, in Python algo_options",
+    "batch_size": "groups: a batch is `groups` tasks, played `group_size` times each",
+    "train_batch_size": "groups: a batch is `groups` tasks, played `group_size` times each",
+    "per_device_train_batch_size": "micro_tokens, the tokens of a forward pass; groups and "
+    "group_size are the batch",
+    "gradient_accumulation_steps": "micro_tokens, the tokens of a forward pass",
+    "generation_batch_size": "groups",
+    "gradient_checkpointing": "recompute",
+    "output_dir": "out",
+    "resume_from_checkpoint": "resume",
+    "report_to": "log",
+    "max_completion_length": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "max_prompt_length": "max_length, of prompt and completion together",
+    "max_seq_length": "max_length",
+    "model_name_or_path": "model",
+    "model_name": "model",
+    "lora_r": "lora_rank",
+    "lora_target_modules": "lora_targets",
+    "warmup_ratio": "warmup",
+    "warmup_steps": "warmup, a share of the updates",
+    "eval_steps": "eval_every",
+    "save_steps": "eval_every: a checkpoint follows each evaluation",
+    "logging_steps": "log: every update is in metrics.jsonl",
+    "loss_type": "algo",
+    "bf16": "dtype, bf16",
+    "fp16": "dtype, bf16 or float32",
+    "torch_dtype": "dtype",
+    "attn_implementation": "attention",
+    "use_vllm": "engine, vllm",
+    "vllm_mode": "engine",
+    "vllm_server_base_url": "engine, with the address",
+    "reward_funcs": "reward, module:function",
+    "dataset_name": "env_kwargs, such as split and data of an environment",
+    "optim": "adamw_bits",
+    # verl and OpenRLHF
+    "kl_coef": "kl",
+    "kl_loss_coef": "kl",
+    "init_kl_coef": "kl",
+    "entropy_coeff": "entropy",
+    "entropy_coef": "entropy",
+    "rollout_n": "group_size",
+    "n_samples_per_prompt": "group_size",
+    "rollout_batch_size": "groups",
+    "ppo_mini_batch_size": "minibatches, the updates of a batch",
+    "ppo_epochs": "minibatches, the updates of a batch",
+    "ppo_max_token_len_per_gpu": "micro_tokens",
+    "ppo_micro_batch_size_per_gpu": "micro_tokens, the tokens of a forward pass",
+    "clip_ratio": "algo.clip, in Python algo_options",
+    "adv_estimator": "algo",
+    "actor_learning_rate": "lr",
+    "total_training_steps": "updates",
+    "total_epochs": "updates",
+    "test_freq": "eval_every",
+    "save_freq": "eval_every: a checkpoint follows each evaluation",
+    "n_gpus_per_node": "gpus",
+    "nproc_per_node": "gpus",
+    "num_gpus": "gpus",
+    "ulysses_sequence_parallel_size": "context_parallel",
+    "gpu_memory_utilization": "servers: a server and a rank on one card share its memory",
+    # inspect, verifiers, prime-rl
+    "num_episodes": "eval_episodes",
+    "rollouts_per_example": "group_size",
+    "max_concurrent": "groups and group_size: a batch is played at once",
+    "env_args": "env_kwargs",
+    "env_id": "the id of the environment first, without an option",
+}
+"""What is written here, by the name that another library has for it: a setting, or a text about it.
+
+`tensor_parallel_size` is an option of `ludic train --servers`, as tensor_parallel.
+"""
