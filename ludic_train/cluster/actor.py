@@ -172,7 +172,7 @@ class _Actor:
         self.levels = {} if levels is None else levels
         self.group_size = options.group_size
         self.version: int | None = None
-        self.begun = self.pushed = self.stale = self.tokens = 0
+        self.started = self.pushed = self.stale = self.tokens = 0
         # One pause for groups and for refreshes: both fail where the same servers are away.
         self.failures, self.pause_until = 0, 0.0
         self.ended = False
@@ -202,9 +202,9 @@ class _Actor:
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
                 await self.queue.leave(self.name)
-        unfinished = [*(begun for begun, _ in self.playing.values()), *self.again]
-        handed_over = [begun for begun in unfinished if await self.relay.hand_over(begun)]
-        returned = tuple(begun.task for begun in unfinished if begun not in handed_over)
+        unfinished = [*(partial for partial, _ in self.playing.values()), *self.again]
+        handed_over = [partial for partial in unfinished if await self.relay.hand_over(partial)]
+        returned = tuple(partial.task for partial in unfinished if partial not in handed_over)
         return ActorSummary(
             pushed=self.pushed,
             stale=self.stale,
@@ -258,13 +258,13 @@ class _Actor:
             # No task is lost by a stop: the summary returns them.
             self.again.extendleft(reversed(upcoming))
             raise
-        for begun in upcoming[: admission.granted]:
-            self.begun += 1
+        for partial in upcoming[: admission.granted]:
+            self.started += 1
             # The key of a group that was begun elsewhere stays: it may have been pushed after all.
-            begun.key = begun.key or f"{self.run_id}:{self.begun}"
-            work = asyncio.create_task(self._play(begun))
-            oldest = version if begun.oldest is None else begun.oldest
-            self.playing[work] = begun, min(oldest or 0, version or 0)
+            partial.key = partial.key or f"{self.run_id}:{self.started}"
+            work = asyncio.create_task(self._play(partial))
+            oldest = version if partial.oldest is None else partial.oldest
+            self.playing[work] = partial, min(oldest or 0, version or 0)
         self.again.extendleft(reversed(upcoming[admission.granted :]))
         if admission.trainer is not None:
             self._drop_stale(admission.trainer)
@@ -308,12 +308,12 @@ class _Actor:
         for _ in range(LONGEST_SEARCH):
             if len(found) == wanted:
                 break
-            begun = self.again.popleft() if self.again else self.relay.new(next(self.tasks, None))
-            if begun is None:
+            partial = self.again.popleft() if self.again else self.relay.new(next(self.tasks, None))
+            if partial is None:
                 self.ended = True
                 break
-            if not self.retired or task_key(begun.task) not in self.retired:
-                found.append(begun)
+            if not self.retired or task_key(partial.task) not in self.retired:
+                found.append(partial)
         return found
 
     def _drop_stale(self, trainer: TrainerReport) -> None:
@@ -342,19 +342,19 @@ class _Actor:
     def _collect(self) -> None:
         """Remove the groups that ended. Raises ActorError, and any error that is no failure."""
         for work in [work for work in self.playing if work.done()]:
-            begun, _ = self.playing.pop(work)
+            partial, _ = self.playing.pop(work)
             # Only `_drop_stale` cancels while the actor runs.
             if work.cancelled():
                 self.stale += 1
                 # Its tokens are too old; and it may have been pushed, under the key that it had.
-                self.again.append(PartialGroup(begun.task))
+                self.again.append(PartialGroup(partial.task))
                 continue
             try:
                 work.result()
                 self.failures = 0
             except (EpisodeError, ClientError) as error:
-                begun.again()
-                self.again.append(begun)
+                partial.again()
+                self.again.append(partial)
                 # All groups that one outage ends are one failure.
                 if not self._is_paused():
                     self.failures += 1
@@ -377,16 +377,16 @@ class _Actor:
         log.warning("%s failed, next try in %.1f s: %s", what, delay_s, error)
         return delay_s
 
-    async def _play(self, begun: PartialGroup) -> None:
+    async def _play(self, partial: PartialGroup) -> None:
         """Play one group and push it.
 
         Cancelled during the push, the group may be queued all the same. If it is too old, its task
         is played once more under another key, as a new group; else it keeps its key.
         """
         assert self.group_size is not None
-        task, key = begun.task, begun.key
+        task, key = partial.task, partial.key
         # For the clients of all episodes: they run in tasks that are made here.
-        CURRENT_GROUP.set(begun)
+        CURRENT_GROUP.set(partial)
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
         # The queue's key is unique among all actors, which a hash of the task would not be.

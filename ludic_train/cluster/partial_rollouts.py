@@ -189,8 +189,8 @@ class ResumableClient:
         if tools and self._read_calls is None:
             raise ClientError("no read_calls for tools; use ToolUse(protocol=TextTools())")
         prompt_ids = tuple(self._client.prompts.token_ids(messages, tools))
-        begun = CURRENT_GROUP.get() or PartialGroup(Task(env_id=""))
-        known = begun.requested(prompt_ids, sampling)
+        partial = CURRENT_GROUP.get() or PartialGroup(Task(env_id=""))
+        known = partial.requested(prompt_ids, sampling)
         self.replayed += len(known.ids)
         while not known.is_whole:
             try:
@@ -219,7 +219,7 @@ class ResumableClient:
         return replace(sampling, max_tokens=tokens, seed=seed)
 
 
-def partial_group_to_bytes(begun: PartialGroup) -> bytes:
+def partial_group_to_bytes(partial: PartialGroup) -> bytes:
     """A group for the registry. Raises DataError for a task that has no form in JSON."""
     sampled = [
         {
@@ -227,10 +227,11 @@ def partial_group_to_bytes(begun: PartialGroup) -> bytes:
             "sampling": to_json(each.sampling),
             "slices": [to_json(part) for part in each.slices],
         }
-        for each in (*begun.sampled, *begun.earlier)
+        for each in (*partial.sampled, *partial.earlier)
         if each.slices
     ]
-    record = {"schema": SCHEMA, "key": begun.key, "task": to_json(begun.task), "sampled": sampled}
+    task = to_json(partial.task)
+    record = {"schema": SCHEMA, "key": partial.key, "task": task, "sampled": sampled}
     return json.dumps(record).encode()
 
 
@@ -242,7 +243,7 @@ def partial_group_from_bytes(data: bytes) -> PartialGroup:
     try:
         record: Any = json.loads(data)
         if record["schema"] != SCHEMA:
-            raise BadGroup(f"a begun group of schema {record['schema']!r}, and this is {SCHEMA}")
+            raise BadGroup(f"a partial group of schema {record['schema']!r}, and this is {SCHEMA}")
         task, key = from_json(Task, record["task"]), record["key"]
         _require(isinstance(key, str) and isinstance(task.seed, int), "no key or no seed")
         return PartialGroup(task, key, earlier=[_sampled(each) for each in record["sampled"]])
@@ -258,7 +259,7 @@ def partial_group_from_bytes(data: bytes) -> PartialGroup:
         TypeError,
         ValueError,
     ) as error:
-        raise BadGroup(f"no begun group: {error!r:.300}") from error
+        raise BadGroup(f"no partial group: {error!r:.300}") from error
 
 
 def _sampled(record: Any) -> PartialCompletion:  # noqa: ANN401
@@ -290,7 +291,7 @@ def _are(kind: type, values: Sequence[object]) -> bool:
 
 def _require(is_right: bool, fault: str) -> None:
     if not is_right:
-        raise BadGroup(f"no begun group: {fault}")
+        raise BadGroup(f"no partial group: {fault}")
 
 
 # Kinds of environments of an actor's own tasks that it remembers.
@@ -328,8 +329,8 @@ class Relay:
         try:
             if (data := await self._registry.take()) is None:
                 return None
-            begun = partial_group_from_bytes(data)
-            if _kind(begun.task) not in self._kinds:
+            partial = partial_group_from_bytes(data)
+            if _kind(partial.task) not in self._kinds:
                 # For another actor, or for this one when it has had such a task.
                 await self._registry.hand_over(data)
                 return None
@@ -339,17 +340,17 @@ class Relay:
         except BadGroup as error:
             log.warning("a group that was handed over is left out: %s", error)
             return None
-        log.info("continuing %s, %d tokens of which are sampled", begun.key, begun.tokens)
-        return begun
+        log.info("continuing %s, %d tokens of which are sampled", partial.key, partial.tokens)
+        return partial
 
-    async def hand_over(self, begun: PartialGroup) -> bool:
+    async def hand_over(self, partial: PartialGroup) -> bool:
         """Leave a group to the other actors; False if it holds no tokens, or cannot be sent."""
-        if self._registry is None or not begun.tokens:
+        if self._registry is None or not partial.tokens:
             return False
         try:
-            return await self._registry.hand_over(partial_group_to_bytes(begun))
+            return await self._registry.hand_over(partial_group_to_bytes(partial))
         except (QueueUnavailable, DataError) as error:
-            logging.getLogger(__name__).warning("%s is not handed over: %s", begun.key, error)
+            logging.getLogger(__name__).warning("%s is not handed over: %s", partial.key, error)
             return False
 
 

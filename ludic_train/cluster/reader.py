@@ -71,7 +71,7 @@ class QueueReader:
         self._generation = 0
 
     @property
-    def begun(self) -> bool:
+    def is_reading(self) -> bool:
         """True once the queue was taken over."""
         return self._reading is not None
 

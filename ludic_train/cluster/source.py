@@ -188,7 +188,7 @@ class PipelineBatchSource:
         Raises ConfigError once reading has begun, CheckpointError for the state of a source that
         learned from something else than a queue.
         """
-        if self._reader.begun:
+        if self._reader.is_reading:
             raise ConfigError("the queue is being read already; load the state before training")
         if "cursor" not in state:
             raise CheckpointError(
@@ -238,7 +238,7 @@ class PipelineBatchSource:
 
     def _running(self) -> LoopThread:
         """The thread of the reader. Raises ConfigError before `begin`."""
-        if self._thread is None or not self._reader.begun:
+        if self._thread is None or not self._reader.is_reading:
             raise ConfigError(
                 "the queue is not open yet: call begin() first, as Trainer.train does"
             )

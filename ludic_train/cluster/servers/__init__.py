@@ -1,4 +1,1 @@
-"""vLLM servers with the flags of training, as child processes.
-
-`local` is a server of our own, with the same routes.
-"""
+"""vLLM servers with the flags of training, as child processes."""
