@@ -19,8 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.adapters import ADAPTERS
-from envs_registry.catalog import CATALOG
+from envs_registry.catalog import ADAPTERS, CATALOG
 from ludic_gym.audit.report import audit_env, write_audit
 from ludic_gym.audit.subject import AuditSubject, statement_of
 

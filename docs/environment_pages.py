@@ -12,8 +12,7 @@ import gymnasium as gym
 from trained_runs import training_section
 
 import ludic_gym as lg
-from envs_registry.adapters import ADAPTERS
-from envs_registry.catalog import CATALOG, EnvEntry
+from envs_registry.catalog import ADAPTERS, CATALOG, EnvEntry
 from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS
 from envs_registry.starts import STARTS

@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pettingzoo
 
-from envs_registry.adapters import ADAPTERS
-from envs_registry.catalog import CATALOG
+from envs_registry.catalog import ADAPTERS, CATALOG
 from envs_registry.published import ENV, PUBLISHED
 
 

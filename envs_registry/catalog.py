@@ -1,4 +1,4 @@
-"""The catalogue of environments, read from `catalog.toml`: ids and entry points, no imports."""
+"""The catalogue: environments of ours and of other packages, their entry points and suites."""
 
 from __future__ import annotations
 
@@ -89,3 +89,44 @@ def bench_kwargs(suite: str) -> Mapping[str, Mapping[str, str]]:
     """
     datasets = {entry.id for entry in CATALOG if "dataset" in entry.tags}
     return {env_id: {"split": "test"} if env_id in datasets else {} for env_id in SUITES[suite]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterEntry:
+    """An environment of another package, which is imported only when the environment is made.
+
+    id: name in all registries.
+    gym, aec: entry points "module:attribute" for Gymnasium and PettingZoo; "" if there is no such
+        view.
+    kwargs: arguments of the adapter.
+    package: required package.
+    extra: extra of Ludic that installs the package.
+    """
+
+    id: str
+    gym: str = ""
+    aec: str = ""
+    kwargs: Mapping[str, str]
+    package: str
+    extra: str = "adapters"
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("adapters.toml").read_text(encoding="utf-8"))
+
+ADAPTERS: tuple[AdapterEntry, ...] = tuple(
+    AdapterEntry(
+        id=f"ludic/{group['prefix']}-{name}-v0",
+        kwargs={key: value.format(name) for key, value in group["kwargs"].items()},
+        **{key: group[key] for key in group.keys() & {"gym", "aec", "package", "extra"}},
+    )
+    for group in _TABLE["group"]
+    for name in group["names"].split()
+)
+
+# Package -> its datasets or games that are not environments, each with the reason: it ...
+SKIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        package: {name: reason for reason, names in reasons.items() for name in names.split()}
+        for package, reasons in _TABLE["skipped"].items()
+    }
+)

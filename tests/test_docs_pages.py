@@ -17,8 +17,7 @@ import pytest
 import reference_pages
 
 import ludic_gym as lg
-from envs_registry.adapters import ADAPTERS
-from envs_registry.catalog import CATALOG
+from envs_registry.catalog import ADAPTERS, CATALOG
 from envs_registry.published import PUBLISHED
 from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS

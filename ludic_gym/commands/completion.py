@@ -18,8 +18,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from envs_registry.adapters import ADAPTERS
-from envs_registry.catalog import CATALOG, SUITES
+from envs_registry.catalog import ADAPTERS, CATALOG, SUITES
 from ludic_gym.commands.arguments import option, parse
 from ludic_gym.commands.main import COMMANDS, find_command
 from ludic_gym.errors import MissingPackage

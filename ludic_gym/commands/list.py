@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated
 
-from envs_registry.adapters import ADAPTERS, AdapterEntry
-from envs_registry.catalog import CATALOG, SUITES, EnvEntry
+from envs_registry.catalog import ADAPTERS, CATALOG, SUITES, AdapterEntry, EnvEntry
 from envs_registry.published import PUBLISHED
 from envs_registry.starts import STARTS
 from ludic_gym.commands.arguments import option, parse, print_json, print_table

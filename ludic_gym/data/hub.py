@@ -119,7 +119,13 @@ def hub_rows(data: HubData) -> Iterator[Row]:
             rows = _download(data, datasets)
     # `datasets` has no error class of its own: what it cannot find or read is one of these.
     except (OSError, ValueError, RuntimeError) as error:
-        raise DataError(_unreachable(data, error)) from error
+        # Errors of the hub are pages long, and may hold a whole reply in HTML.
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{data.id}, split {data.split!r}: cannot be loaded from the hub ({reason}); without "
+            "it, name a file (data='rows.jsonl', .parquet, .json or .csv), or leave data and split "
+            "out for the bundled sample where there is one"
+        ) from error
     return (Row(f"{data.id} {data.split} row {i}", fields) for i, fields in enumerate(rows))
 
 
@@ -142,32 +148,14 @@ def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
 def _no_retries_without_network(config: Any) -> Iterator[None]:  # noqa: ANN401 (a module)
     """Use the library's offline mode without a network: it would retry for half a minute."""
     before: bool = config.HF_HUB_OFFLINE
-    config.HF_HUB_OFFLINE = before or not _is_reachable(config.HF_ENDPOINT)
+    # A machine behind a proxy cannot open this connection, but `datasets` can.
+    if not before and not getproxies():
+        url = urlsplit(config.HF_ENDPOINT)
+        try:
+            socket.create_connection((url.hostname or "", url.port or 443), timeout=5).close()
+        except OSError:
+            config.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
         config.HF_HUB_OFFLINE = before
-
-
-def _is_reachable(address: str) -> bool:
-    """True if the address accepts connections, or if there is a proxy, which may reach it."""
-    # A machine behind a proxy cannot open this connection, but `datasets` can.
-    if getproxies():
-        return True
-    url = urlsplit(address)
-    try:
-        socket.create_connection((url.hostname or "", url.port or 443), timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
-def _unreachable(data: HubData, error: Exception) -> str:
-    """The message for a split that cannot be loaded: the reason, and two other ways to get rows."""
-    # Errors of the hub are pages long, and may hold a whole reply in HTML.
-    reason = " ".join(str(error).split())[:200]
-    return (
-        f"{data.id}, split {data.split!r}: cannot be loaded from the hub ({reason}); without it, "
-        "name a file (data='rows.jsonl', .parquet, .json or .csv), or leave data and split out for "
-        "the bundled sample where there is one"
-    )

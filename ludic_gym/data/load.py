@@ -173,9 +173,11 @@ def _file(path: Path, split: str) -> File:
 @lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Callable[[Row], T]) -> Rows[T]:
     """The rows and their hash, once per state of a file and per parser."""
-    rows = hub_rows(origin) if isinstance(origin, HubData) else file_rows(origin.path)
-    split = origin.requested if isinstance(origin, HubData) else origin.split
-    return parsed_rows(rows, parse, name=_name(origin), split=split)
+    if isinstance(origin, HubData):
+        name = f"{origin.id}:{origin.config}" if origin.config else origin.id
+        return parsed_rows(hub_rows(origin), parse, name=name, split=origin.requested)
+    name = "sample" if origin.split == "sample" else origin.path.name
+    return parsed_rows(file_rows(origin.path), parse, name=name, split=origin.split)
 
 
 def parsed_rows(
@@ -193,10 +195,3 @@ def parsed_rows(
     if not items:
         raise DataError(f"{name}: there are no rows")
     return Rows(tuple(items), Origin(name, split, digest.hexdigest()[:HASH_DIGITS]))
-
-
-def _name(origin: File | HubData) -> str:
-    """The origin's name for results; see `Origin`."""
-    if isinstance(origin, File):
-        return "sample" if origin.split == "sample" else origin.path.name
-    return f"{origin.id}:{origin.config}" if origin.config else origin.id

@@ -8,7 +8,7 @@ import gymnasium as gym
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.adapters import ADAPTERS, SKIPPED
+from envs_registry.catalog import ADAPTERS, SKIPPED
 from ludic_gym.adapters.reasoning_gym_env import GUARDS, ReasoningGymEnv, answer_of
 from ludic_gym.errors import ConfigError
 from ludic_gym.testing.check import check_text_env

@@ -10,7 +10,7 @@ import pettingzoo
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.adapters import ADAPTERS, SKIPPED
+from envs_registry.catalog import ADAPTERS, SKIPPED
 from ludic_gym.adapters.textarena import Match, TextArenaAECEnv, TextArenaEnv
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
 from ludic_gym.testing.rules import RULES

@@ -4,8 +4,7 @@ import gymnasium as gym
 import pettingzoo
 
 import ludic_gym  # noqa: F401 (registers the ids)
-from envs_registry.adapters import ADAPTERS
-from envs_registry.catalog import CATALOG
+from envs_registry.catalog import ADAPTERS, CATALOG
 
 IDS = [entry.id for entry in ADAPTERS]
 
