@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from operator import add, floordiv, mod, mul, sub
-from typing import Any, Literal
+from typing import Any
 
 from ludic_gym.envs.core.base import checked_choice, integer_at, item_at
+from ludic_gym.envs.core.levels import SPLITS, Split, in_test
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
@@ -15,11 +15,8 @@ from ludic_gym.graders.numeric import grade_number
 NAMES = ("Ann", "Bob", "Cy", "Dee")
 THINGS = ("pens", "figs", "nuts", "cups")
 CLAUSES = {"+": "gets {} more {}", "-": "loses {} {}", "*": "then has {} times as many {}"}
-SPLITS = ("all", "train", "test")
 # A random number has 53 bits: enough for 15 digits.
 MOST_DIGITS = 15
-# One pair in five is in the split "test".
-HELD_OUT_EVERY = 5
 
 
 class ArithmeticEnv(QuestionEnv):
@@ -52,7 +49,7 @@ class ArithmeticEnv(QuestionEnv):
         digits: int = 2,
         operations: str = "+",
         steps: int = 1,
-        split: Literal["all", "train", "test"] = "all",
+        split: Split = "all",
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
@@ -72,9 +69,13 @@ class ArithmeticEnv(QuestionEnv):
         # All at once: two calls of one number each take as long.
         drawn = rng.random(3 + 2 * self._steps).tolist()
         # Only the first pair decides the split: the others are intermediate results.
-        while not self._is_in_split(first := self._first(*drawn[:3])):
+        while True:
+            total = integer_at(drawn[0], self._low, self._high)
+            operation = item_at(drawn[1], self._operations)
+            operand = self._operand(drawn[2], operation, total)
+            if self._split == "all" or is_held_out(total, operand) == (self._split == "test"):
+                break
             drawn = drawn[3:] + rng.random(3).tolist()
-        total, operation, operand = first
         things, *later, name = drawn[3:]
         things, name = item_at(things, THINGS), item_at(name, NAMES)
         clauses = [f"has {total} {_noun(total, things)}"]
@@ -88,16 +89,6 @@ class ArithmeticEnv(QuestionEnv):
         story = ", ".join(clauses[:-1])
         text = f"{name} {story} and {clauses[-1]}. How many {things} does {name} have now?"
         return Question(text, str(total))
-
-    def _first(self, start: float, operation: float, operand: float) -> tuple[int, str, int]:
-        """The number, operation and operand of three random numbers."""
-        total = integer_at(start, self._low, self._high)
-        symbol = item_at(operation, self._operations)
-        return total, symbol, self._operand(operand, symbol, total)
-
-    def _is_in_split(self, first: tuple[int, str, int]) -> bool:
-        start, _, operand = first
-        return self._split == "all" or is_held_out(start, operand) == (self._split == "test")
 
     def _operand(self, number: float, operation: str, total: int) -> int:
         """The operand of a random number; it does not make the total negative."""
@@ -125,5 +116,4 @@ def is_held_out(a: int, b: int) -> bool:
     """True if the pair, in either order, is in the split "test"; the same in every process."""
     # In either order, because 3 + 5 in training would give away 5 + 3 in the test.
     low, high = sorted((a, b))
-    # Python's own hash of a text differs between processes.
-    return zlib.crc32(f"{low},{high}".encode()) % HELD_OUT_EVERY == 0
+    return in_test(f"{low},{high}")
