@@ -142,9 +142,9 @@ async def open_agent(spec: str, agent: str) -> AsyncIterator[MakePolicy]:
 
 def provided(
     spec: str,
-    params: Mapping[str, Any] | None,
-    extra_body: Mapping[str, Any] | None,
-    options: HttpOptions | None,
+    params: Mapping[str, Any] | None = None,
+    extra_body: Mapping[str, Any] | None = None,
+    options: HttpOptions | None = None,
 ) -> ServedPolicy:
     """The policy of a model of PROVIDERS, such as "openai/NAME"; the rest as of `openai`."""
     provider, _, name = spec.partition("/")

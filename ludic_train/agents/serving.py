@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ludic_gym.bench.policies import is_provided, provided
+from ludic_gym.clients.openai import HostedChatClient
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
+from ludic_gym.policies.chat import openai
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
 from ludic_train.engine.client import model_folder
@@ -78,17 +81,23 @@ def serve_recorded(
     host: str = "127.0.0.1",
     **gateway_options: Any,  # noqa: ANN401 - of Gateway
 ) -> None:
-    """Serve a model that vLLM servers sample from, until Ctrl-C or SIGTERM.
+    """Serve a model that other servers sample from, until Ctrl-C or SIGTERM.
 
-    model: whose chat template makes the prompts. servers: their addresses. bound: a socket at
-    `host`. Raises ModelNotFound.
+    model: whose chat template makes the prompts; or, without servers, the address of any
+        OpenAI-style server or "openai/NAME", of which texts alone are recorded.
+    servers: addresses of vLLM servers. bound: a socket at `host`. Raises ModelNotFound.
     """
-    tokenizer = load_tokenizer(model_and_spec(model_folder(model))[0])
-    client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    client: VLLMTokenClient | HostedChatClient
+    if servers:
+        tokenizer = load_tokenizer(model_and_spec(model_folder(model))[0])
+        client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
+    else:
+        tokenizer = None
+        client = (provided(model) if is_provided(model) else openai(model)).client
     with issued_token(bound.getsockname()[1]) as token:
         options = {"model": model, "host": host, "token": token, **gateway_options}
         gateway = Gateway(client, tokenizer, is_open=True, **options)
-        asyncio.run(_serve(gateway, bound, f"({model}; {', '.join(servers)})  token {token}"))
+        asyncio.run(_serve(gateway, bound, f"({', '.join([model, *servers])})  token {token}"))
 
 
 async def _serve(gateway: Gateway, bound: socket.socket, about: str) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from ludic_gym.bench.policies import is_provided
 from ludic_gym.errors import ConfigError
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.cluster.roles import exit_code_of_role
@@ -93,11 +94,13 @@ class _Options:
       ludic serve path/to/model --lora 16
       ludic serve runs/mine/published --join runs/mine --host 0.0.0.0 --url http://server-2:8000
       ludic serve ludic-small --engine local --out traces
+      ludic serve openai/gpt-5-mini --port 8100 --out traces
       ludic serve Qwen/Qwen3-0.6B --server http://localhost:8000 --port 8100 --out traces
       ludic serve ludic/ToolCalls-v0        (its own options: ludic serve ludic/ToolCalls-v0 --help)
 
     Attributes:
-        model: A run's folder, a folder in Hugging Face format, or a hub id.
+        model: A run's folder, a folder in Hugging Face format, or a hub id; or, to record agent
+            programs of any other model, the address of its server, or openai/NAME.
         engine: vLLM, or Ludic's local engine.
         server: Addresses of running vLLM servers of the model, which sample in place of an engine
             of this process.
@@ -154,10 +157,14 @@ def main(argv: list[str]) -> int:
 
 def _served(args: _Options, further: list[str]) -> int:
     """Serve, and return the exit code."""
-    way = "--server" if args.server else "--engine local" if args.engine == "local" else "vLLM"
+    model = args.model
+    is_hosted = model.startswith(("http://", "https://")) or is_provided(model)
+    way = "--engine local" if args.engine == "local" else "vLLM"
+    if args.server or (is_hosted and not model.startswith("hf/")):
+        way = "--server"
     _check(args, way, [] if way == "vLLM" else further)
     if way != "vLLM":
-        return _serve_here(args)
+        return _serve_here(args, is_local=way == "--engine local")
     vllm = find_vllm(args.vllm_python)
     if not vllm.is_tested:
         print(f"note: vLLM {vllm.version} is newer than the tested versions", file=sys.stderr)
@@ -185,7 +192,7 @@ def _check(args: _Options, way: str, further: list[str]) -> None:
         raise ConfigError(f"{' '.join(flags)}: no options of {way}; see `ludic serve --help`")
 
 
-def _serve_here(args: _Options) -> int:
+def _serve_here(args: _Options, *, is_local: bool) -> int:
     """Serve by a gateway of this process: the local engine, or the model of other servers."""
     options, sessions = args.options, args.sessions.of_gateway()
     if not os.environ.get(KEY_VARIABLE):
@@ -195,7 +202,7 @@ def _serve_here(args: _Options) -> int:
     with stop_by_signal(), bound_socket(options.host, options.port) as bound:
         from ludic_train.agents.serving import serve_local, serve_recorded
 
-        if args.server:
+        if not is_local:
             serve_recorded(args.model, args.server, bound, host=options.host, **sessions)
             return 0
         with _joined(args, url_of(options.host, bound.getsockname()[1])):

@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 
 import forked
 import pytest
+from chat_server import chat_server, completion
 from local_server import GENERATE, tokenizer
 
 from ludic_gym.clients.vllm import VLLMTokenClient
@@ -177,6 +178,23 @@ def test_a_model_of_other_servers_is_recorded_too(folder, tmp_path):
         assert message["usage"]["output_tokens"] <= 3
         (turn,) = post(f"{url}/sessions/{opened['key']}/close", {})["turns"]
     assert len(turn["completion_token_ids"]) == message["usage"]["output_tokens"]
+
+
+def test_the_texts_of_any_other_server_are_recorded(tmp_path):
+    def respond(path, headers, body):
+        return 200, {"data": [{"id": "small"}]} if body is None else completion("four")
+
+    with (
+        chat_server(respond) as hosted,
+        ludic_serve(hosted.url, "--out", str(tmp_path / "traces")) as (_, url, _about),
+    ):
+        opened = post(f"{url}/sessions", {})
+        body = {"model": "m", "messages": [{"role": "user", "content": "2 + 2"}]}
+        made = post(f"{opened['base_url']}/chat/completions", body)
+        assert made["choices"][0]["message"]["content"] == "four"
+        (turn,) = post(f"{url}/sessions/{opened['key']}/close", {})["turns"]
+    assert turn["response"]["text"] == "four"
+    assert turn["request"]["messages"] == body["messages"]
 
 
 async def test_a_server_that_is_killed_gives_its_clients_an_error_after_the_usual_retries(folder):
