@@ -48,7 +48,14 @@ def provenance(env_id: str, kwargs: Mapping[str, Any]) -> Provenance:
     env = gym.make(env_id, **kwargs)
     try:
         kind, inner = type(env.unwrapped), env.unwrapped
-        own = _package_versions(kind.__module__)
+        # Of the package that the env's module is from, unless it is Ludic, and of one it adapts.
+        package = kind.__module__.partition(".")[0]
+        packages = [name for part, name in ADAPTED.items() if part in kind.__module__]
+        own = {}
+        for name in packages if package == "ludic_gym" else [package, *packages]:
+            # A module of the current folder is in no package: the hash of its source stands for it.
+            with suppress(PackageNotFoundError):
+                own[name] = version(name)
         names = [f", {name} {number}" for name, number in own.items()]
         return Provenance(
             environment=f"{kind.__module__}@{_source_hash(kind)}{''.join(names)}",
@@ -61,19 +68,6 @@ def provenance(env_id: str, kwargs: Mapping[str, Any]) -> Provenance:
         )
     finally:
         close(env)
-
-
-def _package_versions(module: str) -> dict[str, str]:
-    """The version of the package that an env's module is from, or adapts; {} for one of Ludic."""
-    adapted = [name for part, name in ADAPTED.items() if part in module]
-    package = module.partition(".")[0]
-    names = adapted if package == "ludic_gym" else [package, *adapted]
-    # A module of the current folder is in no package: the hash of its source stands for it.
-    found = {}
-    for name in names:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _source_hash(kind: type) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -16,6 +16,9 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episodes import MakePlayer, run_matches
 from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Episode, Rollout, Task
+
+ELO_PER_NAT = 400 / math.log(10)
+_MOST_STEPS = 100
 
 
 async def round_robin(
@@ -42,10 +45,15 @@ async def round_robin(
     for name, value, low in least:
         if value < low:
             raise ConfigError(f"{name} is at least {low}, got {value}")
+    tasks = []
+    for i in range(games):
+        sampling = replace(task.sampling, seed=derived_seed(task.seed, i))
+        # Twice, because the seats rotate from one task to the next.
+        tasks += [replace(task, seed=task.seed + i, sampling=sampling)] * 2
     # A stream per pair, because seats rotate within one stream.
     for pair in combinations(players, 2):
         matches = run_matches(
-            _games(task, task.seed, games),
+            tasks,
             {name: players[name] for name in pair},
             concurrency=concurrency,
             timeout_s=timeout_s,
@@ -74,17 +82,6 @@ def game_of(episode: Episode) -> PlayedGame:
 def _game_reward(rollout: Rollout) -> float:
     # A reward of each turn for its format would let the player with more turns win a draw.
     return sum(step.reward - step.decision.reward for step in rollout.steps)
-
-
-def _games(task: Task, seed: int, games: int) -> Iterator[Task]:
-    for i in range(games):
-        sampling = replace(task.sampling, seed=derived_seed(seed, i))
-        # Twice, because the seats rotate from one task to the next.
-        yield from [replace(task, seed=seed + i, sampling=sampling)] * 2
-
-
-ELO_PER_NAT = 400 / math.log(10)
-_MOST_STEPS = 100
 
 
 class PlayedGame(NamedTuple):
@@ -134,7 +131,11 @@ def bradley_terry(games: Sequence[PlayedGame], *, prior: float = 1.0) -> tuple[R
     players = sorted({name for game in games for name in (game.first, game.second)})
     if len(players) < 2:
         raise ConfigError(f"ratings need at least 2 players, got {players}")
-    points = _points(games, players)
+    # [P, P]: the points that the row's player took from the column's.
+    points, where = np.zeros((len(players), len(players))), {p: i for i, p in enumerate(players)}
+    for game in games:
+        points[where[game.first], where[game.second]] += game.result
+        points[where[game.second], where[game.first]] += 1.0 - game.result
     strengths, covariance = _fitted(points, prior)
     # The likelihood knows strengths up to a constant only. Their mean is set to 0, and the
     # covariance is that of the differences from the mean.
@@ -153,16 +154,6 @@ def bradley_terry(games: Sequence[PlayedGame], *, prior: float = 1.0) -> tuple[R
         for i, player in enumerate(players)
     ]
     return tuple(sorted(rated, key=lambda rating: -rating.elo))
-
-
-def _points(games: Sequence[PlayedGame], players: Sequence[str]) -> np.ndarray:
-    """[P, P]: the points that the row's player took from the column's."""
-    where = {player: i for i, player in enumerate(players)}
-    points = np.zeros((len(players), len(players)))
-    for game in games:
-        points[where[game.first], where[game.second]] += game.result
-        points[where[game.second], where[game.first]] += 1.0 - game.result
-    return points
 
 
 def _fitted(points: np.ndarray, prior: float) -> tuple[np.ndarray, np.ndarray]:
