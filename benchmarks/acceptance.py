@@ -37,7 +37,7 @@ from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import PAD, TURN_END, make_tokenizer
 from ludic_train.processes import free_port
-from ludic_train.runs.report import time_split
+from ludic_train.runs.evaluation import time_split
 
 # The programs that steps start, as arguments of this Python.
 PROGRAMS = {"ludic": ("-m", "ludic_gym"), "torchrun": ("-m", "torch.distributed.run"), "python": ()}

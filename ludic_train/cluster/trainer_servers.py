@@ -17,6 +17,7 @@ from typing import Literal
 from ludic_gym.concurrency import cancel_all, gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.sampling import leaves_out_tokens
+from ludic_train.cluster.layout import Card, Layout, Need, ServerCards, layout
 from ludic_train.cluster.loop_thread import LoopThread
 from ludic_train.cluster.servers.process import START_S, ServerProcess
 from ludic_train.cluster.servers.supervisor import SupervisedServer, supervised_server
@@ -33,7 +34,6 @@ from ludic_train.processes import (
 )
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import METRICS
-from ludic_train.runs.layout import Card, Layout, Need, ServerCards, layout
 from ludic_train.runs.machine import VLLM, Machine
 from ludic_train.trainer.config import Load
 

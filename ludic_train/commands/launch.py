@@ -20,6 +20,7 @@ from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.packages import optional
+from ludic_train.cluster.layout import Layout
 from ludic_train.cluster.roles import HOST, POLL_S, PORT, Place, ProcessGroup, start_redis
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES, find_vllm
 from ludic_train.cluster.trainer_servers import cards_env, layout_of, vllm_flags
@@ -37,7 +38,6 @@ from ludic_train.processes import (
 )
 from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS, refuse_password
 from ludic_train.runs.folder import CONFIG, PUBLISHED, QUEUE, is_resumable
-from ludic_train.runs.layout import Layout
 from ludic_train.runs.machine import JOIN
 from ludic_train.server_tokens import KEY_VARIABLE
 

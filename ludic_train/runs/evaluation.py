@@ -1,14 +1,28 @@
-"""Episodes of a run that are measured or imitated, and their scores."""
+"""Evaluations of a run, and the report of its last one.
+
+OUT/results.json    numbers of the last evaluation, by name
+OUT/games.txt       some games as text
+OUT/curve.png       metrics over the updates
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
 
 from ludic_gym.bench.runner import run_bench
 from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
+from ludic_train.loggers.console import readable, sparkline
+from ludic_train.loggers.loggers import read_metrics
 from ludic_train.runs.config import RunConfig
+from ludic_train.runs.folder import RESULTS
 from ludic_train.runs.recipe import Recipe
 from ludic_train.runs.tasks import evaluation_tasks
 
@@ -62,3 +76,123 @@ async def play(tasks: Iterable[Task], make_policy: MakePolicy) -> list[Rollout]:
             raise EpisodeError(f"{episode.task.env_id}, task {episode.index}: {episode.error}")
     episodes.sort(key=lambda episode: episode.index)
     return [rollout for episode in episodes for rollout in episode.rollouts]
+
+
+PHASES = {
+    "seconds/next_batch": "sampling and playing",
+    "seconds/update": "updates",
+    "seconds/publish": "publishing params",
+    "seconds/evaluate": "evaluation",
+}
+
+
+def time_split(metrics_path: Path) -> dict[str, float]:
+    """Seconds of each phase, over all updates of a run.
+
+    metrics_path: of a JSONLLogger. Phases that were not measured have 0 s.
+    Raises MetricError for a file of another form.
+    """
+    records = read_metrics(metrics_path)
+    return {
+        phase: sum(record.get(name, 0.0) for record in records) for name, phase in PHASES.items()
+    }
+
+
+def transcript(rollout: Rollout) -> str:
+    """The rollout as text: observations, replies, outcome and reward.
+
+    A reply is the text of the last model call of a step, or the action of a policy without a model.
+    Episodes whose info has no "outcome" end in "success" or "failure".
+
+    >>> from ludic_gym import Decision, Step, Task
+    >>> reply, end = Decision(action="5"), {"success": True}
+    >>> step = Step(observation="2 + 3 = ?", decision=reply, reward=1.0, info=end)
+    >>> task = Task(env_id="ludic/Arithmetic-v0", seed=1)
+    >>> print(transcript(Rollout(task=task, steps=(step,), final_observation="5 is right.")))
+    ludic/Arithmetic-v0 {} seed 1
+    <BLANKLINE>
+    2 + 3 = ?
+    > 5
+    <BLANKLINE>
+    5 is right.
+    success, reward 1
+    """
+    heading = f"{rollout.task.env_id} {dict(rollout.task.kwargs)} seed {rollout.task.seed}"
+    turns = []
+    for step in rollout.steps:
+        calls = step.decision.completions
+        turns.append(f"{step.observation}\n> {calls[-1].text if calls else step.decision.action}")
+    info = rollout.steps[-1].info if rollout.steps else {}
+    end = info.get("outcome", "success" if info.get("success") else "failure")
+    return "\n\n".join(
+        [heading, *turns, f"{rollout.final_observation}\n{end}, reward {rollout.total_reward:g}"]
+    )
+
+
+def report(
+    out: Path,
+    *,
+    results: Mapping[str, float],
+    games: Sequence[Rollout],
+    curves: Sequence[str],
+    console: Console | None = None,
+) -> None:
+    """Write results.json, games.txt and curve.png to `out`, and print the gist of all three.
+
+    out: folder of a run, with its metrics.jsonl.
+    results: numbers of the last evaluation, by name. games: rollouts to write as transcripts.
+    curves: metrics to draw; those without a number, as of a stage without updates, are left out.
+    console: of the terminal if left out.
+    """
+    console = console or Console()
+    (out / RESULTS).write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
+    transcripts = [transcript(game) for game in games]
+    (out / "games.txt").write_text("\n\n----\n\n".join(transcripts) + "\n", encoding="utf-8")
+    metrics = out / "metrics.jsonl"
+    measured = {
+        name
+        for record in read_metrics(metrics)
+        for name, value in record.items()
+        if math.isfinite(value)
+    }
+    curves = [name for name in curves if name in measured]
+    if curves:
+        # At the end of a run: matplotlib would take half a second of each start.
+        from ludic_train.loggers.plots import plot_curve
+
+        plot_curve(metrics, out / "curve.png", curves, title=out.name)
+    console.print(_results_table(results), _curve_table(metrics, curves), _time_table(metrics))
+    if transcripts:
+        console.rule("a sampled game")
+        # The text of a model, which must not be taken for markup.
+        console.print(transcripts[0], highlight=False, markup=False)
+        console.rule()
+    if curves:
+        console.print(f"curves   {out / 'curve.png'}")
+    console.print(f"games    {out / 'games.txt'}")
+
+
+def _results_table(results: Mapping[str, float]) -> Table:
+    table = Table("result", "value", title="evaluation, sampled")
+    for name, value in results.items():
+        table.add_row(name, readable(value))
+    return table
+
+
+def _curve_table(metrics: Path, curves: Sequence[str]) -> Table:
+    table = Table("curve", "first", "", "last", title="over the run")
+    records = read_metrics(metrics)
+    for name in curves:
+        points = [record[name] for record in records if name in record]
+        table.add_row(name, readable(points[0]), sparkline(points, 40), readable(points[-1]))
+    return table
+
+
+def _time_table(metrics: Path) -> Table:
+    """Seconds and share of each phase; what is in no phase, such as loading, is left out."""
+    table = Table("phase", "seconds", "share", title="where the time went")
+    split = time_split(metrics)
+    total = sum(split.values())
+    for phase, seconds in split.items():
+        table.add_row(phase, f"{seconds:.1f}", f"{seconds / total:.0%}")
+    return table

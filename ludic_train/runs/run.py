@@ -7,13 +7,21 @@ as `read_metrics` has it.
 
 from __future__ import annotations
 
+import json
+import secrets
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
 
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
@@ -25,11 +33,13 @@ from ludic_train.distributed.ranks import (
     number_from_rank_0,
     rank,
     run_on_rank_0,
+    world_size,
 )
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.errors import (
     CheckpointError,
+    Collapsed,
     DiskError,
     EmptyBatch,
     Interrupted,
@@ -38,12 +48,16 @@ from ludic_train.errors import (
     RankError,
     SamplerMismatch,
 )
-from ludic_train.loggers.loggers import Logger
+from ludic_train.loggers.console import ConsoleLogger
+from ludic_train.loggers.loggers import JSONLLogger, Logger, MultiLogger
+from ludic_train.loggers.trackers import TensorBoardLogger, TrackioLogger, WandbLogger
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
-from ludic_train.runs.compute import write_compute
+from ludic_train.runs.config import RunConfig
 from ludic_train.runs.ends import Ends
+from ludic_train.runs.folder import METRICS
 from ludic_train.runs.learner import Learner
+from ludic_train.runs.machine import Machine, Tracker
 from ludic_train.runs.signals import StopRequested, own_stop_signals
 from ludic_train.trainer.trainer import OnUpdate, Trainer
 
@@ -268,3 +282,132 @@ def _restore(run: Run) -> int:
 def _copy_model(source: Path, target: Path) -> None:
     with writing(target, DiskError):
         shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+COMPUTE = "compute.json"
+
+
+def write_compute(out: Path, learner: Learner, trainer: Trainer) -> None:
+    """Write the facts to OUT/compute.json, once the trainer has made an update.
+
+        {"device": "cuda:0", "card": "NVIDIA H100 80GB HBM3", "ranks": 1,
+         "trained": {"float32 on cuda:0": 494032768}, "frozen": {},
+         "moments": {"float32 on cuda:0": 988065536},
+         "attention": [{"kernel": "flash", "dtype": "bfloat16"}],
+         "cache": "bfloat16 on cuda:0", "float32_products": "high",
+         "versions": {"torch": "2.13.0", "cuda": "13.0", "transformers": "5.16.1"}}
+
+    trained, frozen, moments: numbers by type and device, of all ranks together. attention: of
+        torch's kernels, in the forward passes of updates. cache: of the local engine, null where
+        servers sample.
+    """
+    (out / COMPUTE).write_text(json.dumps(_facts(learner, trainer), indent=2) + "\n")
+
+
+def _facts(learner: Learner, trainer: Trainer) -> dict[str, Any]:
+    device, client = learner.device, learner.client
+    params = list(learner.model.parameters())
+    states = trainer.optimizer.state.values()
+    # A count of steps has no dimension, and is no moment.
+    moments = [t for state in states for t in state.values() if isinstance(t, Tensor) and t.ndim]
+    cached = client.cached_keys if isinstance(client, LocalChatClient) else None
+    return {
+        "device": device,
+        "card": None if device == "cpu" else torch.cuda.get_device_name(device),
+        "ranks": world_size(),
+        "trained": _places(p for p in params if p.requires_grad),
+        "frozen": _places(p for p in params if not p.requires_grad),
+        "moments": _places(moments),
+        "attention": [each._asdict() for each in sorted(trainer.attention)],
+        "cache": None if cached is None else _place(cached),
+        "float32_products": torch.get_float32_matmul_precision(),
+        "versions": {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "transformers": transformers.__version__,
+        },
+    }
+
+
+def _places(tensors: Iterable[Tensor]) -> dict[str, int]:
+    """Count of the numbers of each type on each device."""
+    counted: Counter[str] = Counter()
+    for tensor in tensors:
+        counted[_place(tensor)] += tensor.numel()
+    return dict(counted)
+
+
+def _place(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
+
+
+# One update's mean is noise.
+UPDATES = 10
+
+
+class Floors:
+    """Raises Collapsed when the mean of the last ten updates is below a floor of the settings."""
+
+    def __init__(self, config: RunConfig) -> None:
+        floors = {"entropy": config.evaluate.least_entropy, "reward": config.evaluate.least_reward}
+        self._floors = {name: floor for name, floor in floors.items() if floor is not None}
+        self._out = config.out
+        self._seen: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=UPDATES))
+
+    def __call__(self, metrics: Metrics) -> None:
+        """Look at the metrics of an update."""
+        # Of learning from rewards: updates that imitate have none.
+        if "reward" not in metrics and not self._seen["reward"]:
+            return
+        for name, floor in self._floors.items():
+            if name in metrics:
+                self._seen[name].append(metrics[name].value)
+            seen = self._seen[name]
+            if len(seen) == UPDATES and sum(seen) / UPDATES < floor:
+                raise Collapsed(
+                    f"{name} was {sum(seen) / UPDATES:.4g} over {UPDATES} updates, below "
+                    f"least_{name}={floor:g}: {self._out}/checkpoints has earlier states; start "
+                    "again with a lower --lr, or with --entropy or --kl"
+                )
+
+
+PROJECT = "ludic"
+
+
+def run_logger(config: RunConfig, machine: Machine, updates: int) -> MultiLogger:
+    """The file of a run, the terminal, and the trackers of `machine.log`, as one logger.
+
+    On ranks other than 0 it logs nothing.
+    updates: of the whole run. Raises ConfigError for a tracker that is not installed.
+    """
+    if rank() != 0:
+        return MultiLogger()
+    # Trackers first, whose package may be missing: then no other logger is left open.
+    trackers = [_tracker(name, config) for name in machine.log]
+    console = ConsoleLogger(updates, title=config.out.name, every=None)
+    return MultiLogger(JSONLLogger(config.out / METRICS), console, *trackers)
+
+
+def _tracker(name: Tracker, config: RunConfig) -> Logger:
+    """A tracker that shows a run under its folder's name, and a resumed one as the same run."""
+    settings: dict[str, Any] = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in config.flat().items()
+    }
+    # WANDB_MODE=offline and the like are the user's, through the services' own variables.
+    name_and_id = f"{config.out.name}-{_id(config.out)}"
+    if name == "wandb":
+        where: dict[str, Any] = {"dir": str(config.out), "id": name_and_id}
+        return WandbLogger(PROJECT, config=settings, name=name_and_id, resume="allow", **where)
+    if name == "trackio":
+        return TrackioLogger(PROJECT, config=settings, name=name_and_id, resume="allow")
+    return TensorBoardLogger(config.out / "tensorboard")
+
+
+def _id(out: Path) -> str:
+    """The id of the run in the folder, made at the first request."""
+    path = out / "tracker-id"
+    if not path.exists():
+        # Folders of different runs may have the same name.
+        path.write_text(secrets.token_hex(4), encoding="ascii")
+    return path.read_text(encoding="ascii")

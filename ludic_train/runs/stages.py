@@ -32,12 +32,17 @@ from ludic_train.rows import rows_from
 from ludic_train.runs.config import MAX_TOKENS, RunConfig
 from ludic_train.runs.ends import Ends, queue_ends
 from ludic_train.runs.evaluation import CONCURRENCY, play
-from ludic_train.runs.learner import Learner, learner_from_model, learner_from_nothing
+from ludic_train.runs.learner import (
+    Learner,
+    OnRank0,
+    learner_from_model,
+    learner_from_nothing,
+    sharded_learner,
+)
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preflight import GROUPS, lines, preflight, refuse_hopeless
 from ludic_train.runs.recipe import Recipe
 from ludic_train.runs.run import Stage
-from ludic_train.runs.sharded import OnRank0, sharded_learner
 from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import MakeRows, OfflineBatchSource

@@ -40,8 +40,7 @@ from ludic_train.metrics import Metrics
 from ludic_train.runs.config import IN_PYTHON, SETTINGS, RunConfig, check_names
 from ludic_train.runs.config_file import MACHINE
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
-from ludic_train.runs.evaluation import evaluate, play
-from ludic_train.runs.floors import Floors
+from ludic_train.runs.evaluation import evaluate, play, report
 from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
@@ -53,10 +52,8 @@ from ludic_train.runs.recipe import (
     with_demonstrator,
     with_model,
 )
-from ludic_train.runs.report import report
 from ludic_train.runs.rewards import Reward, score_of
-from ludic_train.runs.run import Run, Stage, carry_out
-from ludic_train.runs.run_logger import run_logger
+from ludic_train.runs.run import Floors, Run, Stage, carry_out, run_logger
 from ludic_train.runs.settled import check_combination, settled
 from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
 from ludic_train.runs.tasks import evaluation_tasks

@@ -15,8 +15,7 @@ from two_ranks.invariance import process_group
 
 from ludic_train.algorithms.presets import grpo, ppo
 from ludic_train.distributed.fsdp import whole_params
-from ludic_train.runs.learner import learner_from_model
-from ludic_train.runs.sharded import sharded_learner
+from ludic_train.runs.learner import learner_from_model, sharded_learner
 from ludic_train.sources.publisher import CopyPublisher
 from ludic_train.types import REFERENCE
 

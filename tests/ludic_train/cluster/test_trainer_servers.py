@@ -17,6 +17,7 @@ from transformers import Qwen2Config
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster import trainer_servers
+from ludic_train.cluster.layout import Card, Layout, ServerCards
 from ludic_train.cluster.roles import ProcessGroup
 from ludic_train.cluster.servers.process import responds
 from ludic_train.cluster.trainer_servers import CACHE_TOKENS, cards_env, need_of, visible_cards
@@ -25,7 +26,6 @@ from ludic_train.distributed import local_ranks
 from ludic_train.models.load import save_model
 from ludic_train.processes import free_port
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.layout import Card, Layout, ServerCards
 from ludic_train.runs.machine import Machine
 
 # In place of `ludic`: notes its cards and words, and as a server responds until it is stopped.

@@ -75,7 +75,7 @@ def test_a_run_logs_to_the_trackers_that_are_named_and_continues_them(tmp_path):
         "from pathlib import Path\n"
         "from ludic_train.runs.config import RunConfig\n"
         "from ludic_train.runs.machine import Machine\n"
-        "from ludic_train.runs.run_logger import run_logger\n"
+        "from ludic_train.runs.run import run_logger\n"
         f"config = RunConfig(out=Path({str(tmp_path)!r}), model='m')\n"
         "for update in (1, 2):\n"
         "    logger = run_logger(config, Machine(log=('tensorboard', 'wandb')), 2)\n"

@@ -16,10 +16,10 @@ from ludic_gym.types import Completion
 from ludic_train.errors import CannotLearn, Collapsed
 from ludic_train.metrics import Stat
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.floors import UPDATES, Floors
 from ludic_train.runs.preflight import lines, preflight, refuse_hopeless
 from ludic_train.runs.recipe import recipe_for
 from ludic_train.runs.rewards import rewarded
+from ludic_train.runs.run import UPDATES, Floors
 from ludic_train.runs.tasks import training_tasks
 
 RECIPE = recipe_for(["ludic/Arithmetic-v0"], env_kwargs={"split": "train"}, model="m")

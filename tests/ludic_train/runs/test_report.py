@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
-from ludic_train.runs.report import report, time_split, transcript
+from ludic_train.runs.evaluation import report, time_split, transcript
 
 
 def game():

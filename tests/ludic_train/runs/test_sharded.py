@@ -21,7 +21,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import RankError
 from ludic_train.models.load import save_model
-from ludic_train.runs import sharded
+from ludic_train.runs import learner as sharded
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import ConfigError
-from ludic_train.runs.layout import RANK_RESERVE, SERVER_SHARE, Card, Layout, Need, layout
+from ludic_train.cluster.layout import RANK_RESERVE, SERVER_SHARE, Card, Layout, Need, layout
 
 GIB = 2**30
 # GiB of (one rank alone, a whole server), and attention heads. A rank's params, gradients and
