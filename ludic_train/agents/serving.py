@@ -18,7 +18,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.policies.chat import openai
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
-from ludic_train.engine.client import model_folder
+from ludic_train.engine.client import PREFIX_CACHE_BYTES, model_folder
 from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
@@ -65,7 +65,9 @@ def serve_local(
         loaded,
         tokenizer,
         routed_experts=routed_experts,
-        prefix_cache_bytes=None if prefix_cache_mib is None else prefix_cache_mib * 2**20,
+        prefix_cache_bytes=(
+            PREFIX_CACHE_BYTES if prefix_cache_mib is None else prefix_cache_mib * 2**20
+        ),
     )
     with issued_token(bound.getsockname()[1]) as token:
         gateway = served.gateway(host=host, token=token, **gateway_options)

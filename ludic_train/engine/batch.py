@@ -1,28 +1,61 @@
-"""Requests for completions: how they are read together, and the batch that they are sampled in."""
+"""Continuous batching: requests join the batch between decode steps and leave it when they end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
-from ludic_train.engine.prefix_cache import LEAST, Ids, Prefix, length_of, shared_prefixes
-from ludic_train.engine.sampling import DRAW, draws_of, noise_keys
-from ludic_train.expert_text import experts_to_base64
+from ludic_train.engine.cache import (
+    LEAST,
+    Ids,
+    Prefix,
+    PrefixCache,
+    common_prefix,
+    length_of,
+    params_mark,
+)
+from ludic_train.engine.decoder import Decoder, causal_lm
+from ludic_train.engine.exact import ExactDecoder
+from ludic_train.engine.sampling import (
+    DRAW,
+    Ranking,
+    Scores,
+    choose,
+    draws_of,
+    noise_keys,
+    scores,
+    uniforms,
+)
+from ludic_train.errors import EngineError
+from ludic_train.expert_text import UNKNOWN, experts_to_base64
+from ludic_train.models.exact import is_exact
+from ludic_train.models.routing import recorded_experts, routers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Experts = NDArray[np.int16]
 
 # Tokens that one prefill may hold: more would not fit the caches of a CPU.
 PREFILL_TOKENS = 1024
 # Padding of queries that is cheaper than one more forward pass, in tokens and as a share.
 FREE_PADDING = 256
 MAX_PADDING = 0.2
+# Key-value memory above this is given back whenever the batch is empty.
+KEPT_BYTES = 2**26
 
 # A table of numbers and no list of objects: a step touches every row, many times a second.
 ROW = np.dtype(
@@ -90,7 +123,7 @@ class Batch:
         self.logprobs: Floats = np.zeros((0, 8), np.float32)
         self.versions: Ints = np.zeros((0, 8), np.int64)
         self.masks: list[list[Ints]] = []
-        self.experts: list[list[NDArray[np.int16]]] = []
+        self.experts: list[list[Experts]] = []
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -150,6 +183,11 @@ class Batch:
             if mask is not None:
                 kept.append(mask)
 
+    def add_experts(self, experts: Sequence[Experts], first: int = 0) -> None:
+        """Add experts of tokens, [tokens, layers, k], to the rows from `first` on."""
+        for parts, part in zip(self.experts[first:], experts, strict=True):
+            parts.append(part)
+
     def _make_room(self, first: int) -> None:
         """Have space for one more token in each row from `first` on."""
         if self.rows["count"][first:].max(initial=0) < self.ids.shape[1]:
@@ -193,6 +231,276 @@ class Batch:
         )
 
 
+Ended = tuple[Request, Completion]
+
+
+class Engine:
+    """Samples many requests at once from the live model; one thread at a time.
+
+    max_positions: longest prompt and completion together, in tokens.
+    vocab_size: number of tokens in the vocabulary.
+
+    `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
+    bit for bit, from equal prefixes in the cache; a completion depends on its own prompt, sampling
+    and seed, not on the others. An exact model gives equal bits with and without cached prefixes.
+    max_batch_size: rows that are decoded together; further requests wait.
+    routed_experts: completions of a mixture hold the experts that their tokens went through.
+    prefix_cache_bytes: memory for keys and values of earlier texts, which later ones begin with.
+        There is no cache with `routed_experts`: the experts of a cached token are not known.
+    The model may move to another device or type at any time between two calls; the engine follows.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_batch_size: int,
+        routed_experts: bool = False,
+        prefix_cache_bytes: int = 0,
+    ) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._max_batch_size = max_batch_size
+        self._decoder = ExactDecoder(model) if is_exact(model) else Decoder(model)
+        self._routed_experts = routed_experts
+        if routed_experts:
+            routers(model)
+        self.prefixes = PrefixCache(0 if routed_experts else prefix_cache_bytes)
+        # Mark of the params, once it was needed since the batch was empty.
+        self._params: tuple[object, ...] | None = None
+        self.max_positions = self._decoder.max_positions
+        self.vocab_size = self._decoder.vocab_size
+        self._is_stop = np.zeros(self.vocab_size, np.bool_)
+        self._is_stop[list(stop_ids(model, tokenizer))] = True
+        # Tokens so far, those of requests that were cancelled included.
+        self.num_sampled = 0
+        # Of the params, since they were changed below requests; 0 before.
+        self._version = 0
+        self.reset()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is waiting or in flight."""
+        return not self._waiting and not self._batch.requests
+
+    @property
+    def cached_keys(self) -> Tensor:
+        """Keys of the tokens in flight, [layers, rows, kv_heads, slots, head_dim]."""
+        return self._decoder.cache.keys
+
+    def reset(self) -> None:
+        """Drop every request, and the memory of all tokens."""
+        self.prefixes.clear()
+        self._waiting: deque[Request] = deque()
+        self._batch = Batch()
+        # True if the cache is of params that have changed since.
+        self._is_stale = False
+        self._decoder.release()
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
+
+    def cancel(self, requests: Collection[Request]) -> None:
+        """Drop these requests, waiting or in flight; unknown ones are no error."""
+        self._waiting = deque(each for each in self._waiting if each not in requests)
+        with torch.inference_mode():
+            self._leave([i for i, each in enumerate(self._batch.requests) if each in requests])
+
+    def renew(self, version: int) -> None:
+        """Sample all further tokens from the params as they are now.
+
+        version: of these tokens. Rows in flight keep the tokens that they have, and are read anew
+        with the next step.
+        """
+        self._version, self._params = version, None
+        self.prefixes.clear()
+        self._batch.set_version(version)
+        self._is_stale = bool(self._batch.requests)
+
+    def advance(self, interrupted: Callable[[], bool] = lambda: False) -> list[Ended]:
+        """Admit waiting requests, then decode until some request ends; those that did.
+
+        Returns nothing if idle, or when `interrupted()` after a step.
+        Raises EngineError if the model's logits are not finite.
+        """
+        with _sampling_mode(self._model):
+            ended = self._step()
+            while not ended and not self.is_idle and not interrupted():
+                ended = self._step()
+            if not self._batch.requests and self._decoder.cache.num_bytes > KEPT_BYTES:
+                self._decoder.release()
+        return ended
+
+    def scores(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
+        """As `sampling.scores`, between two steps of the batch."""
+        with _sampling_mode(self._model):
+            return scores(causal_lm(self._model), ids, first, ranking)
+
+    def _step(self) -> list[Ended]:
+        """One token for each waiting request that can join the batch, or else for each row."""
+        # A trainer moves the model to its own device, after this engine was made.
+        before = self.cached_keys
+        self._decoder.follow()
+        if self.cached_keys is not before:
+            self.prefixes.clear()
+        if self._is_stale:
+            self._read_anew()
+        # Prompts first: a row that joins now shares every later step with the others.
+        room = min(self._max_batch_size - len(self._batch), len(self._waiting))
+        if room:
+            return self._take(self._admit(room))
+        return self._take(self._decode()) if self._batch.requests else []
+
+    def _admit(self, room: int) -> Tensor:
+        """Let requests join as the last rows of the batch: their logits, [room, V]."""
+        admitted = [self._waiting.popleft() for _ in range(room)]
+        # Params may have changed since the last request; while some are in flight, they never do.
+        if not self._batch.requests:
+            self._params = None
+        self._drop_old_prefixes(admitted)
+        self._decoder.refresh()
+        self._decoder.reserve(len(self._batch) + room, max(len(r.prompt_ids) for r in admitted))
+        self._read_common_prefix(admitted)
+        logits = []
+        for prefill in prefills(admitted, self.prefixes.find):
+            first = len(self._batch)
+            with self._recording() as seen:
+                logits.append(self._read(prefill))
+            joining = [each for sharers in prefill.sharers for each in sharers]
+            self._batch.join(joining, self._version)
+            self.prefixes.count(sum(map(len, prefill.prompts)), sum(prefill.starts))
+            if seen:
+                sizes = list(map(len, prefill.prompts))
+                experts = experts_of(seen, self._model.config.num_hidden_layers, sizes)
+                shared = zip(experts, prefill.sharers, strict=True)
+                self._batch.add_experts([e for e, sharers in shared for _ in sharers], first)
+        return torch.cat(logits)
+
+    def _read_common_prefix(self, admitted: Sequence[Request]) -> None:
+        """Cache what the prompts of these requests have in common, such as a system prompt."""
+        prefix = common_prefix([request.prompt_ids for request in admitted])
+        cached = self.prefixes.find(prefix)
+        if self.prefixes.max_bytes and len(prefix) - length_of(cached) >= LEAST:
+            self._read(Prefill((prefix,), (cached,), ((),)))
+
+    def _read_anew(self) -> None:
+        """Fill the cache of all rows from the params as they are now."""
+        self._decoder.refresh()
+        texts = self._batch.texts()
+        for rows in consecutive(texts):
+            self._decoder.prefill([texts[i] for i in rows], [0] * len(rows), rows.start)
+        self._is_stale = False
+
+    def _read(self, prefill: Prefill) -> Tensor:
+        """Read texts into the rows after the batch, and keep them: logits, [rows, V]."""
+        first, cache = len(self._batch), self._decoder.cache
+        for row, prefix in enumerate(prefill.prefixes, first):
+            cache.put(row, prefix)
+        logits = self._decoder.prefill(prefill.prompts, prefill.starts, first)
+        for row, prompt in enumerate(prefill.prompts, first):
+            self.prefixes.store(prompt, cache, row)
+        copies = [max(1, len(sharers)) for sharers in prefill.sharers]
+        if sum(copies) == len(copies):
+            return logits
+        cache.spread(first, copies, max(map(len, prefill.prompts)))
+        return logits.repeat_interleave(torch.tensor(copies, device=logits.device), dim=0)
+
+    def _drop_old_prefixes(self, admitted: Sequence[Request]) -> None:
+        """Keep prefixes only if they are of the params as they are now, and of their version."""
+        longest = max(len(each.prompt_ids) + each.sampling.max_tokens for each in admitted)
+        if not self.prefixes.max_bytes or longest < LEAST:
+            return
+        if self._params is None:
+            self._params = params_mark(self._model)
+        self.prefixes.renew(self._params, admitted[-1].policy_version)
+
+    def _decode(self) -> Tensor:
+        """Read the newest token of each row: logits, [rows, V]."""
+        lengths = self._batch.lengths
+        self._decoder.reserve(len(lengths), int(lengths.max()) + 1)
+        with self._recording() as seen:
+            logits = self._decoder.decode(self._batch.newest, lengths)
+        if seen:
+            num_layers = self._model.config.num_hidden_layers
+            self._batch.add_experts(experts_of(seen, num_layers, [1] * len(lengths)))
+        return logits
+
+    def _recording(self) -> AbstractContextManager[dict[int, Tensor]]:
+        """A context that notes the experts of a forward pass, if completions are to hold them."""
+        return recorded_experts(self._model) if self._routed_experts else nullcontext({})
+
+    def _take(self, logits: Tensor) -> list[Ended]:
+        """Sample a token for each of the last rows, whose logits these are; some rows end."""
+        batch, first = self._batch, len(self._batch) - len(logits)
+        rows = batch.rows[first:]
+        noise = uniforms(rows["key"], rows["count"])
+        drawn = choose(logits, rows, noise)
+        ids, logprobs = drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy()
+        # Nan has no place in a distribution, so the draw would be an arbitrary token.
+        if not np.isfinite(logprobs).all():
+            raise EngineError("the model's logits are not finite: its params have diverged")
+        batch.record(ids, logprobs, drawn.masks)
+        self.num_sampled += len(ids)
+        for request, token in zip(batch.requests[first:], ids.tolist(), strict=True):
+            if request.on_token is not None:
+                request.on_token(token)
+        may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
+        # Only rows that may end are looked at one by one: decoding text costs more than a token.
+        ended: dict[int, Ended] = {}
+        for i in (first + np.flatnonzero(may_end)).tolist():
+            if completion := self._completion(i):
+                ended[i] = (batch.requests[i], completion)
+        self._leave(list(ended))
+        return list(ended.values())
+
+    def _completion(self, i: int) -> Completion | None:
+        """The completion of row i if it has ended."""
+        batch, ids, sampling = self._batch, self._batch.sampled(i), self._batch.requests[i].sampling
+        if self._is_stop[ids[-1]]:
+            return batch.completion(i, self._text(ids[:-1]), "stop")
+        # The whole text, because a stop string may span tokens.
+        text = self._text(ids)
+        ends = [text.index(stop) for stop in sampling.stop if stop in text]
+        if ends:
+            return batch.completion(i, text[: min(ends)], "stop")
+        return batch.completion(i, text, "length") if len(ids) == sampling.max_tokens else None
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids, without special tokens."""
+        text: str = self._tokenizer.decode(
+            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def _leave(self, leaving: Sequence[int]) -> None:
+        """Close the gaps that the leaving rows make with the last rows of the batch."""
+        if not leaving:
+            return
+        # Before other rows take their place: the next turn of a dialog begins with these tokens.
+        for i in leaving:
+            self._keep(i)
+        # The cache stays dense and few rows are copied; shifting all later ones would copy most.
+        gone, size = set(leaving), len(self._batch) - len(leaving)
+        targets = [i for i in leaving if i < size]
+        sources = [i for i in range(size, len(self._batch)) if i not in gone]
+        if sources:
+            num_slots = int(self._batch.lengths[sources].max())
+            self._decoder.cache.move(sources, targets, num_slots)
+        order = list(range(size))
+        for target, source in zip(targets, sources, strict=True):
+            order[target] = source
+        self._batch.keep(order)
+
+    def _keep(self, i: int) -> None:
+        """Keep the text of row i for later ones."""
+        request, length = self._batch.requests[i], int(self._batch.lengths[i])
+        # Shorter ones are most of the rows of a game, and are not even looked at.
+        if length >= LEAST and request.policy_version == self.prefixes.version:
+            ids = (*request.prompt_ids, *self._batch.sampled(i))[:length]
+            self.prefixes.store(ids, self._decoder.cache, i)
+
+
 def consecutive(texts: Sequence[Ids]) -> Iterator[range]:
     """Runs of texts that can be read in one forward pass."""
     start = longest = 0
@@ -216,23 +524,6 @@ def prefills(
     sharers: dict[Ids, list[Request]] = {}
     for request in requests:
         sharers.setdefault(request.prompt_ids, []).append(request)
-    yield from _passes(sharers, find)
-
-
-def prefix_prefills(
-    requests: Iterable[Request], find: Callable[[Ids], Prefix]
-) -> Iterator[Prefill]:
-    """Forward passes over what the prompts have in common, to be kept before `prefills`."""
-    for level in shared_prefixes(request.prompt_ids for request in requests):
-        # The rest of those that are cached already is short: each prompt reads it itself.
-        missing = [text for text in level if len(text) - length_of(find(text)) >= LEAST]
-        yield from _passes(dict.fromkeys(missing, ()), find)
-
-
-def _passes(
-    sharers: Mapping[Ids, Sequence[Request]], find: Callable[[Ids], Prefix]
-) -> Iterator[Prefill]:
-    """Forward passes over these texts."""
     prefixes = {text: find(text) for text in sharers}
     # Apart from those with a prefix, because causal attention within a text costs less.
     for is_cached in (False, True):
@@ -255,7 +546,10 @@ def _buckets(texts: Iterable[tuple[int, Ids]]) -> Iterator[list[Ids]]:
     total = 0
     # Sorted, so that neighbours differ least in size and need least padding.
     for size, text in sorted(texts, key=itemgetter(0)):
-        if bucket and not _fits(len(bucket), total, size):
+        padded = size * (len(bucket) + 1)
+        is_small = total + size <= PREFILL_TOKENS
+        wastes_little = padded - total - size <= max(FREE_PADDING, MAX_PADDING * padded)
+        if bucket and not (is_small and wastes_little):
             yield bucket
             bucket, total = [], 0
         bucket.append(text)
@@ -264,12 +558,38 @@ def _buckets(texts: Iterable[tuple[int, Ids]]) -> Iterator[list[Ids]]:
         yield bucket
 
 
-def _fits(num_texts: int, total: int, size: int) -> bool:
-    """True if one more text wastes less on padding than a forward pass of its own costs.
+def experts_of(seen: Mapping[int, Tensor], num_layers: int, sizes: Sequence[int]) -> list[Experts]:
+    """Experts of each text's tokens, [tokens, layers, k]; -1 in layers without experts.
 
-    total: size of the texts so far.
+    seen: [tokens of all texts, k] by the number of the layer; of the last layer [texts, k], since
+        the decoder computes it for last tokens alone. The others are -1 there: nothing follows
+        from them. sizes: tokens of each text.
     """
-    padded = size * (num_texts + 1)
-    padding = padded - total - size
-    is_small = total + size <= PREFILL_TOKENS
-    return is_small and padding <= max(FREE_PADDING, MAX_PADDING * padded)
+    ends, some = np.cumsum(sizes), next(iter(seen.values()))
+    experts = np.full((ends[-1], num_layers, some.shape[1]), UNKNOWN, np.int16)
+    for layer, chosen in seen.items():
+        where = ends - 1 if layer == num_layers - 1 else slice(None)
+        experts[where, layer] = chosen.cpu().numpy()
+    return np.split(experts, ends[:-1])
+
+
+def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end a completion: the tokenizer's eos and those of the generation config."""
+    made_with = causal_lm(model).generation_config.eos_token_id
+    more = made_with if isinstance(made_with, list) else [made_with]
+    return frozenset(i for i in (tokenizer.eos_token_id, *more) if i is not None)
+
+
+@contextmanager
+def _sampling_mode(model: nn.Module) -> Iterator[None]:
+    """No dropout and no gradients inside the block; each module's mode is put back after it."""
+    # `model.train()` afterwards would also turn on modules that the trainer keeps in eval mode.
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True

@@ -18,8 +18,7 @@ from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling, fit_max_tokens
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
-from ludic_train.engine.batch import Request
-from ludic_train.engine.engine import Ended, Engine
+from ludic_train.engine.batch import Ended, Engine, Request
 from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.engine.sampling import Ranking, Scores
 from ludic_train.errors import EngineError
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 # got its completion needs a few to hand it on, through gathers and queues, until the next request.
 QUIET_TURNS = 8
 HUB_PREFIX = "hf/"
+PREFIX_CACHE_BYTES = 2**29
 # Tokenising can take longer than sampling; in a game, the same short dialogs come again.
 REMEMBERED_DIALOGS, REMEMBERED_LENGTH = 8192, 512
 
@@ -61,7 +61,7 @@ class LocalChatClient:
     routed_experts: completions of a mixture hold the experts of their tokens, for router replay;
         prefixes are not kept then, because the experts of a cached token are not known.
     prefix_cache_bytes: memory of these keys and values; the least recently used are dropped. 0
-        keeps none, None takes an eighth of what is free now, and at most 2 GiB.
+        keeps none.
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
         the turns of a dialog become one training row; it counts those that could not.
     Raises UnsupportedModel for a model that the decoder cannot run.
@@ -84,11 +84,11 @@ class LocalChatClient:
         policy_version: int = 0,
         seed: int = 0,
         routed_experts: bool = False,
-        prefix_cache_bytes: int | None = None,
+        prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
     ) -> None:
         if max_batch_size < 1:
             raise ConfigError(f"max_batch_size={max_batch_size} must be at least 1")
-        if prefix_cache_bytes is not None and prefix_cache_bytes < 0:
+        if prefix_cache_bytes < 0:
             raise ConfigError(
                 f"prefix_cache_bytes={prefix_cache_bytes} must be at least 0, which keeps no prefix"
             )

@@ -1,91 +1,91 @@
 """Next-token logits of Llama-shaped models, for many rows of different lengths at once.
 
-The decoder computes with the model's own params as they are at the last `refresh`, adapters
-included. It copies the matrices of small models, and on a CPU of plain ones of up to 1 GB. Hooks of
-the layers do not run.
+The decoder computes by torch's products and attention with the model's own params, adapters
+included. Hooks of the layers do not run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ludic_train.engine.cache import KVCache, attend_all, attend_one, length_mask
-from ludic_train.engine.cpu_kernels import Kernels
-from ludic_train.engine.families import causal_lm, max_positions
-from ludic_train.engine.graphs import StepGraphs
-from ludic_train.engine.layers import (
-    Layer,
-    has_bfloat16,
-    head_of,
-    heads_of,
-    inverse_rms,
-    layout_of,
-    norm_of,
-    read_layers,
+from ludic_train.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+    from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe")
+# The other kinds of rotary embedding change with the length of the text.
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+RMS_NORMS = (
+    "LlamaRMSNorm",
+    "MistralRMSNorm",
+    "Qwen2RMSNorm",
+    "Qwen3RMSNorm",
+    "MixtralRMSNorm",
+    "Qwen3MoeRMSNorm",
 )
-from ludic_train.engine.prefix_limits import Mark
-from ludic_train.engine.stack import Stack, stack_of
+# Multiplications from which oneDNN's product of float32 is faster than that which torch takes on a
+# CPU: up to three times on processors of other makers than MKL's.
+DNN_PRODUCTS = 2**20
 
-# Tokens of the longest text up to which prompts are attended to by the kernels, in which no text is
-# padded; in longer ones torch's attention is faster.
-BY_ROW = {torch.float32: 2048, torch.bfloat16: 256 if has_bfloat16() else 2048}
-
-# Attention of queries, [tokens, heads, head_size], in a layer of this number.
-_Attend = Callable[[int, Tensor], Tensor]
+Map = Callable[[Tensor], Tensor]
+# Attention of queries, [tokens, heads, head_size], to the keys and values of a layer.
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """Tokens that are written to the cache.
+class Layer:
+    """One layer of a model as functions of tokens, with the params of this moment.
 
-    cos, sin: of their positions, [tokens, 1, head_size]. rows, lengths: of each in the cache, its
-    row and the slots that it attends to, [tokens]. places: as `KVCache` gives them.
-    factors: from a layer, what heads are turned by: cosines and sines, [tokens, heads, head_size].
+    head_weight: of the norm of queries and keys, [queries + keys, head_size]; None without one.
+    """
+
+    attention_norm: Map
+    query: Map
+    key: Map
+    value: Map
+    attention_output: Map
+    mlp_norm: Map
+    mlp: Map
+    head_weight: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Tokens of a forward pass, text after text, and how they attend.
+
+    cos, sin: of their positions, [tokens, 1, head_size]. places: as `KVCache` gives them.
+    rows, num_slots: those of the cache that are attended to.
+    attend: attention of the tokens. last: index of each text's last token, [texts], and attend_last
+        their attention; None where each token is a text's last.
     """
 
     cos: Tensor
     sin: Tensor
-    rows: Tensor
-    lengths: Tensor
     places: Tensor
-    factors: Callable[[Layer], tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """Tokens that are read, text after text, and the keys that they attend to.
-
-    written: these tokens. last: index of each text's last token, [texts]; last_slots: its slot.
-    cached: keys and values of the texts by layer, of which `num_slots` slots are read.
-    width: tokens of the longest text. mask: as of `attend_all`.
-    padded, real: index of a token for each place of [texts, width], and of a place for each token;
-        None if all texts have as many tokens.
-    """
-
-    written: _Written
-    last: Tensor
-    last_slots: Tensor
-    cached: Sequence[tuple[Tensor, Tensor]]
+    rows: slice
     num_slots: int
-    width: int
-    mask: Tensor | None
-    padded: Tensor | None
-    real: Tensor | None
+    attend: Attend
+    last: Tensor | None = None
+    attend_last: Attend | None = None
 
 
 class Decoder:
     """A model as functions over the rows of a key-value cache: `prefill` and `decode`.
 
     max_positions: longest text, in tokens. vocab_size: logits of a row.
-    layers: as read by the last `refresh`.
 
     Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`.
     Raises UnsupportedModel for an architecture that it cannot compute exactly.
@@ -93,25 +93,16 @@ class Decoder:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)
-        self.max_positions = max_positions(self._causal.config)
+        config, self._attention = self._causal.config, self._causal.model.layers[0].self_attn
+        self.max_positions = max_positions(config)
         self.vocab_size = len(self._causal.lm_head.weight)
-        self._heads = heads_of(self._causal)
-        self.layers: list[Layer] = []
-        self._layout = layout_of(self._causal)
-        self._stack: Stack | None = None
-        self._mark: Mark | None = None
-        self._graphs = StepGraphs()
-        self._is_captured = _can_be_captured(self._causal)
+        self._num_queries, self._num_keys = config.num_attention_heads, config.num_key_value_heads
+        self._layers: list[Layer] = []
         self.release()
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model now."""
-        return _weight(self._causal).device
 
     def follow(self) -> None:
         """Move to the device and type of the model, where it has others than at the last call."""
-        weight, cached = _weight(self._causal), self.cache.keys
+        weight, cached = self._causal.model.embed_tokens.weight, self.cache.keys
         if (weight.device, weight.dtype) == (cached.device, cached.dtype):
             return
         self.cache.follow(weight)
@@ -119,40 +110,24 @@ class Decoder:
         self._cos = self._sin = weight.new_zeros(0)
         self.refresh()
 
-    @property
-    def kernels(self) -> Kernels | None:
-        """The compiled kernels for the model as it is now, if there are any."""
-        return self._layout.kernels
+    def refresh(self) -> None:
+        """Find the params, whose modules may have been replaced or wrapped, for all later steps."""
+        self._layers = [read_layer(layer) for layer in self._causal.model.layers]
+        self._norm = norm_of(self._causal.model.norm)
+        self._head = product_of(self._causal.lm_head)
+        if self._has_head_norm:
+            eps = self._attention.q_norm.variance_epsilon
+            self._eps = torch.tensor([eps], device=self.cache.keys.device)
 
     @property
-    def is_costly(self) -> bool:
-        """True if `refresh` takes longer than `params_mark`: it copies, or drops captured steps."""
-        return self._layout.packed or self._is_captured
-
-    def refresh(self, mark: Mark | None = None) -> None:
-        """Read the params as they are now, for all steps until the next call.
-
-        mark: of these params; nothing is read if the last ones had the same. None reads them.
-        """
-        if mark is not None and mark == self._mark:
-            return
-        self._mark = mark
-        self._graphs.clear()
-        self._is_captured = _can_be_captured(self._causal)
-        self._heads = heads_of(self._causal)
-        self._layout = layout_of(self._causal)
-        self.layers = read_layers(self._causal, self._heads, self._layout)
-        kernels = self._layout.kernels
-        self._stack = stack_of(self.layers, self._heads, kernels) if kernels else None
-        self._last_norm = norm_of(self._causal.model.norm, kernels)
-        self._eps = torch.tensor([self._heads.eps or 0.0], device=self.device)
-        self._head = head_of(self._causal, self._layout)
+    def _has_head_norm(self) -> bool:
+        return self._causal.config.model_type in ("qwen3", "qwen3_moe")
 
     def release(self) -> None:
         """Drop every row and its memory."""
-        self._graphs.clear()
-        weight, num_layers = _weight(self._causal), len(self._causal.model.layers)
-        self.cache = KVCache(num_layers, self._heads.num_keys, self._heads.size, weight)
+        weight = self._causal.model.embed_tokens.weight
+        num_layers, size = len(self._causal.model.layers), self._attention.head_dim
+        self.cache = KVCache(num_layers, self._num_keys, size, weight)
         self._cos = self._sin = weight.new_zeros(0)
 
     def reserve(self, num_rows: int, num_slots: int) -> None:
@@ -160,9 +135,12 @@ class Decoder:
         self.cache.reserve(num_rows, num_slots)
         if len(self._cos) < self.cache.num_slots:
             # Computed once per growth of the cache and looked up by position in every step.
-            positions = torch.arange(self.cache.num_slots, device=self.device)
-            cos, sin = self._causal.model.rotary_emb(_weight(self._causal), positions[None])
-            self._cos, self._sin = cos[0, :, None], _signed(sin[0, :, None])
+            weight = self._causal.model.embed_tokens.weight
+            positions = torch.arange(self.cache.num_slots, device=weight.device)
+            cos, sin = self._causal.model.rotary_emb(weight, positions[None])
+            # The sign of the rotated half is in the sines, instead of in every head.
+            low, high = sin.chunk(2, dim=-1)
+            self._cos, self._sin = cos[0, :, None], torch.cat((-low, high), dim=-1)[0, :, None]
 
     def prefill(
         self, texts: Sequence[Sequence[int]], starts: Sequence[int], first_row: int
@@ -172,218 +150,188 @@ class Decoder:
         The row holds the tokens before. Read texts together that have as much left to read: the
         queries of shorter ones are padded.
         """
+        device = self.cache.keys.device
         ids = [token for text, start in zip(texts, starts, strict=True) for token in text[start:]]
-        self.cache.check_room(first_row + len(texts), max(map(len, texts)))
-        at = self._reading(list(map(len, texts)), starts, first_row)
-        return self._read(torch.tensor(ids, device=self.device), at)
-
-    def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
-        """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
-        num_slots = int(lengths.max()) + 1
-        self.cache.check_room(len(ids), num_slots)
-        if self._is_captured:
-            return self._graphs(self._step, ids, lengths, self.cache.keys)
-        # Rows of one length, such as those of a group after its prompt, need no mask.
-        is_ragged = bool(lengths.min() + 1 < num_slots)
-        tokens, at = (torch.from_numpy(each).to(self.device) for each in (ids, lengths))
-        return self._step(tokens, at, num_slots, is_ragged)
-
-    def _step(self, ids: Tensor, at: Tensor, num_slots: int, is_ragged: bool = True) -> Tensor:
-        """Logits [rows, V] of tokens [rows] at positions [rows], which may see `num_slots` slots.
-
-        is_ragged: False if all rows fill these slots.
-        """
-        hidden: Tensor = self._causal.model.embed_tokens(ids)
-        written = self._written(torch.arange(len(ids), device=self.device), at)
-        if kernels := self._layout.kernels:
-            return self._logits(*self._by_row(kernels, len(self.layers), hidden, written))
-        mask = length_mask(at, num_slots, hidden.dtype) if is_ragged else None
-        cached = self.cache.read(slice(len(ids)), num_slots)
-
-        def attend_masked(layer: int, query: Tensor) -> Tensor:
-            return attend_one(query, *cached[layer], mask)
-
-        return self._logits(*self._through(self.layers, hidden, written, attend_masked))
-
-    def _through(
-        self, layers: Sequence[Layer], hidden: Tensor, written: _Written, attend: _Attend
-    ) -> tuple[Tensor, Tensor | None]:
-        """Hidden states after these layers, the first ones, and what is still to be added."""
-        more = None
-        for i, layer in enumerate(layers):
-            hidden, x = layer.before_attention(hidden, more)
-            query = self._stored(i, layer, self._split(layer.heads(x)), written)
-            attended = attend(i, query).flatten(-2)
-            hidden, x = layer.before_mlp(hidden, layer.after_attention(attended))
-            more = layer.mlp(x)
-        return hidden, more
-
-    def _written(self, rows: Tensor, positions: Tensor) -> _Written:
-        """Tokens at these positions of these rows, [tokens] each."""
-        cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
-        return _Written(
-            cos=cos,
-            sin=sin,
-            rows=rows,
-            lengths=positions + 1,
-            places=self.cache.places(rows, positions),
-            factors=self._factors(cos, sin),
-        )
-
-    def _by_row(
-        self, kernels: Kernels, number: int, hidden: Tensor, written: _Written
-    ) -> tuple[Tensor, Tensor | None]:
-        """`_through` so many layers by the kernels, where each token attends to its own row."""
-        rows, lengths = written.rows, written.lengths
-        if self._stack and number:
-            turns, cached = (written.cos, written.sin), (self.cache.keys, self.cache.values)
-            return self._stack.through(number, hidden, turns, cached, rows, lengths, written.places)
-
-        def attend(layer: int, query: Tensor) -> Tensor:
-            return kernels.attended(query, self.cache.layer(layer), rows, lengths)
-
-        return self._through(self.layers[:number], hidden, written, attend)
-
-    def _stored(self, number: int, layer: Layer, heads: Tensor, written: _Written) -> Tensor:
-        """Turned queries of heads, [tokens, heads, head_size]; keys and values go to the cache."""
-        if kernels := self._layout.kernels:
-            turns, weights = (written.cos, written.sin), (layer.weight, layer.swapped)
-            cached = self.cache.layer(number)
-            return kernels.stored(heads, turns, weights, cached, written.places, self._heads.eps)
-        query, key, value = self._turned_apart(heads, *written.factors(layer))
-        self.cache.append(number, key, value, written.places)
-        return query
-
-    def _reading(self, lengths: Sequence[int], starts: Sequence[int], first_row: int) -> _Reading:
-        """Positions, cache slots and mask of texts that are read from token `starts[i]` on."""
-        ends = torch.tensor(lengths, device=self.device)
-        first = torch.tensor(starts, device=self.device)
-        counts, num_slots = ends - first, max(lengths)
+        lengths, num_slots = list(map(len, texts)), max(map(len, texts))
+        ends, first = torch.tensor(lengths, device=device), torch.tensor(starts, device=device)
+        counts = ends - first
         width = max(end - start for end, start in zip(lengths, starts, strict=True))
-        columns = torch.arange(width, device=self.device)
+        columns = torch.arange(width, device=device)
         real = (columns < counts[:, None]).flatten().nonzero()[:, 0]
         row, column = real // width, real % width
         positions, after = first[row] + column, counts.cumsum(0)
         # Padding repeats a text's last token.
-        padded = (after - counts)[:, None] + columns.minimum(counts[:, None] - 1)
+        padded = ((after - counts)[:, None] + columns.minimum(counts[:, None] - 1)).flatten()
         mask = None
         if any(starts):
             slots = (first[:, None] + columns).clamp(max=num_slots - 1).flatten()
             mask = length_mask(slots, num_slots, self.cache.keys.dtype)
-            mask = mask.view(len(lengths), 1, width, num_slots)
-        is_padded = len(real) < len(lengths) * width
-        return _Reading(
-            written=self._written(first_row + row, positions),
-            last=after - 1,
-            last_slots=ends - 1,
-            cached=self.cache.read(slice(first_row, first_row + len(lengths)), num_slots),
-            num_slots=num_slots,
-            width=width,
-            mask=mask,
-            padded=padded.flatten() if is_padded else None,
-            real=real if is_padded else None,
-        )
+            mask = mask.view(len(texts), 1, width, num_slots)
 
-    def _read(self, ids: Tensor, at: _Reading) -> Tensor:
+        def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            # Only here do texts need one width: the products, most of the work, see no padding.
+            query = query[padded].view(len(keys), width, *query.shape[1:])
+            return attend_all(query, keys, values, mask).flatten(0, 1)[real]
+
+        last_mask = length_mask(ends - 1, num_slots, self.cache.keys.dtype)
+        reading = Reading(
+            cos=self._cos[positions],
+            sin=self._sin[positions],
+            places=self.cache.places(first_row + row, positions),
+            rows=slice(first_row, first_row + len(texts)),
+            num_slots=num_slots,
+            attend=attend,
+            last=after - 1,
+            attend_last=partial(attend_one, mask=last_mask),
+        )
+        return self._logits(torch.tensor(ids, device=device), reading)
+
+    def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
+        """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
+        num_slots, device = int(lengths.max()) + 1, self.cache.keys.device
+        tokens, at = (torch.from_numpy(each).to(device) for each in (ids, lengths))
+        # Rows of one length, such as those of a group after its prompt, need no mask.
+        is_ragged = bool(lengths.min() + 1 < num_slots)
+        mask = length_mask(at, num_slots, self.cache.keys.dtype) if is_ragged else None
+        reading = Reading(
+            cos=self._cos[at],
+            sin=self._sin[at],
+            places=self.cache.places(torch.arange(len(ids), device=device), at),
+            rows=slice(len(ids)),
+            num_slots=num_slots,
+            attend=partial(attend_one, mask=mask),
+        )
+        return self._logits(tokens, reading)
+
+    def _logits(self, ids: Tensor, reading: Reading) -> Tensor:
         """Logits of the texts' last tokens, [texts, V]."""
         hidden: Tensor = self._causal.model.embed_tokens(ids)
-        kernels, before = self._layout.kernels, len(self.layers) - 1
-        if kernels and at.num_slots <= BY_ROW[kernels.dtype]:
-            hidden, more = self._by_row(kernels, before, hidden, at.written)
-        else:
-            attend = partial(self._attended, at)
-            hidden, more = self._through(self.layers[:before], hidden, at.written, attend)
-        # Only the last token of a prompt needs logits: those of all would be the largest tensor.
-        return self._logits(*self._read_last(hidden, more, at))
+        cached = self.cache.read(reading.rows, reading.num_slots)
+        for i, layer in enumerate(self._layers):
+            x = layer.attention_norm(hidden)
+            query, key = self._turned(layer, layer.query(x), layer.key(x), reading)
+            self.cache.append(i, key, layer.value(x), reading.places)
+            attend = reading.attend
+            if i == len(self._layers) - 1 and reading.last is not None and reading.attend_last:
+                # The other tokens' outputs are never used, and their logits would be the largest
+                # tensor.
+                attend = reading.attend_last
+                hidden, query = hidden[reading.last], query[reading.last]
+            attended = attend(query, *cached[i])
+            hidden = hidden + layer.attention_output(attended.flatten(-2))
+            hidden = hidden + layer.mlp(layer.mlp_norm(hidden))
+        return self._head(self._norm(hidden))
 
-    def _attended(self, at: _Reading, layer: int, query: Tensor) -> Tensor:
-        """Attention of the tokens that are read, [tokens, heads, head_size] in and out."""
-        keys, values = at.cached[layer]
-        # Only here do texts need one width: the products, most of the work, see no padding.
-        if at.padded is not None:
-            query = query.index_select(0, at.padded)
-        query = query.view(len(keys), at.width, *query.shape[1:])
-        attended = attend_all(query, keys, values, at.mask).flatten(0, 1)
-        return attended if at.real is None else attended.index_select(0, at.real)
-
-    def _read_last(
-        self, hidden: Tensor, more: Tensor | None, at: _Reading
+    def _turned(
+        self, layer: Layer, query: Tensor, key: Tensor, reading: Reading
     ) -> tuple[Tensor, Tensor]:
-        """The last layer, at the last tokens only, as `_through` gives it.
-
-        The other tokens' outputs are never used: of them it takes the keys and values alone.
-        """
-        layer, n, number = self.layers[-1], self._heads.num_queries, len(self.layers) - 1
-        cos, sin = at.written.factors(layer)
-        hidden, x = layer.before_attention(hidden, more)
-        key, value = self._split(layer.keys_values(x)).chunk(2, dim=-2)
-        key = self._turned(key, cos[:, n:], sin[:, n:])
-        self.cache.append(number, key, value, at.written.places)
-        query = self._split(layer.queries(x[at.last]))
-        query = self._turned(query, cos[at.last, :n], sin[at.last, :n])
-        mask = length_mask(at.last_slots, at.num_slots, x.dtype)
-        attended = attend_one(query, *at.cached[number], mask).flatten(-2)
-        hidden, x = layer.before_mlp(hidden[at.last], layer.after_attention(attended))
-        return hidden, layer.mlp(x)
-
-    def _split(self, heads: Tensor) -> Tensor:
-        """Heads that lie side by side, [..., heads, head_size]."""
-        return heads.view(*heads.shape[:-1], -1, self._heads.size)
-
-    def _factors(self, cos: Tensor, sin: Tensor) -> Callable[[Layer], tuple[Tensor, Tensor]]:
-        """As of `_Written`.
-
-        The norm multiplies a head by a number and its weight, and rotating is linear, so the weight
-        goes into the cosines and sines, and the number comes last.
-        """
-
-        def factors(layer: Layer) -> tuple[Tensor, Tensor]:
-            return cos * layer.weight, sin * layer.swapped
-
-        if self._heads.eps is not None:
-            return factors
-        # Without norms of heads the weights of all layers are equal.
-        once = cache(partial(factors, self.layers[0]))
-        return lambda _: once()
-
-    def _turned_apart(
-        self, heads: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, turned, and values."""
-        # Turned side by side, in half as many calls: a small model's time goes to calls.
-        queries, keys = self._heads.num_queries, self._heads.num_keys
-        both, value = heads.split_with_sizes((queries + keys, keys), dim=-2)
-        query, key = self._turned(both, cos, sin).split_with_sizes((queries, keys), dim=-2)
-        return query, key, value
-
-    def _turned(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Queries or keys, [tokens, heads, head_size], normed and rotated (arXiv:2104.09864)."""
-        rolled = heads.roll(self._heads.size // 2, dims=-1)
-        turned = (heads * cos).addcmul_(rolled, sin)
-        if self._heads.eps is None:
-            return turned
-        return turned.mul_(inverse_rms(heads, self._eps))
-
-    def _logits(self, hidden: Tensor, more: Tensor | None) -> Tensor:
-        """Logits of last hidden states, of which a part is still to be added, [..., V]."""
-        return self._head(self._last_norm(hidden, more)[1])
+        """Queries and keys, [tokens, heads, head_size], normed and rotated (arXiv:2104.09864)."""
+        # Side by side, in half as many calls: a small model's time goes to calls.
+        heads = torch.cat((query, key), dim=-1)
+        heads = heads.view(*heads.shape[:-1], -1, self._attention.head_dim)
+        if layer.head_weight is not None:
+            scale = inverse_rms(heads, self._eps)
+            heads = (heads * scale).to(heads.dtype).mul_(layer.head_weight)
+        turned = heads * reading.cos
+        turned.addcmul_(heads.roll(heads.shape[-1] // 2, dims=-1), reading.sin)
+        query, key = turned.split_with_sizes((self._num_queries, self._num_keys), dim=-2)
+        return query, key
 
 
-def _can_be_captured(causal: PreTrainedModel) -> bool:
-    """True for a model on a card whose steps have the same calls for any tokens."""
-    # A card has to tell which tokens an expert reads.
-    has_experts = any("experts" in name for name, _ in causal.named_modules())
-    return _weight(causal).is_cuda and not has_experts
+def causal_lm(model: PreTrainedModel) -> PreTrainedModel:
+    """The language model itself, inside the adapters that wrap it."""
+    inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
+    if inner is None or inner.config.model_type not in FAMILIES:
+        kind = type(model).__name__ if inner is None else inner.config.model_type
+        raise UnsupportedModel(
+            f"the local engine cannot run {kind!r} models, only {', '.join(FAMILIES)}; "
+            "serve others with vLLM"
+        )
+    return inner
 
 
-def _weight(causal: PreTrainedModel) -> Tensor:
-    """A tensor with the device and type of the model."""
-    weight: Tensor = causal.model.embed_tokens.weight
-    return weight
+def max_positions(config: PretrainedConfig) -> int:
+    """Tokens of the longest sequence that is computed exactly: inside any sliding window.
+
+    Raises UnsupportedModel for a rotary embedding that depends on the length of the text.
+    """
+    # These give a position the same angle in every text, so cosines can be computed in advance.
+    rope = (config.rope_parameters or {}).get("rope_type", "default")
+    if rope not in ROPE_TYPES:
+        raise UnsupportedModel(f"rotary embedding {rope!r} is none of {', '.join(ROPE_TYPES)}")
+    window: int | None = None if config.model_type == "llama" else config.sliding_window
+    positions: int = config.max_position_embeddings
+    return positions if window is None else min(positions, window)
 
 
-def _signed(sin: Tensor) -> Tensor:
-    """`sin` for rotating by exchanged halves, neither of them negated."""
-    # The sign moves into the sines once, instead of into half of every head in every step.
-    low, high = sin.chunk(2, dim=-1)
-    return torch.cat((-low, high), dim=-1)
+def read_layer(layer: GradientCheckpointingLayer) -> Layer:
+    """The functions of a layer of the model."""
+    attention, config = layer.self_attn, layer.self_attn.config
+    head_weight = None
+    if "q_norm" in dict(attention.named_children()):
+        weights = (attention.q_norm.weight.detach(), attention.k_norm.weight.detach())
+        counts = (config.num_attention_heads, config.num_key_value_heads)
+        head_weight = torch.cat([w.expand(n, -1) for w, n in zip(weights, counts, strict=True)])
+    return Layer(
+        attention_norm=norm_of(layer.input_layernorm),
+        query=product_of(attention.q_proj),
+        key=product_of(attention.k_proj),
+        value=product_of(attention.v_proj),
+        attention_output=product_of(attention.o_proj),
+        mlp_norm=norm_of(layer.post_attention_layernorm),
+        mlp=mlp_of(layer.mlp),
+        head_weight=head_weight,
+    )
+
+
+def product_of(module: nn.Linear) -> Map:
+    """The linear map of tokens, [tokens, D]; adapters stay as they are."""
+    # A subclass may compute something else, such as an adapter's sum.
+    if type(module) is not nn.Linear:
+        return module
+    weight, bias = module.weight.detach(), module.bias
+    plain = partial(F.linear, weight=weight, bias=bias)
+    has_dnn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not has_dnn or weight.dtype != torch.float32 or weight.device.type != "cpu":
+        return plain
+
+    def product(x: Tensor) -> Tensor:
+        if x.numel() * len(weight) < DNN_PRODUCTS:
+            return plain(x)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return out
+
+    return product
+
+
+def mlp_of(module: LlamaMLP) -> Map:
+    """The MLP, or the experts of a mixture, of tokens [tokens, hidden]."""
+    if "experts" in dict(module.named_children()):
+        # It knows batches of sequences alone, and experts read single tokens.
+        return lambda x: module(x[None])[0]
+    gate, up, down = map(product_of, (module.gate_proj, module.up_proj, module.down_proj))
+    activation: Map = F.silu if module.config.hidden_act == "silu" else module.act_fn
+    return lambda x: down(activation(gate(x)).mul_(up(x)))
+
+
+def norm_of(module: LlamaRMSNorm) -> Map:
+    """Root-mean-square norm (Zhang & Sennrich 2019, arXiv:1910.07467), in five calls, not ten."""
+    if type(module).__name__ not in RMS_NORMS:
+        as_it_is: Map = module
+        return as_it_is
+    weight: Tensor = module.weight
+    eps = torch.tensor([module.variance_epsilon], device=weight.device)
+
+    def norm(x: Tensor) -> Tensor:
+        # Once, because products of two types convert one of them as they go, which is slower.
+        wide = x.float()
+        return weight * (wide * inverse_rms(wide, eps)).to(x.dtype)
+
+    return norm
+
+
+def inverse_rms(x: Tensor, eps: Tensor) -> Tensor:
+    """1 / sqrt(mean(x^2) + eps) over the last dimension, [..., 1], float32."""
+    # The norm's kernel squares and adds in one pass over x, without a tensor of squares.
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    return torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()

@@ -20,8 +20,6 @@ from ludic_gym.types import Sampling
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ludic_train.engine.cpu_kernels import Kernels
-
 # splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195).
 GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -39,8 +37,6 @@ Draws = NDArray[np.void]
 Scores = Mapping[int, float]
 # Logits of more rows at a time would take gigabytes with a large vocabulary.
 ROWS = 64
-# Logits that torch draws from at a time on a CPU: their cumulative sums are to stay in its cache.
-PART = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +77,10 @@ def draws_of(samplings: Iterable[Sampling]) -> Draws:
     return np.array([(s.temperature, s.top_p, s.top_k, s.min_p) for s in samplings], DRAW)
 
 
-def choose(
-    logits: Tensor, draws: Draws, uniform: NDArray[np.float64], kernels: Kernels | None = None
-) -> Drawn:
+def choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
     """A token per row, drawn from softmax(logits / temperature) of the tokens not left out.
 
-    logits: [B, V]; draws, uniform: [B]. kernels: of the model; None draws by torch's functions.
+    logits: [B, V]; draws, uniform: [B].
     min_p leaves out tokens with less than that share of the likeliest one's probability
     (arXiv:2407.01082), then top_k all but the likeliest, then top_p those beyond the smallest set
     that holds that share of the rest (Holtzman et al. 2020, arXiv:1904.09751): the order of vLLM.
@@ -94,37 +88,21 @@ def choose(
     drawn token is where the cumulative distribution passes `uniform`: rounding of logits (about
     1e-7, it varies with the batch) can change it only if it moves that very point.
     """
-    if kernels is None or logits.dtype is not kernels.dtype:
-        return _by_torch(logits, draws, uniform)
-    leaves_out = _leaves_out(draws)
-    inside = torch.zeros(logits.shape, dtype=torch.bool) if leaves_out.any() else None
-    ids, logprobs = kernels.drawn(logits, draws, uniform, inside)
-    return Drawn(ids, logprobs, _masks(inside, leaves_out))
-
-
-def _by_torch(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
-    """As `choose`, by torch's functions."""
-    count = len(logits) if logits.device.type != "cpu" else max(1, PART // logits.shape[1])
-    parts = [
-        _choose(logits[rows], draws[rows], uniform[rows])
-        for rows in (slice(i, i + count) for i in range(0, len(logits), count))
-    ]
-    return Drawn(
-        torch.cat([part.ids for part in parts]),
-        torch.cat([part.logprobs for part in parts]),
-        [mask for part in parts for mask in part.masks],
-    )
-
-
-def _choose(logits: Tensor, draws: Draws, uniform: NDArray[np.float64]) -> Drawn:
-    """As `_by_torch`, of all rows at once."""
     logprobs = log_distribution(logits, draws)
+    # float64, because 150 000 float32 terms lose the last of them. Times the total and not 1: the
+    # sum of rounded probabilities is not exactly 1.
+    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+    point = torch.from_numpy(uniform).to(logits.device)[:, None] * cumulative[:, -1:]
+    # Only nan has no place. The clamp keeps the index valid, and the log-prob stays nan for the
+    # engine to refuse.
+    ids = torch.searchsorted(cumulative, point, right=True).clamp_max_(logprobs.shape[1] - 1)
     greedy = draws["temperature"] == 0
-    ids = _drawn(logprobs, torch.from_numpy(uniform).to(logits.device))
     if greedy.any():
         likeliest = logprobs.argmax(-1, keepdim=True)
         ids = torch.where(torch.from_numpy(greedy).to(logits.device)[:, None], likeliest, ids)
-    masks = _masks(logprobs.isfinite(), _leaves_out(draws))
+    masks: list[NDArray[np.int64] | None] = [None] * len(logits)
+    for i in np.flatnonzero(_leaves_out(draws)):
+        masks[i] = logprobs[i].isfinite().nonzero()[:, 0].cpu().numpy()
     return Drawn(ids[:, 0], logprobs.gather(1, ids)[:, 0], masks)
 
 
@@ -160,17 +138,6 @@ def scores(
     return found
 
 
-def _drawn(logprobs: Tensor, uniform: Tensor) -> Tensor:
-    """The token at which each row's cumulative distribution passes its number, [B, 1]."""
-    # float64, because 150 000 float32 terms lose the last of them. Times the total and not 1: the
-    # sum of rounded probabilities is not exactly 1.
-    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-    point = uniform[:, None] * cumulative[:, -1:]
-    # Only nan has no place. The clamp keeps the index valid, and the log-prob stays nan for the
-    # engine to refuse.
-    return torch.searchsorted(cumulative, point, right=True).clamp_max_(logprobs.shape[1] - 1)
-
-
 def _leaves_out(draws: Draws) -> NDArray[np.bool_]:
     """`leaves_out_tokens` of each row."""
     is_cut = (draws["top_p"] < 1) | (draws["top_k"] > 0) | (draws["min_p"] > 0)
@@ -191,17 +158,6 @@ def _outside(logprobs: Tensor, draws: Draws) -> Tensor:
     reached = probs.cumsum(-1) - probs >= top_p * probs.sum(-1, keepdim=True)
     outside |= (top_p < 1) & reached
     return torch.empty_like(outside).scatter_(1, order, outside)
-
-
-def _masks(inside: Tensor | None, leaves_out: NDArray[np.bool_]) -> list[NDArray[np.int64] | None]:
-    """`Drawn.masks` from the tokens that are not left out, [B, V]."""
-    masks: list[NDArray[np.int64] | None] = [None] * len(leaves_out)
-    cut = np.flatnonzero(leaves_out)
-    if inside is not None and len(cut):
-        row, token = inside[torch.from_numpy(cut).to(inside.device)].nonzero().cpu().numpy().T
-        for i, ids in zip(cut, np.split(token, row.searchsorted(range(1, len(cut)))), strict=True):
-            masks[i] = ids
-    return masks
 
 
 def _mixed(bits: Keys) -> Keys:

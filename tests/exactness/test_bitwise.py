@@ -12,8 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 import ludic_train as lt
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
-from ludic_train.engine.batch import Request
-from ludic_train.engine.engine import Engine
+from ludic_train.engine.batch import Engine, Request
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.exact import exact_attention, is_exact, make_exact
 from ludic_train.models.tiny import make_tiny_model

@@ -10,7 +10,7 @@ import torch
 
 from ludic_train.agents.served_model import ServedModel
 from ludic_train.cluster.doctor.examine import examine
-from ludic_train.engine import engine as engine_module
+from ludic_train.engine import batch
 from ludic_train.engine.sampling import choose
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model, save_model
@@ -84,12 +84,12 @@ async def test_wrong_type(folder):
 
 @pytest.mark.long
 async def test_wrong_temperature(folder, monkeypatch):
-    def warmer(logits, draws, uniform, kernels):
+    def warmer(logits, draws, uniform):
         draws = draws.copy()
         draws["temperature"] *= 1.3
-        return choose(logits, draws, uniform, kernels)
+        return choose(logits, draws, uniform)
 
-    monkeypatch.setattr(engine_module, "choose", warmer)
+    monkeypatch.setattr(batch, "choose", warmer)
     found = await bad(folder)
     assert found.keys() == BITS
     assert re.search(
@@ -108,8 +108,8 @@ async def test_wrong_template(folder):
 
 
 async def test_wrong_mask(folder, monkeypatch):
-    def one_more(logits, draws, uniform, kernels):
-        drawn = choose(logits, draws, uniform, kernels)
+    def one_more(logits, draws, uniform):
+        drawn = choose(logits, draws, uniform)
         # Slices, since masks of the whole vocabulary have no token left to add.
         masks = [
             None if mask is None else np.append(mask, np.setdiff1d(np.arange(99), mask)[:1])
@@ -117,7 +117,7 @@ async def test_wrong_mask(folder, monkeypatch):
         ]
         return replace(drawn, masks=masks)
 
-    monkeypatch.setattr(engine_module, "choose", one_more)
+    monkeypatch.setattr(batch, "choose", one_more)
     found = await bad(folder)
     assert found.keys() == {"bits, top_p=0.8, top_k=20"}
     assert found["bits, top_p=0.8, top_k=20"].endswith("the sampling masks are others")

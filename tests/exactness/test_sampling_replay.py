@@ -8,8 +8,7 @@ from trajectories import rollout
 from ludic_gym.sampling import packed_masks, unpacked_masks
 from ludic_gym.types import Completion, Sampling
 from ludic_train.algorithms.kl import TokenKLLoss
-from ludic_train.engine.batch import Request
-from ludic_train.engine.engine import Engine
+from ludic_train.engine.batch import Engine, Request
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from

@@ -17,7 +17,6 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from ludic_train.engine import cpu_kernels
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
@@ -100,10 +99,3 @@ def reference_logits():
             return model(torch.tensor([ids]), use_cache=False).logits[0].float()
 
     return logits
-
-
-@pytest.fixture
-def load(monkeypatch, tmp_path):
-    """`_library` as in a new process of a user whose cache is `tmp_path`."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return cpu_kernels._library.__wrapped__

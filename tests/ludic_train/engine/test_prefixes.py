@@ -12,13 +12,10 @@ from peft import LoraConfig, get_peft_model
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
-from ludic_train.engine import layers
-from ludic_train.engine.batch import Request
+from ludic_train.engine.batch import Engine, Request
+from ludic_train.engine.cache import BLOCK, params_mark
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.decoder import Decoder
-from ludic_train.engine.engine import Engine
-from ludic_train.engine.prefix_cache import BLOCK
-from ludic_train.engine.prefix_limits import MOST_BYTES, default_bytes, free_memory, params_mark
 from ludic_train.models.exact import make_exact
 
 # Workloads of a property: three, and thirty-one in a thorough run.
@@ -246,10 +243,7 @@ def test_a_reset_drops_prefixes(make_model, tokenizer):
     assert engine.prefixes.num_bytes == 0
 
 
-def test_short_texts_cost_no_look_at_the_params(make_model, tokenizer, monkeypatch):
-    # Without copies, which follow the params.
-    monkeypatch.setattr(layers, "PACKED_BYTES", 0)
-    monkeypatch.setattr(layers, "JOINED_BYTES", 0)
+def test_short_texts_cost_no_look_at_the_params(make_model, tokenizer):
     model = make_model("llama")
     engine, _ = engines(model, tokenizer, 10**8)
     one(engine, range(3, 33))
@@ -278,14 +272,6 @@ def test_marks_of_params_of_any_type_and_place(make_model):
     assert params_mark(model) != mark
 
 
-def test_marks_differ_where_equal_params_have_other_memory(make_model):
-    model = make_model("llama")
-    mark = params_mark(model)
-    norm = model.model.norm.weight
-    norm.data = norm.data.clone()
-    assert params_mark(model) != mark
-
-
 async def test_the_client_repeats_bits_after_it_forgot(make_model, tokenizer):
     client = LocalChatClient(make_model("llama"), tokenizer, max_batch_size=8)
 
@@ -306,17 +292,3 @@ async def test_the_client_repeats_bits_after_it_forgot(make_model, tokenizer):
 def test_a_negative_cache_is_refused(make_model, tokenizer):
     with pytest.raises(ConfigError, match="prefix_cache_bytes=-1 must be at least 0"):
         LocalChatClient(make_model("llama"), tokenizer, prefix_cache_bytes=-1)
-
-
-def test_free_memory_is_that_of_the_machine_or_of_the_group(tmp_path):
-    memory, group = tmp_path / "meminfo", tmp_path / "group"
-    memory.write_text("MemTotal:  900 kB\nMemAvailable:   800 kB\n")
-    assert free_memory(memory, group) == 800 * 1024
-    group.mkdir()
-    (group / "memory.max").write_text("max\n")
-    (group / "memory.current").write_text("1024\n")
-    assert free_memory(memory, group) == 800 * 1024
-    (group / "memory.max").write_text("4096\n")
-    assert free_memory(memory, group) == 3072
-    assert 0 < free_memory(tmp_path / "absent", group) < 2**50
-    assert 0 < default_bytes(torch.device("cpu")) <= MOST_BYTES

@@ -1,14 +1,11 @@
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from ludic_gym.types import Sampling
-from ludic_train.engine import sampling as module
-from ludic_train.engine.cpu_kernels import kernels_for
-from ludic_train.engine.sampling import draws_of, noise_keys, uniforms
+from ludic_train.engine.sampling import choose, draws_of, noise_keys, uniforms
 
 # Probabilities 0.1, 0.2, 0.3, 0.4.
 LOGITS = torch.tensor([1.0, 2.0, 3.0, 4.0]).log()
@@ -19,30 +16,14 @@ def draws(*samplings):
     return draws_of(Sampling(**sampling) for sampling in samplings)
 
 
-@pytest.fixture(params=["torch", "kernels"])
-def choose(request):
-    """`sampling.choose` by torch, and by the kernels where they can."""
-    if request.param == "torch":
-        return module.choose
-    kernels = kernels_for(LOGITS, 64)
-    if kernels is None:
-        pytest.skip("there is no C++ compiler")
-    return partial(module.choose, kernels=kernels)
-
-
-@pytest.fixture
-def draw(choose):
-    """`draw(uniform, **sampling)`: the token and its log-prob."""
-
-    def draw_one(uniform, *, logits=LOGITS, **sampling):
-        drawn = choose(logits[None], draws(sampling), np.array([uniform]))
-        return drawn.ids.item(), drawn.logprobs.item()
-
-    return draw_one
+def draw(uniform, *, logits=LOGITS, **sampling):
+    """The token and its log-prob."""
+    drawn = choose(logits[None], draws(sampling), np.array([uniform]))
+    return drawn.ids.item(), drawn.logprobs.item()
 
 
 def mask(**sampling):
-    (found,) = module.choose(LOGITS[None], draws(sampling), np.zeros(1)).masks
+    (found,) = choose(LOGITS[None], draws(sampling), np.zeros(1)).masks
     return None if found is None else sorted(found.tolist())
 
 
@@ -79,38 +60,38 @@ def test_noise_of_neighbouring_seeds_and_positions_is_uniform_and_distinct():
     ("uniform", "token"),
     [(0.0, 0), (0.09, 0), (0.11, 1), (0.29, 1), (0.31, 2), (0.59, 2), (0.61, 3)],
 )
-def test_the_token_is_where_the_cumulative_distribution_passes_the_noise(uniform, token, draw):
+def test_the_token_is_where_the_cumulative_distribution_passes_the_noise(uniform, token):
     assert draw(uniform) == (token, pytest.approx(math.log((token + 1) / 10), abs=1e-6))
 
 
-def test_temperature_sharpens_the_distribution(draw):
+def test_temperature_sharpens_the_distribution():
     # At 0.5 the weights are squared: 1, 4, 9, 16 of 30.
     assert draw(0.5, temperature=0.5) == (3, pytest.approx(math.log(16 / 30), abs=1e-6))
     assert draw(0.4, temperature=0.5) == (2, pytest.approx(math.log(9 / 30), abs=1e-6))
 
 
-def test_the_nucleus_is_renormalised(draw):
+def test_the_nucleus_is_renormalised():
     # 0.4 alone does not reach 0.65, 0.4 + 0.3 does: 3/7 for token 2, 4/7 for token 3.
     assert draw(0.42, top_p=0.65) == (2, pytest.approx(math.log(3 / 7), abs=1e-6))
     assert draw(0.44, top_p=0.65) == (3, pytest.approx(math.log(4 / 7), abs=1e-6))
 
 
-def test_the_nucleus_always_holds_the_likeliest_token(draw):
+def test_the_nucleus_always_holds_the_likeliest_token():
     assert draw(0.0, top_p=1e-9) == (3, 0.0)
 
 
-def test_temperature_zero_takes_the_likeliest_token_with_its_logprob_at_temperature_one(draw):
+def test_temperature_zero_takes_the_likeliest_token_with_its_logprob_at_temperature_one():
     for uniform in (0.0, 0.5, ALMOST_ONE):
         assert draw(uniform, temperature=0, top_p=0.3) == (3, pytest.approx(math.log(0.4)))
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, ALMOST_ONE])
-def test_impossible_tokens_are_never_drawn(uniform, draw):
+def test_impossible_tokens_are_never_drawn(uniform):
     logits = torch.tensor([-math.inf, 0.0, -math.inf, -200.0, -math.inf])
     assert draw(uniform, logits=logits) == (1, 0.0)
 
 
-def test_rows_do_not_know_each_other(choose):
+def test_rows_do_not_know_each_other():
     rows = draws({}, {"temperature": 0.5}, {"temperature": 0.0, "top_k": 1}, {"top_p": 0.65})
     drawn = choose(LOGITS.expand(4, 4), rows, np.full(4, 0.44))
     assert drawn.ids.tolist() == [2, 2, 3, 3]
@@ -118,20 +99,6 @@ def test_rows_do_not_know_each_other(choose):
     torch.testing.assert_close(drawn.logprobs, expected, atol=1e-6, rtol=0)
     assert drawn.masks[:3] == [None, None, None]
     assert sorted(drawn.masks[3]) == [2, 3]
-
-
-@pytest.mark.parametrize("part", [1, 1000, 2100])
-def test_rows_are_drawn_in_parts_as_they_are_together(part, monkeypatch, choose):
-    logits = torch.randn(7, 1000, generator=torch.Generator().manual_seed(0))
-    rows = draws({}, {"top_k": 5}, {}, {"temperature": 0.0}, {"top_p": 0.5}, {}, {"min_p": 0.1})
-    noise = uniforms(noise_keys(range(7)), np.zeros(7, np.int64))
-    together = choose(logits, rows, noise)
-    monkeypatch.setattr(module, "PART", part)
-    apart = choose(logits, rows, noise)
-    assert torch.equal(apart.ids, together.ids)
-    assert torch.equal(apart.logprobs, together.logprobs)
-    for one, other in zip(apart.masks, together.masks, strict=True):
-        np.testing.assert_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +125,12 @@ def test_min_p_then_top_k_then_top_p_leave_tokens_out(sampling, left):
     assert mask(**sampling) == left
 
 
-def test_of_equal_logits_top_k_keeps_as_many_as_it_says(choose):
+def test_of_equal_logits_top_k_keeps_as_many_as_it_says():
     (found,) = choose(torch.zeros(1, 9), draws({"top_k": 4}), np.zeros(1)).masks
     assert len(found) == 4
 
 
-def test_frequencies_follow_the_distribution(choose):
+def test_frequencies_follow_the_distribution():
     size = 20_000
     noise = uniforms(noise_keys(range(size)), np.zeros(size, np.int64))
     drawn = choose(LOGITS.expand(size, 4), draws(*[{}] * size), noise)
@@ -172,5 +139,5 @@ def test_frequencies_follow_the_distribution(choose):
     torch.testing.assert_close(shares, LOGITS.exp() / 10, atol=0.014, rtol=0)
 
 
-def test_logits_that_are_not_numbers_give_a_logprob_that_is_none(draw):
+def test_logits_that_are_not_numbers_give_a_logprob_that_is_none():
     assert math.isnan(draw(0.5, logits=torch.full((4,), math.nan))[1])

@@ -11,8 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ludic_train.engine.cache import KVCache
-from ludic_train.engine.families import causal_lm, max_positions
-from ludic_train.engine.prefix_limits import Mark
+from ludic_train.engine.decoder import causal_lm, max_positions
 from ludic_train.models.exact import KEYS, ROWS, exact_linear
 
 # Writes the keys and values of a layer into the cache, and gives those that its queries attend to,
@@ -26,25 +25,16 @@ class ExactDecoder:
     The layers run as in the trainer's forward pass; only keys and values come from the cache.
     """
 
-    is_costly = False
-    # They round otherwise than the trainer.
-    kernels = None
-
     def __init__(self, model: PreTrainedModel) -> None:
         self._causal = causal_lm(model)
         self.max_positions = max_positions(self._causal.config)
         self.vocab_size = len(self._causal.lm_head.weight)
         self.release()
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the model now."""
-        return self.cache.keys.device
-
     def follow(self) -> None:
         """Do nothing: an exact model stays on the CPU, in float32."""
 
-    def refresh(self, mark: Mark | None = None) -> None:
+    def refresh(self) -> None:
         """Do nothing: the layers read their params in every step."""
 
     def release(self) -> None:

@@ -1,15 +1,22 @@
-import copy
 import random
 from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludic_gym.types import Sampling
-from ludic_train.engine import engine as engine_module
-from ludic_train.engine import layers
-from ludic_train.engine.batch import Request
-from ludic_train.engine.engine import Engine, stop_ids
+from ludic_train.engine import batch as batch_module
+from ludic_train.engine.batch import (
+    FREE_PADDING,
+    MAX_PADDING,
+    PREFILL_TOKENS,
+    Engine,
+    Request,
+    prefills,
+    stop_ids,
+)
 from ludic_train.errors import EngineError
 from ludic_train.models.load import load_model, save_model
 
@@ -233,22 +240,6 @@ def test_tokens_after_a_change_of_the_params_have_the_new_version(make_model, to
     assert completion.versions == (3,) * old + (4,) * (20 - old)
 
 
-def test_large_matrices_are_copied_again_after_their_values_changed_alone(
-    make_model, tokenizer, monkeypatch
-):
-    monkeypatch.setattr(layers, "JOINED_BYTES", 0)
-    model = copy.deepcopy(make_model("qwen3"))
-    engine = Engine(model, tokenizer, max_batch_size=2)
-    each = request([5, 6, 7], seed=3, max_tokens=5)
-    before, copied = run(engine, [each]), engine._decoder.layers
-    assert run(engine, [each]) == before
-    assert engine._decoder.layers is copied
-    # As a push writes, which torch's counters of changes do not see.
-    model.lm_head.weight.data = model.lm_head.weight.data * 0.5
-    (after,) = run(engine, [each])
-    assert after == run(Engine(model, tokenizer, max_batch_size=2), [each])[0] != before[0]
-
-
 def test_training_mode_is_off_while_sampling_and_back_after(make_model, tokenizer):
     model = make_model("qwen3")
     model.train()
@@ -292,7 +283,7 @@ def test_a_diverged_model_is_an_error_and_the_engine_recovers_after_a_reset(make
 
 def test_big_caches_are_given_back_when_the_batch_is_empty(make_model, tokenizer, monkeypatch):
     # 3 layers * 2 heads * 24 dims * 4 bytes, keys and values: 1152 a token; room for 32.
-    monkeypatch.setattr(engine_module, "KEPT_BYTES", 40 * 1152)
+    monkeypatch.setattr(batch_module, "KEPT_BYTES", 40 * 1152)
     engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=8)
     run(engine, [request([5], max_tokens=2)])
     assert engine._decoder.cache.num_bytes == 32 * 1152
@@ -355,3 +346,39 @@ def test_the_engine_follows_a_model_to_another_device(model, tokenizer, in_fligh
     expected = run(Engine(model.cpu(), tokenizer, max_batch_size=4), requests)
     for one, other in zip(found, expected, strict=True):
         assert one.completion_ids == other.completion_ids
+
+
+def test_equal_prompts_are_read_once_for_all_who_share_them():
+    first, other, second = request([1, 2]), request([3, 4]), request([1, 2])
+    (prefill,) = prefills([first, other, second])
+    assert prefill.prompts == ((1, 2), (3, 4))
+    assert [list(requests) for requests in prefill.sharers] == [[first, second], [other]]
+
+
+def test_prompts_of_very_different_length_are_read_apart():
+    short, long = [request([i]) for i in range(200)], request(range(500))
+    assert [len(prefill.prompts) for prefill in prefills([long, *short])] == [200, 1]
+
+
+def test_a_little_padding_is_cheaper_than_a_second_pass():
+    (prefill,) = prefills([request([1, 2, 3]), request([4])])
+    assert prefill.prompts == ((4,), (1, 2, 3))
+
+
+def test_a_prompt_too_long_to_share_is_read_alone():
+    requests = [request(range(PREFILL_TOKENS + 10)), request(range(1, PREFILL_TOKENS + 10))]
+    assert [len(prefill.prompts) for prefill in prefills(requests)] == [1, 1]
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=300), max_size=40))
+def test_every_request_is_read_exactly_once_and_padding_stays_bounded(prompts):
+    requests = [request(prompt) for prompt in prompts]
+    read = []
+    for prefill in prefills(requests):
+        sizes = [len(prompt) for prompt in prefill.prompts]
+        padded = max(sizes) * len(sizes)
+        assert padded - sum(sizes) <= max(FREE_PADDING, MAX_PADDING * padded)
+        for prompt, sharers in zip(prefill.prompts, prefill.sharers, strict=True):
+            assert all(sharer.prompt_ids == prompt for sharer in sharers)
+            read += sharers
+    assert sorted(map(id, read)) == sorted(map(id, requests))

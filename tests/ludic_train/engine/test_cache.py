@@ -1,20 +1,11 @@
 """Blocks of the prefix cache, by hand and as properties; no model is needed."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_train.engine.cache import KVCache
-from ludic_train.engine.prefix_cache import (
-    BLOCK,
-    LEAST,
-    PrefixCache,
-    length_of,
-    shared_prefixes,
-)
+from ludic_train.engine.cache import BLOCK, LEAST, KVCache, PrefixCache, common_prefix, length_of
 
 # One layer of one head of two numbers: keys and values take 2 * 2 * 4 bytes a token.
 BLOCK_BYTES = 16 * BLOCK
@@ -141,33 +132,10 @@ def test_what_is_found_is_what_was_stored_within_the_memory(texts, room):
             assert other.startswith(found(prefixes, other))
 
 
-def test_shared_prefixes_come_before_those_that_begin_with_them():
-    texts = [text("ssssAAAA1"), text("ssssAAAA2"), text("ssssBBBB1"), text("ssssBBBB2")]
-    levels = list(shared_prefixes(texts))
-    assert levels == [[text("ssss")], [text("ssssAAAA"), text("ssssBBBB")]]
-
-
-def test_a_prefix_that_saves_little_is_not_read_by_itself():
-    # "ssssA" is one block longer than "ssss", and "xxx" is too short.
-    texts = [text(letters) for letters in ("ssssA1", "ssssA2", "ssssB", "xxx1", "xxx2")]
-    assert list(shared_prefixes(texts)) == [[text("ssss")]]
-    assert list(shared_prefixes([])) == []
-
-
-@given(st.lists(st.text("ab", max_size=14), max_size=12))
-def test_every_shared_prefix_begins_two_texts(letters):
-    texts = {text(each) for each in letters}
-    levels = list(shared_prefixes(texts))
-    for level in levels:
-        for prefix in level:
-            assert sum(each[: len(prefix)] == prefix for each in texts) >= 2
-            assert len(prefix) % BLOCK == 0
-        assert not any(two[: len(one)] == one for one, two in pairwise(sorted(level)))
-    kept = sorted((prefix for level in levels for prefix in level), key=len)
-    for i, prefix in enumerate(kept):
-        before = [len(p) for p in kept[:i] if prefix[: len(p)] == p]
-        assert len(prefix) - max(before, default=0) >= LEAST
-    assert len(kept) == len(set(kept))
+def test_the_common_prefix_ends_with_a_whole_block():
+    assert common_prefix([text("ssssA"), text("ssssB"), text("ssss")]) == text("ssss")
+    assert common_prefix([(*text("ss"), 1, 2), (*text("ss"), 1)]) == text("ss")
+    assert common_prefix([text("sA"), text("xA")]) == ()
 
 
 @pytest.mark.parametrize("start", [0, 64, 80])
