@@ -14,8 +14,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled, refined_by_rollout, with_weight
 from ludic_train.algorithms.losses import LossMetrics, attachment, scaled_sum, token_stat
 from ludic_train.errors import LossError, MissingAttachment
-from ludic_train.models.head import VALUE_HEAD
-from ludic_train.models.modules import unwrapped
+from ludic_train.models.modules import VALUE_HEAD, unwrapped
 from ludic_train.types import BOOTSTRAP, RETURNS, REWARDS, VALUES, LossBatch, SAWItem, TokenLogprobs
 
 Array = NDArray[np.float64]

@@ -17,8 +17,8 @@ from ludic_train.checkpoints.sharded import row_range
 from ludic_train.distributed.fsdp import local_part, shard_model
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import hub_folder, resolved
-from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import LoRA, quiet, with_new_lora
+from ludic_train.models.modules import VALUE_HEAD
 from ludic_train.models.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:

@@ -31,9 +31,8 @@ from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
 from ludic_train.distributed.ranks import all_gather, call_on_rank_0, rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.checkpoint_names import model_params
-from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import load_params
-from ludic_train.models.modules import is_adapted
+from ludic_train.models.modules import VALUE_HEAD, is_adapted
 from ludic_train.sources.base import BatchSource, DurableSource
 from ludic_train.trainer.optimizer import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer

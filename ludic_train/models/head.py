@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ludic_gym.errors import ConfigError
 from ludic_train.models.attention import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
-from ludic_train.models.modules import unwrapped
+from ludic_train.models.modules import VALUE_HEAD, unwrapped
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
@@ -32,7 +32,6 @@ KEPT_PROBABILITIES = 2**27
 # Logits that each pass over them works on: on a CPU, 1 MB, which stay in its cache; on a card, as
 # many as keep it busy, because the pass needs as much memory again.
 CPU_PART, CARD_PART = 2**18, 2**23
-VALUE_HEAD = "value_head"
 # Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
 # bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
 FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
@@ -144,7 +143,7 @@ def forward_of_head(
     hidden = causal_lm.get_decoder()(
         input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
-        attention_mask=_form_of(attention_mask, causal_lm),
+        attention_mask=_own_mask(attention_mask, causal_lm),
         use_cache=False,
     )[0]
     targets = input_ids[row, column]
@@ -165,24 +164,23 @@ def _scored(
     exact = causal_lm.config._attn_implementation == EXACT
     finish = logit_finish(causal_lm.config)
     is_kept = len(targets) * causal_lm.config.get_text_config().vocab_size <= KEPT_PROBABILITIES
-    found: tuple[Tensor, ...]
+    scores: tuple[Tensor, ...]
     if _is_plain(head, selected) and finish is None and top is None and not exact:
-        found = _head_on(selected.device).apply(
-            selected, head.weight, targets, temperature, masks, entropy, is_kept
-        )
+        streams = selected, head.weight, targets, temperature, masks
+        scores = plain_logprobs(*streams, entropy=entropy, is_kept=is_kept)
     else:
         head = partial(exact_linear, head) if exact else head
-        of_chunk = partial(chunk_logprobs, head, finish or _unchanged)
-        found = chunked(of_chunk, selected, targets, temperature, masks, top, is_kept=is_kept)
+        of_chunk = partial(chunk_logprobs, head, finish)
+        scores = chunked(of_chunk, selected, targets, temperature, masks, top, is_kept=is_kept)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
-        return found
+        return scores
     # Beside a frozen base of 16 bits, the head is float32, as all that is trained.
     values = value_head(selected.to(value_head.weight.dtype))
-    return (*found, values[:, 0].float())
+    return (*scores, values[:, 0].float())
 
 
-def _form_of(mask: Tensor | None, causal_lm: PreTrainedModel) -> Tensor | None:
+def _own_mask(mask: Tensor | None, causal_lm: PreTrainedModel) -> Tensor | None:
     """The mask of all tokens but the last of each row, as the model's attention takes it."""
     if mask is None:
         return None
@@ -207,19 +205,13 @@ def logit_finish(config: PretrainedConfig) -> LogitFinish | None:
     cap = next((value for name in CAPS if (value := getattr(text, name, None))), None)
     if factor == 1.0 and cap is None:
         return None
-    return partial(_finished, factor=factor, cap=cap)
 
+    def finished(logits: Tensor) -> Tensor:
+        if factor != 1.0:
+            logits = logits * factor
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
-def _finished(logits: Tensor, *, factor: float, cap: float | None) -> Tensor:
-    """The logits scaled, and then capped."""
-    if factor != 1.0:
-        logits = logits * factor
-    return logits if cap is None else cap * torch.tanh(logits / cap)
-
-
-def _unchanged(logits: Tensor) -> Tensor:
-    """The logits of a head without a finish."""
-    return logits
+    return finished
 
 
 def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
@@ -229,22 +221,57 @@ def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
     return head.weight.dtype == hidden.dtype and hidden.dtype in PLAIN_TYPES
 
 
-def _head_on(device: torch.device) -> Any:  # noqa: ANN401 - a torch.autograd.Function
-    """The pass over a plain head, on a card by kernels of Triton, which comes with torch there."""
-    if device.type != "cuda":
-        return _PlainHead
-    try:
-        from ludic_train.models.card_head import card_head
-    except ImportError:
-        return _PlainHead
-    return card_head(device) or _PlainHead
+class Softmax(NamedTuple):
+    """Two passes over the logits of a plain head, [N, V].
+
+    read: from logits and targets [N], whether there are masks, and whether entropies are wanted:
+        log-probs and entropies [N], and what else `gradient` needs of each token. It may write over
+        the logits.
+    gradient: from what `read` has left of the logits, the targets, what it returned, the gradients
+        [N] of log-probs and entropies divided by the temperature, None for none, and the type of
+        the head: that of the logits, and factors [N] by which its rows are to be multiplied.
+    overwrites: True if `gradient` takes other logits than the head gives.
+    """
+
+    read: Callable[[Tensor, Tensor, bool, bool], tuple[Tensor, ...]]
+    gradient: Callable[..., tuple[Tensor, Tensor | None]]
+    overwrites: bool
+
+
+def softmax_on(device: torch.device) -> Softmax:
+    """The passes on this device: on a card by kernels of Triton, which comes with torch there."""
+    if device.type == "cuda":
+        try:
+            from ludic_train.models import card_softmax
+        except ImportError:
+            return TORCH_SOFTMAX
+        if card_softmax.compiles_on(device):
+            return Softmax(card_softmax.read_logits, card_softmax.logit_gradient, False)
+    return TORCH_SOFTMAX
+
+
+def plain_logprobs(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: Tensor,
+    masks: SamplingMasks | None = None,
+    *,
+    entropy: bool = True,
+    is_kept: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """As `chunked`, of a head that is the matrix `weight` [V, D]; entropies may be left out."""
+    softmax = softmax_on(hidden.device)
+    inputs = hidden, weight, targets, temperature, masks, softmax, entropy, is_kept
+    scores: tuple[Tensor, Tensor] = _PlainHead.apply(*inputs)  # type: ignore[no-untyped-call]
+    return scores
 
 
 class _PlainHead(torch.autograd.Function):
     """log p_y [N] of the targets y [N], and H = -sum p log p [N], for p = softmax(h W^T / T).
 
     One pass over chunks of tokens instead of an operation of autograd after the other. The backward
-    pass reads p - onehot(y) [N, V], which is kept, or made again where that takes too much memory:
+    pass reads the logits, which are kept, or made again where that takes too much memory:
 
         d log p_y / d logits = onehot(y) - p        d H / d logits = -p log p - p H
 
@@ -259,21 +286,24 @@ class _PlainHead(torch.autograd.Function):
         targets: Tensor,
         temperature: Tensor,
         masks: SamplingMasks | None,
+        softmax: Softmax,
         wants_entropy: bool,
         is_kept: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         kept: list[Tensor] = []
-        found: list[tuple[Tensor, Tensor]] = []
+        chunks: list[tuple[Tensor, ...]] = []
         for h, y, t, mask in token_chunks(hidden, targets, temperature, masks):
             logits = float32_logits(h, weight, t, mask)
-            found.append(_softmax_less_target_(logits, y, masks is not None, wants_entropy))
+            chunks.append(softmax.read(logits, y, mask is not None, wants_entropy))
             if is_kept and any(ctx.needs_input_grad[:2]):
                 kept.append(logits)
-        logprobs, entropy = map(torch.cat, zip(*found, strict=True))
-        ctx.masks = masks
-        ctx.save_for_backward(hidden, weight, targets, temperature, logprobs, entropy, *kept)
+        stats = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
+        ctx.masks, ctx.softmax, ctx.num_stats = masks, softmax, len(stats)
+        ctx.save_for_backward(hidden, weight, targets, temperature, *stats, *kept)
+        logprobs, entropy = stats[:2]
         if not wants_entropy:
+            entropy = entropy.new_empty(0)
             ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
@@ -284,31 +314,79 @@ class _PlainHead(torch.autograd.Function):
         of_logprob: Tensor | None,
         of_entropy: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, temperature, logprobs, entropy, *kept = ctx.saved_tensors
+        hidden, weight, targets, temperature, *rest = ctx.saved_tensors
+        stats, kept = rest[: ctx.num_stats], rest[ctx.num_stats :]
         for_hidden, for_weight, *_ = ctx.needs_input_grad
         of_hidden: list[Tensor] = []
         of_weight: Tensor | None = None
+        slopes = [None if g is None else g / temperature for g in (of_logprob, of_entropy)]
         at = 0
         for k, (h, y, t, mask) in enumerate(token_chunks(hidden, targets, temperature, ctx.masks)):
             own = slice(at, at := at + len(h))
-            less = kept[k] if kept else float32_logits(h, weight, t, mask)
-            if not kept:
-                _softmax_less_target_(less, y, mask is not None, False)
-            scale = -of_logprob[own] / t if of_logprob is not None else torch.zeros_like(t)
-            if of_entropy is not None:
-                slope = _entropy_slope(less, y, logprobs[own], entropy[own])
-                less = less * scale[:, None] + slope * (of_entropy[own] / t)[:, None]
-                scale = torch.ones_like(t)
-            less, h, scale = _scaled(less, h, scale, weight.dtype)
+            logits = kept[k] if kept else float32_logits(h, weight, t, mask)
+            if not kept and ctx.softmax.overwrites:
+                ctx.softmax.read(logits, y, mask is not None, False)
+            of_tokens = [None if each is None else each[own] for each in slopes]
+            own_stats = [each[own] for each in stats]
+            slope, scale = ctx.softmax.gradient(logits, y, own_stats, *of_tokens, weight.dtype)
             if for_hidden:
-                of_hidden.append((less @ weight).mul_(scale[:, None]))
+                product = slope @ weight
+                of_hidden.append(product if scale is None else product.mul_(scale[:, None]))
             if for_weight:
-                of_weight = added_in_float32(of_weight, less.t(), h * scale[:, None])
+                right = h if scale is None else h * scale[:, None]
+                of_weight = added_in_float32(of_weight, slope.t(), right)
         return (
             torch.cat(of_hidden) if for_hidden else None,
             None if of_weight is None else of_weight.to(weight.dtype),
-            *(None,) * 5,
+            *(None,) * 6,
         )
+
+
+def read_logits(
+    logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """As `Softmax.read`; the logits become p - onehot(target)."""
+    rows = max((CPU_PART if logits.is_cpu else CARD_PART) // logits.shape[1], 1)
+    chosen, entropies = [], []
+    for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
+        logprobs = z.log_softmax(-1)
+        chosen.append(logprobs.gather(-1, y[:, None])[:, 0])
+        torch.exp(logprobs, out=z)
+        if wants_entropy:
+            # Finite, because 0 x -inf is no number.
+            if is_masked:
+                logprobs.clamp_(min=torch.finfo(z.dtype).min)
+            # Subtracted from 0, because the negative of 0 prints as -0.
+            entropies.append(0.0 - logprobs.mul_(z).sum(-1))
+    # Now and not in the backward pass, whose products then read what is kept as it is.
+    logits.scatter_add_(-1, targets[:, None], logits.new_full((len(targets), 1), -1.0))
+    return torch.cat(chosen), torch.cat(entropies) if entropies else logits.new_empty(0)
+
+
+def logit_gradient(
+    less: Tensor,
+    targets: Tensor,
+    stats: tuple[Tensor, Tensor],
+    of_logprob: Tensor | None,
+    of_entropy: Tensor | None,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor | None]:
+    """As `Softmax.gradient`, from p - onehot(target)."""
+    logprobs, entropy = stats
+    scale = torch.zeros_like(logprobs) if of_logprob is None else -of_logprob
+    if of_entropy is not None:
+        # -p (log p + H). At the target p is made anew: 1 + (p - 1) has lost digits of a small p.
+        p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
+        slope = torch.special.entr(p).addcmul_(p, entropy[:, None], value=-1)
+        less = less * scale[:, None] + slope * of_entropy[:, None]
+        return less.to(dtype), None
+    # float32 rows are scaled where they are short, in D; others are rounded once, scale included.
+    if dtype == torch.float32:
+        return less, scale
+    return torch.mul(less, scale[:, None], out=torch.empty_like(less, dtype=dtype)), None
+
+
+TORCH_SOFTMAX = Softmax(read_logits, logit_gradient, True)
 
 
 def token_chunks(
@@ -339,46 +417,6 @@ def float32_logits(
     if hidden.is_cuda or hidden.is_meta or bool((temperature != 1).any()):
         logits.div_(temperature[:, None])
     return logits if mask is None else logits.masked_fill_(outside(mask, logits), -torch.inf)
-
-
-def _softmax_less_target_(
-    logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
-) -> tuple[Tensor, Tensor]:
-    """Log-probs [N] of the targets and entropies, [N] or [0]; logits become p - onehot(target)."""
-    rows = max((CPU_PART if logits.is_cpu else CARD_PART) // logits.shape[1], 1)
-    chosen, entropies = [], []
-    for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
-        logprobs = z.log_softmax(-1)
-        chosen.append(logprobs.gather(-1, y[:, None])[:, 0])
-        torch.exp(logprobs, out=z)
-        if wants_entropy:
-            # Finite, because 0 x -inf is no number.
-            if is_masked:
-                logprobs.clamp_(min=torch.finfo(z.dtype).min)
-            # Subtracted from 0, because the negative of 0 prints as -0.
-            entropies.append(0.0 - logprobs.mul_(z).sum(-1))
-    # Now and not in the backward pass, whose products then read what is kept as it is.
-    logits.scatter_add_(-1, targets[:, None], logits.new_full((len(targets), 1), -1.0))
-    return torch.cat(chosen), torch.cat(entropies) if entropies else logits.new_empty(0)
-
-
-def _entropy_slope(less: Tensor, targets: Tensor, logprobs: Tensor, entropy: Tensor) -> Tensor:
-    """Gradient of H with respect to the logits, [N, V], of p - onehot(target)."""
-    # -p (log p + H). At the target p is made anew: 1 + (p - 1) has lost the digits of a small p.
-    p = less.scatter(-1, targets[:, None], logprobs.exp()[:, None])
-    slope: Tensor = torch.special.entr(p)
-    return slope.addcmul_(p, entropy[:, None], value=-1)
-
-
-def _scaled(
-    less: Tensor, hidden: Tensor, scale: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Factors of the gradients' products; float32 rows are scaled where they are short, in D."""
-    if dtype == torch.float32:
-        return less, hidden, scale
-    # Rounded once, scale included.
-    rounded = torch.mul(less, scale[:, None], out=torch.empty_like(less, dtype=dtype))
-    return rounded, hidden, torch.ones_like(scale, dtype=dtype)
 
 
 def added_in_float32(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
@@ -412,42 +450,49 @@ def chunked(
     """
     if len(targets) <= CHUNK_TOKENS:
         return of_chunk(hidden, targets, temperature, masks, top)
-    streams = (torch.split(each, CHUNK_TOKENS) for each in (hidden, targets, temperature))
-    of_chunks = repeat(None) if masks is None else masks.split(CHUNK_TOKENS)
     tops = torch.split(top, CHUNK_TOKENS) if isinstance(top, Tensor) else repeat(top)
     run = of_chunk if is_kept else partial(checkpoint, of_chunk, use_reentrant=False)
+    streams = token_chunks(hidden, targets, temperature, masks)
     # Not strict, because `repeat` never ends.
-    chunks = [run(*chunk) for chunk in zip(*streams, of_chunks, tops, strict=False)]
+    chunks = [run(*chunk, top) for chunk, top in zip(streams, tops, strict=False)]
     return tuple(map(torch.cat, zip(*chunks, strict=True)))
 
 
 def chunk_logprobs(
     head: Head,
-    finish: LogitFinish,
+    finish: LogitFinish | None,
     hidden: Tensor,
     targets: Tensor,
     temperature: Tensor,
     masks: SamplingMasks | None,
     top: Tensor | int | None = None,
 ) -> tuple[Tensor, ...]:
-    """As `chunked`, with all logits at once."""
+    """As `chunked`, with all logits at once. Raises ConfigError for a top above V."""
+    logits = _float32_logits(head, hidden)
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
-    logits = finish(_float32_logits(head, hidden)) / temperature[:, None]
+    logits = (logits if finish is None else finish(logits)) / temperature[:, None]
     if masks is not None:
         # In place: another tensor of floats of this size would double the chunk's memory.
         logits.masked_fill_(outside(masks, logits), -torch.inf)
-    ids = _most_likely(logits, top) if isinstance(top, int) else top
-    found: tuple[Tensor, ...] = _LogprobAndEntropy.apply(logits, targets, ids)  # type: ignore[no-untyped-call]
-    return (*found, ids) if isinstance(top, int) and ids is not None else found
-
-
-def _most_likely(logits: Tensor, k: int) -> Tensor:
-    """Ids [N, k] of the highest logits [N, V]. Raises ConfigError for a k above V."""
-    if k > logits.shape[1]:
+    if not isinstance(top, int):
+        return logits_logprobs(logits, targets, top)
+    if top > logits.shape[1]:
         raise ConfigError(
-            f"the {k} most likely tokens of a vocabulary of {logits.shape[1]}: choose a smaller k"
+            f"the {top} most likely tokens of a vocabulary of {logits.shape[1]}: choose a smaller k"
         )
-    return logits.topk(k).indices
+    ids = logits.topk(top).indices
+    return (*logits_logprobs(logits, targets, ids), ids)
+
+
+def logits_logprobs(
+    logits: Tensor, targets: Tensor, top: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Log-probs and entropies [N] of the targets [N] by logits [N, V].
+
+    With ids `top` [N, k], the log-probs [N, k + 1] of these and of all others together.
+    """
+    scores: tuple[Tensor, ...] = _LogprobAndEntropy.apply(logits, targets, top)  # type: ignore[no-untyped-call]
+    return scores
 
 
 def outside(masks: SamplingMasks, logits: Tensor) -> Tensor:
@@ -504,7 +549,11 @@ class _LogprobAndEntropy(torch.autograd.Function):
             gradient = p * -of_logprob[:, None]
             gradient.scatter_add_(-1, targets[:, None], of_logprob[:, None])
         if of_top and of_top[0] is not None:
-            slope = _gradient_of_top(p, top, found, of_top[0])
+            ids, upstream = top, of_top[0]
+            of_ids, of_rest, total = upstream[:, :-1], upstream[:, -1:], upstream.sum(-1, True)
+            # Below this bound p is hardly representable; without others, p_R = 0, and no gradient.
+            slope = p * (of_rest * torch.exp(-found[:, -1:].clamp(min=LEAST_REST)) - total)
+            slope.scatter_(-1, ids, of_ids - p.gather(-1, ids) * total)
             gradient = slope if gradient is None else gradient.add_(slope)
         # Most losses only report the entropy.
         if of_entropy is not None:
@@ -523,14 +572,6 @@ def _with_rest(logprobs: Tensor, ids: Tensor) -> Tensor:
     rest = logprobs.logsumexp(-1, keepdim=True)
     logprobs.scatter_(-1, ids, own)
     return torch.cat([own, rest], -1)
-
-
-def _gradient_of_top(p: Tensor, ids: Tensor, found: Tensor, upstream: Tensor) -> Tensor:
-    """Gradient [N, V] of the logits, where `upstream` [N, k + 1] is that of `_with_rest`."""
-    own, of_rest, total = upstream[:, :-1], upstream[:, -1:], upstream.sum(-1, keepdim=True)
-    # Below this bound p is hardly representable; without others, p_R = 0 and its gradient is 0.
-    gradient = p * (of_rest * torch.exp(-found[:, -1:].clamp(min=LEAST_REST)) - total)
-    return gradient.scatter_(-1, ids, own - p.gather(-1, ids) * total)
 
 
 def _float32_logits(head: Head, hidden: Tensor) -> Tensor:

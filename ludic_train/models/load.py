@@ -21,8 +21,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
 from ludic_train.models.checkpoint_names import model_params
-from ludic_train.models.head import VALUE_HEAD
-from ludic_train.models.modules import is_adapted
+from ludic_train.models.modules import VALUE_HEAD, is_adapted
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:

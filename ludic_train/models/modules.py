@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from transformers import PreTrainedModel
 
+# Name of a value head among the children of a model.
+VALUE_HEAD = "value_head"
+
 
 def unwrapped(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a peft wrapper, its adapters in place; or the model itself.

@@ -42,9 +42,8 @@ from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.models.cache import resolved
 from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
-from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import LoRA, base_of, load_model, quiet
-from ludic_train.models.modules import is_adapted, unwrapped
+from ludic_train.models.modules import VALUE_HEAD, is_adapted, unwrapped
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
 from ludic_train.sources.publisher import CopyPublisher, InProcessPublisher, PolicyPublisher

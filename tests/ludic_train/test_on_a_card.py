@@ -24,7 +24,7 @@ from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.models.head import _head_on
+from ludic_train.models.head import plain_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.trainer.config import AdamW, Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -76,9 +76,7 @@ def test_logits_and_gradients_of_16_bits_are_added_up_in_float32(is_kept):
     targets = torch.randint(20_000, (3000,), device=CARD)
     temperature = torch.rand(3000, device=CARD) + 0.5
     given = torch.randn(2, 3000, device=CARD)
-    logprobs, entropy = _head_on(hidden.device).apply(
-        hidden, weight, targets, temperature, None, True, is_kept
-    )
+    logprobs, entropy = plain_logprobs(hidden, weight, targets, temperature, is_kept=is_kept)
     (given[0] @ logprobs + given[1] @ entropy).backward()
     inputs = [each.detach().double().requires_grad_() for each in (hidden, weight)]
     of_all = (inputs[0] @ inputs[1].t() / temperature[:, None]).log_softmax(-1)

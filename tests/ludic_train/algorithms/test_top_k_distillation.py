@@ -29,7 +29,7 @@ from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.algorithms.variants import top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
-from ludic_train.models.head import _LogprobAndEntropy
+from ludic_train.models.head import logits_logprobs
 from ludic_train.trainer.config import Execution
 from ludic_train.trainer.prepare import prepared, scored
 from ludic_train.trainer.trainer import Trainer
@@ -90,7 +90,7 @@ NAMED, TEACHER = torch.tensor([[3, 1]]), torch.tensor([[0.6, 0.3, 0.1]], dtype=t
 
 def gradient_of_logits(beta):
     logits = torch.tensor([[0.2, -0.4, 1.0, 0.3, -1.0]], dtype=torch.float64, requires_grad=True)
-    *_, top = _LogprobAndEntropy.apply(logits, torch.tensor([2]), NAMED)
+    *_, top = logits_logprobs(logits, torch.tensor([2]), NAMED)
     TopKDistillationLoss(beta)(student(top), batch(TEACHER.log()))[0].backward()
     return logits.detach(), logits.grad[0]
 
@@ -134,7 +134,7 @@ def test_more_tokens_bring_it_from_0_up_to_the_divergence_of_the_vocabulary(seed
     values = []
     for k in range(1, 9):
         ids = teacher.topk(k).indices
-        tops = [_LogprobAndEntropy.apply(z, torch.tensor([0]), ids)[2] for z in (teacher, own)]
+        tops = [logits_logprobs(z, torch.tensor([0]), ids)[2] for z in (teacher, own)]
         values.append(TopKDistillationLoss(beta)(student(tops[1]), batch(tops[0]))[0].item())
     assert values[0] >= -1e-12
     assert all(b >= a - 1e-12 for a, b in pairwise(values))

@@ -23,9 +23,8 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
-from ludic_train.models.head import VALUE_HEAD
 from ludic_train.models.load import save_model
-from ludic_train.models.modules import unwrapped
+from ludic_train.models.modules import VALUE_HEAD, unwrapped
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS

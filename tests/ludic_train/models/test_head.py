@@ -57,7 +57,7 @@ def test_gradients_are_those_of_the_same_formulae_through_autograd(used):
     torch.manual_seed(0)
     targets = torch.tensor([3, 0, 6])
     gradients = []
-    for function in (head_module._LogprobAndEntropy.apply, through_autograd):
+    for function in (head_module.logits_logprobs, through_autograd):
         torch.manual_seed(1)
         logits = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
         weights = torch.randn(2, 3, dtype=torch.float64)
@@ -72,7 +72,7 @@ def test_a_token_that_cannot_be_sampled_has_no_part_in_entropy_and_gradient():
     cut = torch.tensor([[1.0, -torch.inf, -2.0, 0.5]], requires_grad=True)
     results = []
     for logits, target in ((whole, 2), (cut, 3)):
-        found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([target]))
+        found = head_module.logits_logprobs(logits, torch.tensor([target]))
         (found[0] + found[1]).backward()
         results.append([*found, logits.grad])
     assert cut.grad[0, 1] == 0
@@ -84,9 +84,11 @@ def test_a_token_that_cannot_be_sampled_has_no_part_in_entropy_and_gradient():
 @pytest.mark.parametrize(("is_trained", "products"), [(True, 3), (False, 2)])
 def test_the_gradient_of_a_frozen_head_is_not_computed(is_trained, products):
     hidden = torch.randn(4, 8, dtype=torch.bfloat16, requires_grad=True)
-    weight = torch.randn(16, 8, dtype=torch.bfloat16, requires_grad=is_trained)
+    head = torch.nn.Linear(8, 16, bias=False, dtype=torch.bfloat16).requires_grad_(is_trained)
     with FlopCounterMode(display=False) as counter:
-        head_module._Float32Product.apply(hidden, weight).sum().backward()
+        targets = torch.zeros(4, dtype=torch.int64)
+        out = head_module.chunk_logprobs(head, None, hidden, targets, torch.ones(4), None)
+        out[0].sum().backward()
     assert counter.get_total_flops() == products * 2 * 4 * 8 * 16
 
 
@@ -162,8 +164,7 @@ def masked_reference(model):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 1024])
 def test_log_probs_and_gradients_are_renormalised_over_the_masks(model, chunk, monkeypatch):
-    for module in (head_module,):
-        monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(head_module, "CHUNK_TOKENS", chunk)
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in MASKS])
     masks = SamplingMasks(sizes, torch.tensor([i for mask in MASKS if mask for i in mask]))
     out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, masks=masks)
@@ -191,7 +192,7 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
 
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        of_chunk = partial(head_module.chunk_logprobs, head, lambda logits: logits)
+        of_chunk = partial(head_module.chunk_logprobs, head, None)
         out = head_module.chunked(
             of_chunk, hidden, targets, torch.ones(tokens), masks, top, is_kept=False
         )
@@ -228,7 +229,7 @@ def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_auto
     weights = [torch.randn(3), torch.randn(3), torch.randn(3, 3)]
     gradients = []
     for apply in (
-        head_module._LogprobAndEntropy.apply,
+        head_module.logits_logprobs,
         lambda z, y, ids: (*through_autograd(z, y), top_through_autograd(z, ids)),
     ):
         torch.manual_seed(1)
@@ -242,7 +243,7 @@ def test_gradients_of_further_tokens_are_those_of_the_same_formulae_through_auto
 def test_others_of_hardly_any_probability_keep_their_digits():
     # p = (1, e^-30, e^-31) / (1 + ...): 1 less the first would be 0 in float32.
     logits = torch.tensor([[0.0, -30.0, -31.0]], requires_grad=True)
-    *_, found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    *_, found = head_module.logits_logprobs(logits, torch.tensor([0]), torch.tensor([[0]]))
     assert found[0, 1].item() == pytest.approx(-30 + math.log1p(math.exp(-1)), abs=1e-5)
     found[0, 1].backward()
     # Shares of e^-30 and e^-31 among the others: 1 / (1 + 1/e) and 1 / (1 + e).
@@ -251,7 +252,7 @@ def test_others_of_hardly_any_probability_keep_their_digits():
 
 def test_others_of_no_probability_in_float32_have_a_finite_gradient():
     logits = torch.tensor([[0.0, -120.0, -121.0]], requires_grad=True)
-    *_, found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([0]), torch.tensor([[0]]))
+    *_, found = head_module.logits_logprobs(logits, torch.tensor([0]), torch.tensor([[0]]))
     assert found[0, 1].item() == pytest.approx(-120 + math.log1p(math.exp(-1)), abs=1e-4)
     found[0, 1].backward()
     assert logits.grad.isfinite().all()
@@ -260,7 +261,7 @@ def test_others_of_no_probability_in_float32_have_a_finite_gradient():
 def test_with_all_tokens_named_nothing_is_left_for_others():
     logits = torch.randn(2, 4, requires_grad=True)
     ids = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
-    *_, found = head_module._LogprobAndEntropy.apply(logits, torch.tensor([1, 2]), ids)
+    *_, found = head_module.logits_logprobs(logits, torch.tensor([1, 2]), ids)
     assert found[:, 4].tolist() == [-torch.inf, -torch.inf]
     found[:, :4].sum().backward()
     expected = 1 - 4 * logits.detach().softmax(-1)
@@ -272,8 +273,7 @@ def test_with_all_tokens_named_nothing_is_left_for_others():
 def test_the_model_chooses_its_most_likely_tokens_or_scores_given_ones(
     model, chunk, masked, monkeypatch
 ):
-    for module in (head_module,):
-        monkeypatch.setattr(module, "CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(head_module, "CHUNK_TOKENS", chunk)
     chosen = MASKS if masked else [None] * 5
     sizes = torch.tensor([0 if mask is None else len(mask) for mask in chosen])
     masks = SamplingMasks(sizes, torch.tensor([i for m in chosen if m for i in m]).long())
@@ -306,12 +306,6 @@ def test_more_tokens_than_the_vocabulary_has_are_refused(model):
         action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE, top=100_000)
 
 
-def plain_head(weight, hidden, targets, temperature, masks, *, entropy=True, is_kept=True):
-    return head_module._PlainHead.apply(
-        hidden, weight, targets, temperature, masks, entropy, is_kept
-    )
-
-
 @pytest.mark.parametrize("is_kept", [True, False])
 @pytest.mark.parametrize("used", [(1.0, 0.0), (0.0, 1.0), (0.7, -0.3)])
 def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkeypatch):
@@ -324,8 +318,9 @@ def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkey
     # The tokens 0 to 3 and the target, or all of them.
     sizes = torch.tensor([0, 0, 0, 0, 5, 5, 5, 5])
     masks = SamplingMasks(sizes, torch.tensor([i for y in range(4, 8) for i in (0, 1, 2, 3, y)]))
-    plain = plain_head(head.weight, hidden, targets, temperature, masks, is_kept=is_kept)
-    general = head_module.chunk_logprobs(head, lambda z: z, hidden, targets, temperature, masks)
+    inputs = hidden, head.weight, targets, temperature, masks
+    plain = head_module.plain_logprobs(*inputs, is_kept=is_kept)
+    general = head_module.chunk_logprobs(head, None, hidden, targets, temperature, masks)
     gradients = [
         torch.autograd.grad(
             (used[0] * out[0] * targets.sin() + used[1] * out[1]).sum(), (hidden, head.weight)
@@ -341,7 +336,8 @@ def test_a_plain_head_keeps_probabilities_only_where_it_is_asked_to(is_kept):
     kept = []
     hidden, weight = torch.randn(8, 4, requires_grad=True), torch.randn(100, 4)
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-        plain_head(weight, hidden, torch.arange(8), torch.ones(8), None, is_kept=is_kept)
+        inputs = hidden, weight, torch.arange(8), torch.ones(8)
+        head_module.plain_logprobs(*inputs, is_kept=is_kept)
     assert any(tensor.shape == (8, 100) for tensor in kept) == is_kept
 
 
@@ -352,7 +348,7 @@ def test_the_gradient_of_a_16_bit_head_is_added_up_in_float32(monkeypatch):
     hidden = torch.ones(1024, 1, dtype=torch.bfloat16)
     weight = torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(1024, dtype=torch.int64)
-    out, _ = plain_head(weight, hidden, targets, torch.ones(1024), None)
+    out, _ = head_module.plain_logprobs(hidden, weight, targets, torch.ones(1024))
     out.sum().backward()
     # p is 1/2 for both tokens: 1024 (1 - 1/2) and 1024 (0 - 1/2).
     assert weight.grad.flatten().tolist() == [512.0, -512.0]

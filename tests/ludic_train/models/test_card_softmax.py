@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="there is no
 # that masks leave little of, and one of a single token.
 PROGRAM = """
 import json, sys, torch
-from ludic_train.models.card_head import logit_gradient, read_logits
+from ludic_train.models.card_softmax import logit_gradient, read_logits
 torch.manual_seed(0)
 size, found = int(sys.argv[1]), {}
 z = torch.randn(7, size) * 8
@@ -37,7 +37,7 @@ for name, (a, b) in {"both": (g, h), "logprob": (g, None), "entropy": (None, h)}
     slope = 0.0 if a is None else a[:, None] * (one - p)
     if b is not None:
         slope = slope - b[:, None] * torch.where(p > 0, p * (log_p + entropy[:, None]), 0)
-    made = logit_gradient(z, y, entropies, logarithms, a, b, torch.float32)
+    made, _ = logit_gradient(z, y, (logprobs, entropies, logarithms), a, b, torch.float32)
     found[name] = float((made - slope).abs().max())
 print(json.dumps(found))
 """
