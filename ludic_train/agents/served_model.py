@@ -234,7 +234,7 @@ class ServedModel:
 
     async def _resume(self, request: web.Request) -> web.Response:
         self.paused = False
-        self.client.go_on()
+        self.client.resume()
         return json_response({"status": "resumed"})
 
     async def _start(self, request: web.Request) -> web.Response:
@@ -254,7 +254,7 @@ class ServedModel:
         params, number = self._staged.complete(), 1 + max(self._versions)
         name = body.weight_version
         self._versions[number] = self.version if name is None else name
-        await self.client.exchange(partial(self._staged.put_in, params), number)
+        await self.client.change_params(partial(self._staged.put_in, params), number)
         return json_response({"message": "Weight update finished"})
 
     async def _call(self, request: web.Request) -> web.Response:

@@ -29,12 +29,9 @@ from ludic_train.engine.decoder import Decoder, causal_lm
 from ludic_train.engine.exact import ExactDecoder
 from ludic_train.engine.sampling import (
     DRAW,
-    Ranking,
-    Scores,
     choose,
     draws_of,
     noise_keys,
-    scores,
     uniforms,
 )
 from ludic_train.errors import EngineError
@@ -75,13 +72,11 @@ class Request:
     """A completion to sample; `sampling.seed` is set. A request equals only itself.
 
     prompt_ids: at least one. policy_version: update of the params that it is sampled from.
-    on_token: called with each token at once, in the thread of the engine.
     """
 
     prompt_ids: Ids
     sampling: Sampling
     policy_version: int | None = None
-    on_token: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +327,6 @@ class Engine:
                 self._decoder.release()
         return ended
 
-    def scores(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
-        """As `sampling.scores`, between two steps of the batch."""
-        with _sampling_mode(self._model):
-            return scores(causal_lm(self._model), ids, first, ranking)
-
     def _step(self) -> list[Ended]:
         """One token for each waiting request that can join the batch, or else for each row."""
         # A trainer moves the model to its own device, after this engine was made.
@@ -345,7 +335,11 @@ class Engine:
         if self.cached_keys is not before:
             self.prefixes.clear()
         if self._is_stale:
-            self._read_anew()
+            self._decoder.refresh()
+            texts = self._batch.texts()
+            for rows in consecutive(texts):
+                self._decoder.prefill([texts[i] for i in rows], [0] * len(rows), rows.start)
+            self._is_stale = False
         # Prompts first: a row that joins now shares every later step with the others.
         room = min(self._max_batch_size - len(self._batch), len(self._waiting))
         if room:
@@ -379,18 +373,13 @@ class Engine:
 
     def _read_common_prefix(self, admitted: Sequence[Request]) -> None:
         """Cache what the prompts of these requests have in common, such as a system prompt."""
-        prefix = common_prefix([request.prompt_ids for request in admitted])
+        prompts = {request.prompt_ids for request in admitted}
+        if not self.prefixes.max_bytes or len(prompts) < 2:
+            return
+        prefix = common_prefix(prompts)
         cached = self.prefixes.find(prefix)
-        if self.prefixes.max_bytes and len(prefix) - length_of(cached) >= LEAST:
+        if len(prefix) - length_of(cached) >= LEAST:
             self._read(Prefill((prefix,), (cached,), ((),)))
-
-    def _read_anew(self) -> None:
-        """Fill the cache of all rows from the params as they are now."""
-        self._decoder.refresh()
-        texts = self._batch.texts()
-        for rows in consecutive(texts):
-            self._decoder.prefill([texts[i] for i in rows], [0] * len(rows), rows.start)
-        self._is_stale = False
 
     def _read(self, prefill: Prefill) -> Tensor:
         """Read texts into the rows after the batch, and keep them: logits, [rows, V]."""
@@ -442,9 +431,6 @@ class Engine:
             raise EngineError("the model's logits are not finite: its params have diverged")
         batch.record(ids, logprobs, drawn.masks)
         self.num_sampled += len(ids)
-        for request, token in zip(batch.requests[first:], ids.tolist(), strict=True):
-            if request.on_token is not None:
-                request.on_token(token)
         may_end = self._is_stop[ids] | (rows["count"] == rows["limit"]) | rows["has_stop_strings"]
         # Only rows that may end are looked at one by one: decoding text costs more than a token.
         ended: dict[int, Ended] = {}
@@ -479,7 +465,11 @@ class Engine:
             return
         # Before other rows take their place: the next turn of a dialog begins with these tokens.
         for i in leaving:
-            self._keep(i)
+            request, length = self._batch.requests[i], int(self._batch.lengths[i])
+            # Shorter ones are most of the rows of a game, and are not even looked at.
+            if length >= LEAST and request.policy_version == self.prefixes.version:
+                ids = (*request.prompt_ids, *self._batch.sampled(i))[:length]
+                self.prefixes.store(ids, self._decoder.cache, i)
         # The cache stays dense and few rows are copied; shifting all later ones would copy most.
         gone, size = set(leaving), len(self._batch) - len(leaving)
         targets = [i for i in leaving if i < size]
@@ -491,14 +481,6 @@ class Engine:
         for target, source in zip(targets, sources, strict=True):
             order[target] = source
         self._batch.keep(order)
-
-    def _keep(self, i: int) -> None:
-        """Keep the text of row i for later ones."""
-        request, length = self._batch.requests[i], int(self._batch.lengths[i])
-        # Shorter ones are most of the rows of a game, and are not even looked at.
-        if length >= LEAST and request.policy_version == self.prefixes.version:
-            ids = (*request.prompt_ids, *self._batch.sampled(i))[:length]
-            self.prefixes.store(ids, self._decoder.cache, i)
 
 
 def consecutive(texts: Sequence[Ids]) -> Iterator[range]:

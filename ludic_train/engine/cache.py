@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -288,7 +288,7 @@ def length_of(prefix: Prefix) -> int:
     return BLOCK * len(prefix)
 
 
-def common_prefix(texts: Sequence[Ids]) -> Ids:
+def common_prefix(texts: Collection[Ids]) -> Ids:
     """The longest common prefix of all texts, in whole blocks."""
     # What the first and the last have in common, in their order, all have.
     first, last = min(texts), max(texts)

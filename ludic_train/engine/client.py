@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ludic_gym.errors import ConfigError, PromptTooLong
+from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling, fit_max_tokens
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
 from ludic_train.engine.batch import Ended, Engine, Request
 from ludic_train.engine.policy_spec import model_and_spec, policies
-from ludic_train.engine.sampling import Ranking, Scores
 from ludic_train.errors import EngineError
 from ludic_train.models.cache import hub_folder, resolved
 from ludic_train.models.chat_template import ChatRenderer, chat_renderer, set_chat_args
@@ -47,7 +46,7 @@ class LocalChatClient:
     Requests of all coroutines are batched while they run, at most `max_batch_size` at a time; the
     rest wait. The forward passes run in one worker thread, so the event loop stays responsive. The
     next request is sampled from the params as they are then; setting `policy_version` after that is
-    all that publishing takes. Change params only while no request is in flight, or by `exchange`.
+    all that publishing takes. Change params while no request is in flight, or by `change_params`.
 
     Keys and values of texts stay in memory while the params are the same, and a prompt that begins
     with 64 tokens or more of an earlier prompt and completion is read from there on.
@@ -139,22 +138,7 @@ class LocalChatClient:
 
         Cancelled, it makes room for others at the next token.
         """
-        return await self._sampled(self._request(tuple(prompt_ids), sampling))
-
-    async def streamed(
-        self, prompt_ids: Sequence[int], sampling: Sampling, on_token: Callable[[int], None]
-    ) -> Completion:
-        """As `continued`; `on_token` gets each token as soon as it is sampled, in this loop."""
-        loop = asyncio.get_running_loop()
-
-        def heard(token: int) -> None:
-            loop.call_soon_threadsafe(on_token, token)
-
         request = self._request(tuple(prompt_ids), sampling)
-        return await self._sampled(replace(request, on_token=heard))
-
-    async def _sampled(self, request: Request) -> Completion:
-        """The request's completion, from the batch that it joins."""
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._start()
         self._inbox.append((request, answer))
@@ -179,7 +163,7 @@ class LocalChatClient:
         """Tokens of prompts that were looked up among cached prefixes so far, and those found."""
         return self._engine.prefixes.num_queried, self._engine.prefixes.num_found
 
-    async def exchange(self, change: Callable[[], None], version: int) -> None:
+    async def change_params(self, change: Callable[[], None], version: int) -> None:
         """Change the params between two tokens of what is in flight, which continues with them.
 
         change: called in the thread of the engine. version: the new `policy_version`, greater than
@@ -199,12 +183,12 @@ class LocalChatClient:
         return await self._in_thread(work)
 
     async def hold(self) -> None:
-        """Sample no further token until `go_on`; returns when the one in work is done."""
+        """Sample no further token until `resume`; returns when the one in work is done."""
         if self._held is None:
             self._held = asyncio.get_running_loop().create_future()
         await self.between_tokens(lambda: None)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue what is held."""
         if self._held is not None:
             self._held.set_result(None)
@@ -214,7 +198,7 @@ class LocalChatClient:
         """Drop all cached prefixes, between two tokens of what is in flight."""
         await self.between_tokens(self._engine.prefixes.clear)
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when nothing is in flight and the worker thread rests: params may change now.
 
         The steps of cancelled requests have ended by then, too.
@@ -223,38 +207,21 @@ class LocalChatClient:
             await asyncio.wait({self._task})
         await self._in_thread(lambda: None)
 
-    async def scored(self, ids: Sequence[int], first: int, ranking: Ranking) -> list[Scores]:
-        """Log-probs of each of `ids[first:]` and of the likeliest tokens in its place.
-
-        first: at least 1. Raises ConfigError for tokens that the model does not have, PromptTooLong
-        for too many of them.
-        """
-        self._check_ids(ids)
-        if len(ids) > self.max_positions:
-            raise PromptTooLong(f"{len(ids)} tokens for a model of {self.max_positions} positions")
-        # So that the worker thread is free at its next token; it would decode to the end first.
-        self._interrupted = True
-        return await self._in_thread(lambda: self._engine.scores(ids, first, ranking))
-
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run the work in the engine's thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
-        """Raise ConfigError for ids that the model does not have."""
-        if not ids:
+    def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
+        """A checked request with a seed, for the params as they are now. Raises ConfigError."""
+        check_sampling(sampling)
+        if not prompt_ids:
             raise ConfigError("a prompt of no tokens cannot be continued")
-        if not 0 <= min(ids) <= max(ids) < self._engine.vocab_size:
-            wrong = next(i for i in ids if not 0 <= i < self._engine.vocab_size)
+        if not 0 <= min(prompt_ids) <= max(prompt_ids) < self._engine.vocab_size:
+            wrong = next(i for i in prompt_ids if not 0 <= i < self._engine.vocab_size)
             raise ConfigError(
                 f"token {wrong} is none of the model's {self._engine.vocab_size}; is the prompt "
                 "made with another tokenizer?"
             )
-
-    def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
-        """A checked request with a seed, for the params as they are now."""
-        check_sampling(sampling)
-        self._check_ids(prompt_ids)
         sampling = fit_max_tokens(sampling, len(prompt_ids), self.max_positions)
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
@@ -279,7 +246,12 @@ class LocalChatClient:
                 await self._quiet()
                 while self._held is not None:
                     await asyncio.wait({self._held})
-                advance = partial(self._advance, *self._collect())
+                gone = {request for request, answer in self._answers.items() if answer.done()}
+                arrived = {request: answer for request, answer in self._inbox if not answer.done()}
+                self._inbox.clear()
+                self._interrupted = False
+                self._answers = {r: a for r, a in self._answers.items() if r not in gone} | arrived
+                advance = partial(self._advance, list(arrived), gone)
                 # The model may raise anything; gather carries it here as a result.
                 (ended,) = await asyncio.gather(self._in_thread(advance), return_exceptions=True)
                 if isinstance(ended, BaseException):
@@ -303,15 +275,6 @@ class LocalChatClient:
             waiting = len(self._inbox)
             await asyncio.sleep(0)
             turns = turns + 1 if len(self._inbox) == waiting else 0
-
-    def _collect(self) -> tuple[list[Request], set[Request]]:
-        """The requests that arrived since the last time, and those that were cancelled."""
-        gone = {request for request, answer in self._answers.items() if answer.done()}
-        arrived = {request: answer for request, answer in self._inbox if not answer.done()}
-        self._inbox.clear()
-        self._interrupted = False
-        self._answers = {r: a for r, a in self._answers.items() if r not in gone} | arrived
-        return list(arrived), gone
 
     def _advance(self, arrived: list[Request], gone: set[Request]) -> list[Ended]:
         """Advance the engine; in the worker thread, which alone may use it."""

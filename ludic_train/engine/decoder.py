@@ -115,13 +115,9 @@ class Decoder:
         self._layers = [read_layer(layer) for layer in self._causal.model.layers]
         self._norm = norm_of(self._causal.model.norm)
         self._head = product_of(self._causal.lm_head)
-        if self._has_head_norm:
+        if self._layers[0].head_weight is not None:
             eps = self._attention.q_norm.variance_epsilon
             self._eps = torch.tensor([eps], device=self.cache.keys.device)
-
-    @property
-    def _has_head_norm(self) -> bool:
-        return self._causal.config.model_type in ("qwen3", "qwen3_moe")
 
     def release(self) -> None:
         """Drop every row and its memory."""

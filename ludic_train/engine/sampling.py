@@ -1,4 +1,4 @@
-"""Tokens drawn from logits, and the scores of tokens that are already there.
+"""Tokens drawn from logits.
 
 The noise of a draw depends on the row's own seed and position alone, so that a request gives the
 same text in any batch.
@@ -6,9 +6,8 @@ same text in any batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,9 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ludic_gym.types import Sampling
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 # splitmix64 (Steele, Lea & Flood 2014, doi:10.1145/2660193.2660195).
 GOLDEN, MIX_1, MIX_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -33,18 +29,6 @@ DRAW = [
 ]
 # [B] of DRAW, or of a type that has these fields among others.
 Draws = NDArray[np.void]
-# Nats by token id: the token itself first, then the likeliest ones, likeliest first.
-Scores = Mapping[int, float]
-# Logits of more rows at a time would take gigabytes with a large vocabulary.
-ROWS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
-    """Settings of scores: number of the likeliest tokens to add, distribution to score by."""
-
-    top: int = 0
-    sampling: Sampling = field(default_factory=Sampling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +105,6 @@ def log_distribution(logits: Tensor, draws: Draws) -> Tensor:
     return torch.log_softmax(logits, -1)
 
 
-def scores(
-    causal: PreTrainedModel, ids: Sequence[int], first: int, ranking: Ranking
-) -> list[Scores]:
-    """The scores of each of `ids[first:]`, given what comes before it; first is at least 1.
-
-    The distribution is the one that `sampling.choose` draws from; tokens outside it get -inf.
-    Call it under `torch.inference_mode()`, with the model in eval mode.
-    """
-    row = torch.tensor([list(ids[:-1])], device=causal.lm_head.weight.device)
-    hidden = causal.model(row, use_cache=False).last_hidden_state[0, first - 1 :]
-    found: list[Scores] = []
-    for start in range(0, len(hidden), ROWS):
-        logits = causal.lm_head(hidden[start : start + ROWS])
-        found += _ranked(logits, ids[first + start :], ranking)
-    return found
-
-
 def _leaves_out(draws: Draws) -> NDArray[np.bool_]:
     """`leaves_out_tokens` of each row."""
     is_cut = (draws["top_p"] < 1) | (draws["top_k"] > 0) | (draws["min_p"] > 0)
@@ -165,16 +132,3 @@ def _mixed(bits: Keys) -> Keys:
     bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
     return bits ^ (bits >> np.uint64(31))
-
-
-def _ranked(logits: Tensor, tokens: Sequence[int], ranking: Ranking) -> list[Scores]:
-    """Scores of the tokens whose logits these are."""
-    logprobs = log_distribution(logits, draws_of([ranking.sampling] * len(logits)))
-    targets = torch.tensor(tokens[: len(logits)], device=logits.device)
-    own = logprobs.gather(1, targets[:, None])[:, 0].tolist()
-    best, where = logprobs.topk(min(ranking.top, logprobs.shape[1]))
-    likeliest = zip(where.tolist(), best.tolist(), strict=True)
-    return [
-        {token: value, **dict(zip(names, values, strict=True))}
-        for token, value, (names, values) in zip(tokens, own, likeliest, strict=False)
-    ]

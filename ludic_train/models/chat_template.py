@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -61,44 +60,39 @@ def render_chat(
     2 + 3 = ?<|im_end|>
     <|im_start|>assistant
     """
-    text, fence = written_chat(tokenizer, messages, reply_comes=reply_comes, tools=tools)
+    (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
+    continued = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
+    try:
+        text: str = tokenizer.apply_chat_template(
+            safe,
+            tools=safe_tools or None,
+            add_generation_prompt=reply_comes and not continued,
+            continue_final_message=continued,
+            tokenize=False,
+        )
+    except (TemplateError, ValueError) as error:
+        raise ConfigError(f"the chat template refuses this dialog: {error}") from error
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
-        fenced = i % 2 == 1
-        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=fenced)
+        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=i % 2 == 1)
     return ids
-
-
-def written_chat(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Message],
-    *,
-    reply_comes: bool = True,
-    tools: Sequence[ToolSchema] = (),
-) -> tuple[str, str]:
-    """Text of a dialog, arguments as of `render_chat`, and the fence in it.
-
-    The fence stands before and after what is spelled like a special token and is none; "" for a
-    dialog without such text.
-    """
-    (safe, safe_tools), fence = _fence_specials(tokenizer, [list(messages), list(tools)])
-    return _rendered(tokenizer, safe, reply_comes, safe_tools), fence
 
 
 def with_parsed_arguments(message: Message) -> Message:
     """The message with the arguments of its calls as objects, as templates expect them."""
     if not message.get("tool_calls"):
         return message
-    return cast(Message, {**message, "tool_calls": list(map(_parsed, message["tool_calls"]))})
-
-
-def _parsed(call: Any) -> Any:  # noqa: ANN401 - JSON of a client
-    match call:
-        case {"function": {"arguments": arguments, **function}, **rest}:
-            return {**rest, "function": {**function, "arguments": loaded(arguments)}}
-    # The template says what it is missing.
-    return call
+    calls: list[Any] = []
+    for call in message["tool_calls"]:
+        match call:
+            case {"function": {"arguments": arguments, **function}, **rest}:
+                parsed = {**function, "arguments": loaded(arguments)}
+                calls.append({**rest, "function": parsed})
+            case _:
+                # The template says what it is missing.
+                calls.append(call)
+    return cast(Message, {**message, "tool_calls": calls})
 
 
 class ChatRenderer:
@@ -138,27 +132,6 @@ def chat_renderer(tokenizer: PreTrainedTokenizerBase) -> ChatRenderer:
     return ChatRenderer(tokenizer)
 
 
-def _rendered(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Message],
-    reply_comes: bool,
-    tools: Sequence[ToolSchema],
-) -> str:
-    """The dialog as the template writes it. Raises ConfigError where it refuses."""
-    continued = reply_comes and bool(messages) and messages[-1]["role"] == "assistant"
-    try:
-        text: str = tokenizer.apply_chat_template(
-            messages,
-            tools=tools or None,
-            add_generation_prompt=reply_comes and not continued,
-            continue_final_message=continued,
-            tokenize=False,
-        )
-    except (TemplateError, ValueError) as error:
-        raise ConfigError(f"the chat template refuses this dialog: {error}") from error
-    return text
-
-
 def _fence_specials(
     tokenizer: PreTrainedTokenizerBase,
     data: Any,  # noqa: ANN401 - JSON
@@ -167,10 +140,6 @@ def _fence_specials(
 
     The fence is a private-use character that `data` does not contain, "" if none was needed.
     """
-    # Written by C, and each character by itself: a token that is in a string is found here too.
-    written = json.dumps(data, ensure_ascii=False)
-    if not any(map(written.__contains__, _spellings(tuple(tokenizer.all_special_tokens)))):
-        return data, ""
     strings: list[str] = []
     _with_strings(data, strings.append)
     # Joined by a character that no special token holds, so that none is found across two strings.
@@ -185,12 +154,6 @@ def _fence_specials(
     by = rf"{fence}\g<0>{fence}"
     fenced = _with_strings(data, lambda string: pattern.sub(by, string))
     return fenced, fence
-
-
-@lru_cache
-def _spellings(specials: tuple[str, ...]) -> list[str]:
-    """The special tokens as they are spelled inside JSON."""
-    return [json.dumps(token, ensure_ascii=False)[1:-1] for token in specials]
 
 
 def _with_strings(value: Any, change: Callable[[str], Any]) -> Any:  # noqa: ANN401 - JSON
@@ -237,7 +200,14 @@ def with_token_ids(
     steps, known = [], {} if known is None else known
     for step in rollout.steps:
         context.add({"role": "user", "content": step.observation})
-        messages, text = context.messages(), _typed(step, reply, rollout)
+        calls = step.decision.completions
+        if len(calls) > 1:
+            raise UntrainableRollout(
+                f"a step of {rollout.task.env_id} has {len(calls)} model calls, and the messages "
+                "between them are not recorded; record rollouts with token ids"
+            )
+        text = calls[0].text if calls else reply.replace("{}", step.decision.action or "")
+        messages = context.messages()
         key = msgspec.json.encode([messages, text])
         if (completion := known.get(key)) is None:
             completion = known[key] = typed_completion(tokenizer, messages, text)
@@ -294,37 +264,19 @@ def typed_completion(
     written = render_chat(
         tokenizer, [*dialog, {"role": "assistant", "content": text}], reply_comes=False
     )
-    _prove(tokenizer, [*prompt, *completion], written, text)
+    made = [*prompt, *completion]
+    if written[: len(made)] != made:
+        # The same text may be cut into tokens in more than one way.
+        ours, theirs = (str(tokenizer.decode(each)) for each in (made, written))
+        if not theirs.startswith(ours):
+            raise UntrainableRollout(
+                f"the reply {text[:80]!r} would be trained as ...{ours[-60:]!r}, but the chat "
+                f"template writes ...{theirs[-60:]!r}; use a template that keeps replies as they "
+                "are and ends them with the eos token"
+            )
     return Completion(
         text=text, finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=completion
     )
-
-
-def _prove(
-    tokenizer: PreTrainedTokenizerBase, made: Sequence[int], written: Sequence[int], text: str
-) -> None:
-    """Raises UntrainableRollout unless the template's text begins with that of the tokens made."""
-    if written[: len(made)] == made:
-        return
-    # The same text may be cut into tokens in more than one way.
-    ours, theirs = (str(tokenizer.decode(ids)) for ids in (made, written))
-    if not theirs.startswith(ours):
-        raise UntrainableRollout(
-            f"the reply {text[:80]!r} would be trained as ...{ours[-60:]!r}, but the chat template "
-            f"writes ...{theirs[-60:]!r}; use a template that keeps replies as they are and ends "
-            "them with the eos token"
-        )
-
-
-def _typed(step: Step, reply: str, rollout: Rollout) -> str:
-    """Text of a step's one completion, or its action in `reply`. Raises UntrainableRollout."""
-    calls = step.decision.completions
-    if len(calls) > 1:
-        raise UntrainableRollout(
-            f"a step of {rollout.task.env_id} has {len(calls)} model calls, and the messages "
-            "between them are not recorded; record rollouts with token ids"
-        )
-    return calls[0].text if calls else reply.replace("{}", step.decision.action or "")
 
 
 def set_chat_args(tokenizer: PreTrainedTokenizerBase, args: Mapping[str, Any]) -> None:

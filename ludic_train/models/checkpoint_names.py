@@ -16,7 +16,6 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +33,6 @@ from transformers.core_model_loading import (
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.modules import is_adapted, is_expert_adapter, is_lora_layer, unwrapped
-
-if TYPE_CHECKING:
-    pass
 
 Params = Iterable[tuple[str, Tensor]]
 # Modules that torch and peft put around others; no checkpoint has them.
@@ -61,7 +57,14 @@ def model_params(model: nn.Module, stored: Mapping[str, Tensor]) -> dict[str, Te
 
     stored: all parts of each param that is fused. Unknown names stay as they are.
     """
-    transforms = _transforms(model)
+    inner = unwrapped(model)
+    # transformers keeps those of a loaded model here, and has no function that returns them.
+    used: list[WeightTransform] | None = vars(inner).get("_weight_conversions")
+    if used is None:
+        # By the same rule as transformers' opposite way.
+        known = get_model_conversion_mapping(inner, add_legacy=False)
+        used = [each for each in known if not isinstance(each, PrefixChange)]
+    transforms = copy.deepcopy(used)
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
     converters = [each for each in transforms if isinstance(each, WeightConverter)]
     by_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
@@ -76,7 +79,7 @@ def model_params(model: nn.Module, stored: Mapping[str, Tensor]) -> dict[str, Te
         own = fused.setdefault(target, copy.deepcopy(by_pattern[pattern]))
         own.add_tensor(target, name, pattern, stored[name])
     for target, converter in fused.items():
-        made = converter.convert(target, model=unwrapped(model), config=unwrapped(model).config)
+        made = converter.convert(target, model=inner, config=inner.config)
         found |= {n: t[0] if isinstance(t, list) else t for n, t in made.items()}
     return found
 
@@ -111,17 +114,6 @@ def block_of(name: str) -> str:
     return match[0] if match else ""
 
 
-def _transforms(model: nn.Module) -> list[WeightTransform]:
-    """Those from checkpoints to `model`, fresh; by the same rule as transformers' opposite way."""
-    inner = unwrapped(model)
-    # transformers keeps those of a loaded model here, and has no function that returns them.
-    used: list[WeightTransform] | None = vars(inner).get("_weight_conversions")
-    if used is None:
-        known = get_model_conversion_mapping(inner, add_legacy=False)
-        used = [each for each in known if not isinstance(each, PrefixChange)]
-    return copy.deepcopy(used)
-
-
 def checkpoint_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
     """The params under the names and in the shapes of the hub checkpoint, adapters merged.
 
@@ -131,7 +123,16 @@ def checkpoint_params(params: Params, model: nn.Module | None) -> Iterator[tuple
     Raises ConfigError as `merged_params`, and for fused experts without a model.
     """
     merged = merged_params(params, model)
-    return _plain(merged) if model is None else hub_params(model, merged)
+    if model is not None:
+        yield from hub_params(model, merged)
+        return
+    for name, tensor in merged:
+        if tensor.ndim == 3 and ".experts." in name:
+            raise ConfigError(
+                f"{name} {list(tensor.shape)} is all experts of a layer, which checkpoints name "
+                "one by one: give the publisher its model, FilesPublisher(urls, model=model)"
+            )
+        yield name, tensor
 
 
 def merged_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
@@ -141,84 +142,32 @@ def merged_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str
     for the experts of a mixture, each with the A and B of its own.
     Raises ConfigError for adapters without a model, or of another kind than LoRA's matrices.
     """
-    # Merging happens in a copy: in place and back, rounding would add up.
     for _, block in groupby(params, key=lambda param: block_of(param[0])):
-        yield from _merged_block(dict(block), model)
+        merged = dict(block)
+        # "A" and "B" of each layer of the block that has an adapter.
+        matrices: dict[str, dict[str, Tensor]] = {}
+        for name in list(merged):
+            if match := LORA.search(name):
+                matrices.setdefault(name[: match.start()], {})[match[2]] = merged.pop(name)
+            elif "lora_" in name or "modules_to_save" in name:
+                raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
+        for path, pair in matrices.items():
+            if not is_adapted(model):
+                raise ConfigError(
+                    f"{path} has an adapter: give the publisher its model, FilesPublisher(urls, "
+                    "model=model), to publish it merged, or take a LoRAPublisher"
+                )
+            layer: nn.Module = model.get_submodule(path)
+            name = adapted_param(path, layer)
+            if name not in merged or len(pair) < 2:
+                raise ConfigError(f"{name} and its adapters are expected together")
+            # In a copy: in place and back, rounding would add up.
+            merged[name] = with_adapter(merged[name], pair, layer, str(model.active_adapter))
+        for name, tensor in merged.items():
+            yield WRAPPERS.sub("", name.removeprefix("base_model.model.")), tensor
 
 
-def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
-    """The LoRA matrices alone, under the names that an adapter's file has.
-
-    Empty for params of a model without adapters.
-    """
-    for name, tensor in params:
-        if LORA.search(name):
-            yield LORA.sub(r".\1.weight", name), tensor
-
-
-def has_expert_adapters(model: nn.Module) -> bool:
-    """True if adapters change the experts of a mixture, which are one param in memory."""
-    return any(map(is_expert_adapter, model.modules()))
-
-
-def _plain(params: Params) -> Iterator[tuple[str, Tensor]]:
-    """The params as they are. Raises ConfigError for fused experts."""
-    for name, tensor in params:
-        if tensor.ndim == 3 and ".experts." in name:
-            raise ConfigError(
-                f"{name} {list(tensor.shape)} is all experts of a layer, which checkpoints name "
-                "one by one: give the publisher its model, FilesPublisher(urls, model=model)"
-            )
-        yield name, tensor
-
-
-def _merged_block(
-    block: dict[str, Tensor], model: nn.Module | None
-) -> Iterator[tuple[str, Tensor]]:
-    """The params of a transformer block, with the adapters of this block merged."""
-    merged, held = _apart(block)
-    for path, matrices in held.items():
-        layer = _lora_layer(path, model)
-        name = _adapted(path, layer)
-        if name not in merged or len(matrices) < 2:
-            raise ConfigError(f"{name} and its adapters are expected together")
-        merged[name] = _merged(merged[name], matrices, layer, model.active_adapter)  # type: ignore
-    for name, tensor in merged.items():
-        yield _plain_name(name), tensor
-
-
-def _apart(block: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """The params of a block without adapters, and "A" and "B" of each layer that has one.
-
-    Raises ConfigError for adapters of another kind.
-    """
-    held: dict[str, dict[str, Tensor]] = {}
-    rest = dict(block)
-    for name in block:
-        if match := LORA.search(name):
-            held.setdefault(name[: match.start()], {})[match[2]] = rest.pop(name)
-        elif "lora_" in name or "modules_to_save" in name:
-            raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
-    return rest, held
-
-
-def _lora_layer(path: str, model: nn.Module | None) -> nn.Module:
-    """The layer that has an adapter. Raises ConfigError without a model that has adapters."""
-    if not is_adapted(model):
-        raise ConfigError(
-            f"{path} has an adapter: give the publisher its model, FilesPublisher(urls, "
-            "model=model), to publish it merged, or take a LoRAPublisher"
-        )
-    layer: nn.Module = model.get_submodule(path)
-    return layer
-
-
-def _plain_name(name: str) -> str:
-    """The name without the modules that torch and peft put around others."""
-    return WRAPPERS.sub("", name.removeprefix("base_model.model."))
-
-
-def _adapted(path: str, layer: nn.Module) -> str:
+def adapted_param(path: str, layer: nn.Module) -> str:
     """Name of the param that the adapter of a layer changes."""
     inner, name = layer, "weight"
     if is_expert_adapter(layer):
@@ -229,7 +178,9 @@ def _adapted(path: str, layer: nn.Module) -> str:
     return f"{path}.{name}"
 
 
-def _merged(weight: Tensor, matrices: dict[str, Tensor], layer: nn.Module, adapter: str) -> Tensor:
+def with_adapter(
+    weight: Tensor, matrices: Mapping[str, Tensor], layer: nn.Module, adapter: str
+) -> Tensor:
     """The weight with its adapter added, in the dtype of the weight.
 
     weight: [out, in], or that of E experts, [E, out, in] or [E, in, out].
@@ -251,3 +202,18 @@ def _merged(weight: Tensor, matrices: dict[str, Tensor], layer: nn.Module, adapt
             change = change.transpose(1, 2)
     scaling: float = layer.scaling[adapter]
     return (weight.float() + scaling * change).to(weight.dtype)
+
+
+def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
+    """The LoRA matrices alone, under the names that an adapter's file has.
+
+    Empty for params of a model without adapters.
+    """
+    for name, tensor in params:
+        if LORA.search(name):
+            yield LORA.sub(r".\1.weight", name), tensor
+
+
+def has_expert_adapters(model: nn.Module) -> bool:
+    """True if adapters change the experts of a mixture, which are one param in memory."""
+    return any(map(is_expert_adapter, model.modules()))

@@ -61,16 +61,13 @@ def is_exact(model: nn.Module) -> bool:
 
 def param_checksums(model: nn.Module) -> dict[str, str]:
     """Type and CRC-32 of each param, by name, such as "float32 9ae0daaf"."""
-    return {
-        name: f"{str(p.dtype).removeprefix('torch.')} {_crc32(p):08x}"
-        for name, p in model.named_parameters()
-    }
-
-
-def _crc32(param: Tensor) -> int:
-    # As octets, because numpy has no bfloat16.
-    octets = param.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    return zlib.crc32(octets.numpy().tobytes())
+    checksums = {}
+    for name, param in model.named_parameters():
+        # As octets, because numpy has no bfloat16.
+        octets = param.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        kind = str(param.dtype).removeprefix("torch.")
+        checksums[name] = f"{kind} {zlib.crc32(octets.numpy().tobytes()):08x}"
+    return checksums
 
 
 def padded(x: Tensor, dim: int, multiple: int = ROWS) -> Tensor:

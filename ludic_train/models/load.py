@@ -127,7 +127,9 @@ def load_model(
     if lora_rank is not None:
         lora = LoRA(rank=lora_rank)
     name = resolved(name)
-    if _is_path(name) and not Path(name).is_dir():
+    # A hub id is "name" or "owner/name".
+    is_path = isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1
+    if (is_path or Path(name).exists()) and not Path(name).is_dir():
         raise ModelNotFound(f"there is no model folder {str(name)!r}")
     # peft writes this file beside an adapter; a whole model has none.
     adapter = Path(name) / "adapter_config.json"
@@ -137,7 +139,14 @@ def load_model(
         )
     with quiet():
         tokenizer = load_tokenizer(name)
-        model = _with_adapter(name, dtype) if adapter.is_file() else _load_base(name, dtype)
+        model = _load_base(base_of(name), dtype)
+        if adapter.is_file():
+            from peft import PeftModel
+
+            try:
+                model = PeftModel.from_pretrained(model, str(name), is_trainable=True)
+            except (OSError, ValueError, SafetensorError) as error:
+                raise model_not_found(name, error) from error
         model = model if lora is None else with_new_lora(model, lora, seed)
     return model.to(device), tokenizer
 
@@ -174,38 +183,26 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
     if not files:
         raise ModelNotFound(f"there are no *.safetensors in {str(folder)!r}")
     params = {name: tensor for file in files for name, tensor in load_file(file).items()}
-    missing, unexpected = _put(model, params)
-    if missing or unexpected:
-        raise ConfigError(
-            f"the params in {str(folder)!r} are of another model: missing {sorted(missing)[:4]}, "
-            f"unexpected {sorted(unexpected)[:4]}"
-        )
-
-
-def _put(model: nn.Module, params: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
-    """Names that `model` lacked in `params`, and those it does not know."""
     try:
         if is_adapted(model):
             from peft import set_peft_model_state_dict
 
             result = set_peft_model_state_dict(model, params)
             # The frozen base is never in the file of an adapter.
-            return {n for n in result.missing_keys if "lora_" in n}, set(result.unexpected_keys)
-        result = model.load_state_dict(model_params(model, params), strict=False)
+            missing = {name for name in result.missing_keys if "lora_" in name}
+        else:
+            result = model.load_state_dict(model_params(model, params), strict=False)
+            # Tied params are written once, under one of their names.
+            tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+            missing = {name for name in result.missing_keys if VALUE_HEAD not in name} - tied
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"the params are of a model of another shape: {reason}") from error
-    # Tied params are written once, under one of their names.
-    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
-    missing = {name for name in result.missing_keys if VALUE_HEAD not in name}
-    return missing - tied, set(result.unexpected_keys)
-
-
-def _is_path(name: str | Path) -> bool:
-    """True for names that cannot be hub ids, and for existing folders."""
-    if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        return True
-    return Path(name).exists()
+    if missing or result.unexpected_keys:
+        raise ConfigError(
+            f"the params in {str(folder)!r} are of another model: missing {sorted(missing)[:4]}, "
+            f"unexpected {sorted(result.unexpected_keys)[:4]}"
+        )
 
 
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -225,17 +222,6 @@ def base_of(name: str | Path) -> str:
     from peft import PeftConfig
 
     return str(PeftConfig.from_pretrained(str(name)).base_model_name_or_path)
-
-
-def _with_adapter(folder: str | Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The base that a folder's adapter names, with the adapter, trainable."""
-    from peft import PeftModel
-
-    base = _load_base(base_of(folder), dtype)
-    try:
-        return PeftModel.from_pretrained(base, str(folder), is_trainable=True)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise model_not_found(folder, error) from error
 
 
 def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrainedModel:

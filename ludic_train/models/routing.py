@@ -58,18 +58,29 @@ def replayed_experts(model: nn.Module, experts: Experts) -> Iterator[None]:
     `routers`.
     """
     own = routers(model)
-    layers, top_k, count = experts.shape[2], experts.shape[3], _num_experts(own)
+    weight = next(iter(own.values())).get_parameter("weight")
+    layers, top_k, count = experts.shape[2], experts.shape[3], len(weight)
     # Before anything is computed: on a GPU an index out of range ends the process.
     if layers != len(blocks(model)) or experts.max(initial=UNKNOWN) >= count:
         raise UntrainableRollout(
             f"rows name experts up to {experts.max()} in {layers} layers, and the model has "
             f"{count} in {len(blocks(model))}: was another model sampled from?"
         )
-    device = next(iter(own.values())).get_parameter("weight").device
-    known = torch.from_numpy(np.ascontiguousarray(experts)).to(device)
+    by_layer = torch.from_numpy(np.ascontiguousarray(experts)).to(weight.device)
     # Torch gathers by no index of 16 bits.
-    chosen = {number: known[:, :, number].reshape(-1, top_k).long() for number in own}
-    with _wrapped(own, lambda number, scores, found: _replaced(chosen[number], scores, found)):
+    chosen = {number: by_layer[:, :, number].reshape(-1, top_k).long() for number in own}
+
+    def replace(number: int, scores: Tensor, routed: Tensor) -> Tensor:
+        recorded = chosen[number]
+        if recorded.shape != routed.shape:
+            raise UntrainableRollout(
+                f"rows name {recorded.shape[1]} experts of {recorded.shape[0]} tokens, and a "
+                f"router chooses {routed.shape[1]} for {routed.shape[0]}: was another model "
+                "sampled from?"
+            )
+        return torch.where(recorded == UNKNOWN, routed, recorded)
+
+    with _wrapped(own, replace):
         yield
 
 
@@ -144,18 +155,3 @@ def _routed(
             "turn router replay off"
         )
     return found
-
-
-def _replaced(chosen: Tensor, scores: Tensor, found: Tensor) -> Tensor:
-    """The experts that are known, [N, k], and a router's own for other tokens."""
-    if chosen.shape != found.shape:
-        raise UntrainableRollout(
-            f"rows name {chosen.shape[1]} experts of {chosen.shape[0]} tokens, and a router "
-            f"chooses {found.shape[1]} for {found.shape[0]}: was another model sampled from?"
-        )
-    return torch.where(chosen == UNKNOWN, found, chosen)
-
-
-def _num_experts(own: Mapping[int, nn.Module]) -> int:
-    """Experts that a router chooses from."""
-    return int(next(iter(own.values())).get_parameter("weight").shape[0])

@@ -59,7 +59,7 @@ class CopyPublisher:
     async def copy(self, params: Iterable[tuple[str, Tensor]]) -> None:
         """Copy the params, which the twin has too, and leave the version."""
         # Steps of cancelled requests may still be running.
-        await self.client.settled()
+        await self.client.wait_until_idle()
         targets = dict(self.twin.named_parameters())
         for name, param in params:
             targets[name].detach().copy_(param)

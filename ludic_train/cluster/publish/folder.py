@@ -15,6 +15,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,6 @@ from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.cluster.publish.files import write_params
 from ludic_train.disk import writing
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.engine.request_gate import Gate
 from ludic_train.errors import PublishError
 from ludic_train.models.load import load_model
 from ludic_train.sources.publisher import NEWEST, Published, newest
@@ -84,19 +84,18 @@ class FolderPublisher:
 class FollowingClient:
     """A local client whose params follow a folder.
 
-    New params are loaded between completions: those in flight end first, further ones wait.
+    New params are loaded between two tokens of what is in flight, which continues with them.
     """
 
     def __init__(self, client: LocalChatClient, model: nn.Module, folder: Path | str) -> None:
         self._client, self._model, self._folder = client, model, Path(folder)
         self._loaded: Published | None = None
-        self._gate = Gate(client.settled)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
         """As LocalChatClient, from the newest params that `refresh` found."""
-        return await self._gate.let_in(lambda: self._client.complete(messages, sampling, tools))
+        return await self._client.complete(messages, sampling, tools)
 
     @property
     def prompts(self) -> ExactPrompts:
@@ -105,7 +104,7 @@ class FollowingClient:
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """As `complete`, of token ids."""
-        return await self._gate.let_in(lambda: self._client.continued(prompt_ids, sampling))
+        return await self._client.continued(prompt_ids, sampling)
 
     async def refresh(self) -> int | None:
         """Load the newest version if it is new, and return it; None before the first.
@@ -121,10 +120,9 @@ class FollowingClient:
                     raise PublishError(str(error)) from error
                 # It was removed meanwhile: the next call finds a newer one.
             else:
-                async with self._gate.alone():
-                    put_params(self._model, tensors, latest.path)
-                    self._client.policy_version = latest.version
-                    self._loaded = latest
+                put = partial(put_params, self._model, tensors, latest.path)
+                await self._client.change_params(put, latest.version)
+                self._loaded = latest
         return None if self._loaded is None else self._loaded.version
 
 

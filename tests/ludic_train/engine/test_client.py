@@ -49,21 +49,6 @@ async def test_a_completion_tells_what_was_asked_and_sampled(client, tokenizer):
     assert len(completion.completion_ids) == len(completion.logprobs) <= 4
 
 
-async def test_streamed_tokens_come_one_by_one_and_are_those_of_the_completion(client):
-    sampling = Sampling(seed=5, max_tokens=40)
-    whole = await client.continued([5, 6], sampling)
-    tokens, busy = [], []
-
-    def heard(token):
-        tokens.append(token)
-        busy.append(client.in_flight)
-
-    streamed = await client.streamed([5, 6], sampling, heard)
-    assert (streamed.completion_ids, streamed.logprobs) == (whole.completion_ids, whole.logprobs)
-    assert tokens == list(streamed.completion_ids)
-    assert busy[0] == 1
-
-
 async def test_many_at_once_get_what_each_gets_alone(client):
     alone = [await coroutine for coroutine in asked(client, 40)]
     together = await asyncio.gather(*asked(client, 40))
@@ -231,7 +216,7 @@ async def test_when_all_have_given_up_the_sampler_stops(model, client):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await client.complete(user(), Sampling(seed=1, temperature=50.0, max_tokens=240))
-    await client.settled()
+    await client.wait_until_idle()
     count = len(calls)
     await asyncio.sleep(0.05)
     assert len(calls) == count < 240
@@ -308,7 +293,7 @@ async def test_tokens_that_the_model_has_not_are_refused_and_hurt_nobody(client,
 
 
 async def test_settled_means_that_no_step_is_under_way_not_even_of_who_gave_up(model, client):
-    await client.settled()
+    await client.wait_until_idle()
     during = []
     model.model.embed_tokens.register_forward_pre_hook(lambda *_: time.sleep(0.005))
     asking = asyncio.create_task(client.continued([5], Sampling(max_tokens=200, seed=0)))
@@ -316,7 +301,7 @@ async def test_settled_means_that_no_step_is_under_way_not_even_of_who_gave_up(m
         await asyncio.sleep(0)
     await asyncio.sleep(0.02)
     asking.cancel()
-    await client.settled()
+    await client.wait_until_idle()
     model.model.embed_tokens.register_forward_pre_hook(lambda *_: during.append(1))
     await asyncio.sleep(0.05)
     assert (client.in_flight, during) == (0, [])

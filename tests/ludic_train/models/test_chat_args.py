@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models.chat_template import render_chat, set_chat_args, template_args, written_chat
+from ludic_train.models.chat_template import render_chat, set_chat_args, template_args
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import CHAT_TEMPLATE, make_tokenizer
@@ -31,7 +31,7 @@ def tokenizer(template=THINKING):
 
 
 def written(made):
-    return written_chat(made, QUESTION)[0]
+    return made.decode(render_chat(made, QUESTION))
 
 
 def test_a_value_is_read_as_if_it_were_given_to_the_template():
@@ -92,7 +92,7 @@ def test_the_template_for_tools_has_the_values_too():
     set_chat_args(made, {"enable_thinking": False})
     assert made.chat_template["rag"] == "x"
     tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
-    assert "</think>" in written_chat(made, QUESTION, tools=[tool])[0]
+    assert "</think>" in made.decode(render_chat(made, QUESTION, tools=[tool]))
 
 
 def test_generation_tags_of_transformers_are_read():

@@ -56,16 +56,21 @@ async def test_a_run_that_goes_back_publishes_a_version_again_with_other_params(
         assert same(actor, tiny_model(seed))
 
 
-async def test_params_change_only_between_completions(tmp_path):
-    actor = tiny_model(0)
-    client = following(actor, tmp_path)
+async def test_what_is_in_flight_continues_with_new_params_and_names_the_versions(tmp_path):
+    model = tiny_model(0)
+    local = LocalChatClient(model, TOKENIZER)
+    client = FollowingClient(local, model, tmp_path)
     await FolderPublisher(tmp_path).publish(tiny_model(1).named_parameters(), 1)
-    asked = [client.complete(ASKED, Sampling(max_tokens=100, seed=i)) for i in range(4)]
-    before = [asyncio.ensure_future(each) for each in asked]
-    await asyncio.sleep(0)
+    calls = [client.complete(ASKED, Sampling(max_tokens=100, seed=i)) for i in range(4)]
+    before = [asyncio.ensure_future(each) for each in calls]
+    while not local.num_sampled:
+        await asyncio.sleep(0)
+    await local.hold()
     assert await client.refresh() == 1
-    assert all(each.done() for each in before)
-    assert {(await each).policy_version for each in before} == {0}
+    local.resume()
+    completions = await asyncio.gather(*before)
+    assert {each.policy_version for each in completions} == {0}
+    assert any(each.versions and each.versions[-1] == 1 for each in completions)
 
 
 async def test_params_of_a_cpu_are_written_without_a_copy(tmp_path):
