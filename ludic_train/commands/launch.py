@@ -7,7 +7,6 @@ import secrets
 import shlex
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -37,7 +36,7 @@ from ludic_train.processes import (
     without_options,
 )
 from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS, refuse_password
-from ludic_train.runs.folder import CONFIG, PUBLISHED, QUEUE, is_resumable
+from ludic_train.runs.folder import PUBLISHED, QUEUE, is_resumable, started_recipe
 from ludic_train.runs.machine import JOIN
 from ludic_train.server_tokens import KEY_VARIABLE
 
@@ -363,7 +362,7 @@ def _start_players(
 ) -> None:
     """Start the servers, with the model that the trainer left in the folder, and the actors."""
     python = ["--vllm-python", options.vllm_python] if options.vllm_python else []
-    dtype = tomllib.loads((out / CONFIG).read_text(encoding="utf-8"))["dtype"]
+    dtype = started_recipe(out)[0].defaults.tune.dtype
     for number in range(options.servers):
         arguments = ["serve", str(out / PUBLISHED), "--engine", options.engine, *python]
         # As the trainer: what rounds to nothing in one of them must not count in the other.
