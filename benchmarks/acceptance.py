@@ -376,7 +376,7 @@ def tokenizer_of(vocabulary: int) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-# Share of the estimate of `ludic plan` that an update on a card may take.
+# Share of the estimate of `ludic train --plan` that an update on a card may take.
 PLAN = (0.9, 1.1)
 # Updates of a run, and of one that is killed after its first checkpoint, which is of update 2.
 UPDATES, LONG = 4, 12
@@ -418,7 +418,7 @@ def updates(bench: Bench) -> Found:
     if bench.on_card:
         low, high = PLAN
         found.check(
-            "memory of `ludic plan`", low < share < high, f"{share:.2f}", f"{low} to {high}"
+            "memory of `ludic train --plan`", low < share < high, f"{share:.2f}", f"{low} to {high}"
         )
     return found
 

@@ -20,9 +20,9 @@ from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.config import IN_PYTHON
 from ludic_train.runs.learner import Learner, learner_from_model
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.runs.run import Run, Stage, run_stages
 from ludic_train.runs.settled import settled
-from ludic_train.runs.stages import rl_stage
+from ludic_train.runs.stages import reward_stage
 from ludic_train.runs.tasks import training_tasks
 
 OPTIONS = ActorOptions(concurrency=8, grace_s=1.0)
@@ -51,7 +51,7 @@ class ServedRun:
             logger=logger,
         )
         with closing(logger):
-            await carry_out(run, resume=False)
+            await run_stages(run, resume=False)
 
     def batches(self):
         """Logged metrics of each batch."""
@@ -96,7 +96,7 @@ async def served_run(
     machine = Machine(queue=queue or f"file://{out}/queue.sqlite3", engine=(url,))
     given = config.changed(algo=IN_PYTHON)
     algo, config = settled(replace(ALGO, **changes), given, machine)
-    stage = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)
+    stage = reward_stage(TIC_TAC_TOE, config, learner, machine, algo=algo)
     stop, tasks = asyncio.Event(), training_tasks(TIC_TAC_TOE, config, 5)
     actor = asyncio.create_task(
         play_remotely(out, tasks, servers=asked, name="one", options=OPTIONS, stop=stop)

@@ -31,7 +31,6 @@ SUMMARIES = {
     "check": "test an environment against the contract, your own too",
     "audit": "test whether the reward of an environment can be trusted",
     "train": "let a model learn to play; needs the extra 'train'",
-    "plan": "memory and time that training a model would take; needs the extra 'train'",
     "serve": "serve an environment as tools, or a model (extra 'train'), by HTTP",
     "launch": "trainer, servers and actors, here or in a Ray cluster; needs the extra 'train'",
     "status": "state and load of servers and of a run with a queue; needs the extra 'train'",

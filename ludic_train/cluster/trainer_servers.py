@@ -102,7 +102,7 @@ def layout_of(
 
 
 def need_of(config: RunConfig, machine: Machine) -> Need:
-    """Memory that a run's ranks and servers need, by the estimate of `ludic plan`.
+    """Memory that a run's ranks and servers need, by the estimate of `ludic train --plan`.
 
     Raises ModelNotFound for a model without a config.
     """

@@ -1,4 +1,4 @@
-"""`ludic plan`: memory and time of an update, before anything is loaded."""
+"""`ludic train --plan`: memory and time of an update, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class PlanOptions:
     --adamw-bits 8, several GPUs (--world-size, with torchrun and shard_model), or --offload.
 
     For example:
-      ludic plan path/to/model
-      ludic plan path/to/model --recompute --micro-tokens 4096
-      ludic plan Qwen/Qwen2.5-7B --dtype bfloat16 --lora-rank 16 --tflops 400
-      ludic plan Qwen/Qwen2.5-7B --world-size 8 --recompute --tflops 400
+      ludic train --plan path/to/model
+      ludic train --plan path/to/model --recompute --micro-tokens 4096
+      ludic train --plan Qwen/Qwen2.5-7B --dtype bfloat16 --lora-rank 16 --tflops 400
+      ludic train --plan Qwen/Qwen2.5-7B --world-size 8 --recompute --tflops 400
 
     Attributes:
         model: Folder with a config.json, hub id, or ludic-small.
@@ -65,7 +65,7 @@ class PlanOptions:
 
 def main(argv: list[str]) -> int:
     """Print the estimate; the exit code."""
-    options = tyro.cli(PlanOptions, args=argv, prog="ludic plan")
+    options = tyro.cli(PlanOptions, args=argv, prog="ludic train --plan")
     if options.tflops is not None and not 0 < options.tflops < math.inf:
         raise ConfigError(f"tflops={options.tflops:g} must be above 0")
     # torch takes seconds, and --help must not wait for it.

@@ -73,6 +73,10 @@ class Parsed:
 
 def main(argv: list[str]) -> int:
     """Train what the first arguments name; the exit code."""
+    if "--plan" in argv:
+        from ludic_train.commands.plan import main as plan
+
+        return plan([word for word in argv if word != "--plan"])
     if not argv or argv in (["-h"], ["--help"]):
         print(overview())
         return 0
@@ -158,6 +162,7 @@ def overview() -> str:
     return f"""usage: ludic train ENV [ENV ...] [options]
        ludic train RECIPE [options]
        ludic train --config FILE [options]
+       ludic train --plan MODEL [options]     memory and time of an update
 
 Train a policy on one machine: a chat model (--model), or a tiny one made from nothing.
 

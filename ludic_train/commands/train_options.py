@@ -60,7 +60,7 @@ class CommandOptions:
     servers: int = 0
     """Inference servers of --engine (vllm or local) to start on cards of their own, the last ones
     of --gpus; with one card, a server and the rank split its memory. What does not fit, by the
-    estimate of `ludic plan`, is refused before anything starts."""
+    estimate of `ludic train --plan`, is refused before anything starts."""
     tensor_parallel: int | None = None
     """Cards of each of these servers; without it, as many as one needs."""
 

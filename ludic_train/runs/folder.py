@@ -93,7 +93,7 @@ def started_recipe(out: Path) -> tuple[Recipe, Machine]:
     return read_recipe(path, out=out)
 
 
-def kept(out: Path, update: int) -> Callable[[Episode], None]:
+def episode_recorder(out: Path, update: int) -> Callable[[Episode], None]:
     """Function that adds the first few episodes of an evaluation to the run's rollouts.jsonl.
 
     update: number of updates made before the evaluation.

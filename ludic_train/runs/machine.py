@@ -38,7 +38,7 @@ class Machine:
     card: slower, and for models that fit on no card."""
     recompute: bool = False
     """Compute the activations of an update again in its backward pass, and keep few of them: a
-    fraction of the memory, a third more computation (`ludic plan --recompute`)."""
+    fraction of the memory, a third more computation (`ludic train --plan --recompute`)."""
     micro_tokens: int | None = None
     """Tokens of a forward pass of updates: fewer take less memory, for the same results, and
     rollouts with more tokens are left out. Without it 4,096 on a CPU and 16,384 on a card, or those

@@ -159,7 +159,7 @@ def remedies(found: Preflight, config: RunConfig) -> list[str]:
     return advice
 
 
-def refuse_hopeless(found: Preflight, config: RunConfig) -> None:
+def check_preflight(found: Preflight, config: RunConfig) -> None:
     """Raise CannotLearn where no reply can be used: a run would sample for hours in vain."""
     if found.failed > found.episodes / 2:
         # The source names the error, in its own words.

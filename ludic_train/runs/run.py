@@ -106,7 +106,7 @@ class Run:
         return CheckpointManager(self.out / "checkpoints")
 
 
-async def carry_out(run: Run, *, resume: bool) -> None:
+async def run_stages(run: Run, *, resume: bool) -> None:
     """Evaluate, make the updates that are left, and evaluate and save on the way.
 
     resume: continue from the latest checkpoint, which must be of the same stages.
@@ -121,10 +121,10 @@ async def carry_out(run: Run, *, resume: bool) -> None:
         if not resume:
             await _evaluate(run, 0)
         for position in range(first, len(run.stages)):
-            await _carry_out_stage(run, position, saver, is_stopped)
+            await _run_stage(run, position, saver, is_stopped)
 
 
-async def _carry_out_stage(
+async def _run_stage(
     run: Run, position: int, saver: BackgroundSaver, is_stopped: Callable[[], bool]
 ) -> None:
     """Make the updates of one stage. Raises Interrupted after a stop, once all is saved.

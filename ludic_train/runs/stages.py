@@ -40,7 +40,7 @@ from ludic_train.runs.learner import (
     sharded_learner,
 )
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.preflight import GROUPS, lines, preflight, refuse_hopeless
+from ludic_train.runs.preflight import GROUPS, check_preflight, lines, preflight
 from ludic_train.runs.recipe import Recipe
 from ludic_train.runs.run import Stage
 from ludic_train.runs.tasks import demonstration_tasks, levels_of, training_tasks
@@ -61,12 +61,12 @@ LONGEST = 2**31 - 1
 DEMONSTRATORS: Mapping[str, Any] = {"oracle": OraclePolicy, "random": RandomPolicy}
 
 
-async def made_learner(
+async def make_learner(
     recipe: Recipe, config: RunConfig, machine: Machine, device: str = "cpu"
 ) -> tuple[Learner, list[Rollout]]:
     """The learner, whole and in this process, and the demonstrations that it is to imitate first.
 
-    device: of its model; the CPU if `spread_learner` is to shard it.
+    device: of its model; the CPU if `distribute_learner` is to shard it.
     Raises ConfigError for servers that return no sampling masks where training needs them.
     """
     demonstrations = await _demonstrations(recipe, config)
@@ -122,12 +122,12 @@ async def made_learner(
     return learner, demonstrations
 
 
-def spread_learner(
+def distribute_learner(
     whole: Learner | None, config: RunConfig, algo: RLAlgorithm, device: str, machine: Machine
 ) -> Learner:
     """The learner over all ranks of torch.distributed, which all call this; as it is without.
 
-    whole: of `made_learner`, on rank 0; None on the others.
+    whole: of `make_learner`, on rank 0; None on the others.
     Raises ConfigError for replicas that do not divide the ranks.
     """
     ranks = world_size()
@@ -173,7 +173,7 @@ async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
     return [rollout for game in games for rollout in game.rollouts]
 
 
-def sft_stage(
+def imitation_stage(
     recipe: Recipe,
     config: RunConfig,
     learner: Learner,
@@ -245,7 +245,7 @@ def _typed_rows(
     return [partial(rows_of, *pair) for pair in zip(demonstrations, prompts, strict=True)]
 
 
-def rl_stage(
+def reward_stage(
     recipe: Recipe,
     config: RunConfig,
     learner: Learner,
@@ -319,7 +319,7 @@ def rl_stage(
         # The limit of a tiny model comes from its demonstrations.
         limited = config.changed(max_tokens=learner.spec.max_tokens)
         print("\n".join(lines(found, limited)), flush=True)
-        refuse_hopeless(found, limited)
+        check_preflight(found, limited)
 
     own = look and queue is None and not recipe.self_play
     return Stage(

@@ -41,7 +41,12 @@ from ludic_train.runs.config import IN_PYTHON, SETTINGS, RunConfig, check_names
 from ludic_train.runs.config_file import MACHINE
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
 from ludic_train.runs.evaluation import evaluate, play, report
-from ludic_train.runs.folder import forget_after_checkpoint, forget_queue, kept, open_run
+from ludic_train.runs.folder import (
+    episode_recorder,
+    forget_after_checkpoint,
+    forget_queue,
+    open_run,
+)
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.recipe import (
@@ -53,9 +58,9 @@ from ludic_train.runs.recipe import (
     with_model,
 )
 from ludic_train.runs.rewards import Reward, score_of
-from ludic_train.runs.run import Floors, Run, Stage, carry_out, run_logger
+from ludic_train.runs.run import Floors, Run, Stage, run_logger, run_stages
 from ludic_train.runs.settled import check_combination, settled
-from ludic_train.runs.stages import made_learner, rl_stage, sft_stage, spread_learner
+from ludic_train.runs.stages import distribute_learner, imitation_stage, make_learner, reward_stage
 from ludic_train.runs.tasks import evaluation_tasks
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.levels import LevelSchedule
@@ -193,11 +198,11 @@ async def train_recipe(
             stages = []
             if config.learn.demonstrations and recipe.demonstrator is not None:
                 stages.append(
-                    sft_stage(recipe, config, opened.learner, opened.demonstrations, machine)
+                    imitation_stage(recipe, config, opened.learner, opened.demonstrations, machine)
                 )
             score = score_of(own) if own else None
             stages.append(
-                rl_stage(
+                reward_stage(
                     recipe,
                     config,
                     opened.learner,
@@ -207,7 +212,7 @@ async def train_recipe(
                     look=preflight,
                 )
             )
-            await _carry_out(recipe, config, opened, stages, resume=resume)
+            await _run_all(recipe, config, opened, stages, resume=resume)
             # A resumed run may have had no update left to publish.
             await opened.learner.refresh()
             reported = await run_on_rank_0(lambda: _reported(recipe, config, opened.learner))
@@ -264,7 +269,7 @@ async def _opened(
         async def on_first() -> _Opened:
             # FSDP2 moves the shards to the device; the whole model may have no room there.
             place = "cpu" if dist.is_initialized() else device
-            learner, demonstrations = await made_learner(recipe, config, machine, place)
+            learner, demonstrations = await make_learner(recipe, config, machine, place)
             # While the model is whole: it is what the server starts from.
             learner, own, server = await stack.enter_async_context(
                 served_learner(learner, config, machine, vllm, device)
@@ -272,7 +277,7 @@ async def _opened(
             return _Opened(learner, demonstrations, own, server)
 
         made = await run_on_rank_0(on_first)
-        learner = spread_learner(made.learner if made else None, config, algo, device, machine)
+        learner = distribute_learner(made.learner if made else None, config, algo, device, machine)
         await stack.enter_async_context(aclosing(learner))
         if rank() == 0:
             learner = await stack.enter_async_context(with_agent(learner, config.sample.agent))
@@ -290,7 +295,7 @@ async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapp
     return results
 
 
-async def _carry_out(
+async def _run_all(
     recipe: Recipe, config: RunConfig, opened: _Opened, stages: Sequence[Stage], *, resume: bool
 ) -> None:
     """Make the updates of all stages."""
@@ -308,7 +313,7 @@ async def _carry_out(
     updates = sum(stage.updates for stage in stages)
 
     async def evaluated(update: int) -> Mapping[str, float]:
-        note = kept(config.out, update)
+        note = episode_recorder(config.out, update)
         episodes = config.evaluate.eval_episodes
         return await evaluate(recipe, config, learner.make_policy, episodes, note)
 
@@ -325,7 +330,7 @@ async def _carry_out(
                 logger=logger,
                 guard=guard,
             )
-            await carry_out(run, resume=resume)
+            await run_stages(run, resume=resume)
     # Also after an error: the threads of the queue's reader and of a push keep connections.
     finally:
         await ends.aclose()

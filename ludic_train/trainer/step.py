@@ -227,7 +227,7 @@ def memory_explained(device: str, tokens: int) -> Iterator[None]:
             f"{device} has too little memory for an update in forward passes of {tokens:,} tokens "
             f"({reason}): take --recompute first (`checkpoint_activations`), then fewer "
             "--micro-tokens (TrainerConfig.micro_token_budget), --lora-rank 16, --adamw-bits 8 or "
-            "--offload; `ludic plan` says what each needs"
+            "--offload; `ludic train --plan` says what each needs"
         ) from error
 
 

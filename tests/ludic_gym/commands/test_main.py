@@ -114,7 +114,6 @@ sys.exit(main(sys.argv[1:]))
 def test_help_needs_no_package_of_the_trainer():
     commands = [
         "train",
-        "plan",
         "launch --only actor",
         "launch",
         "serve",

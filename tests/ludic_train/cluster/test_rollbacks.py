@@ -193,7 +193,7 @@ async def test_an_empty_server_admits_no_more_than_before(world):
     await full.aclose()
 
 
-async def carry_out(world, dice):
+async def run_stages(world, dice):
     """A random schedule of twelve steps."""
     for step in dice.choices("pptttsrckd", k=12):
         match step:
@@ -230,5 +230,5 @@ async def assert_accounted_for(world):
     "seed", [pytest.param(n, marks=[pytest.mark.slow] if n >= 2 else []) for n in range(50)]
 )
 async def test_no_schedule_of_snapshots_and_kills_trains_on_a_group_twice(world, seed):
-    await carry_out(world, random.Random(seed))
+    await run_stages(world, random.Random(seed))
     await assert_accounted_for(world)

@@ -185,7 +185,9 @@ def test_what_roles_need_is_what_the_plan_estimates(tmp_path, capsys):
     # Keys and values of 2 heads of 16 in each of 2 layers.
     assert need.server_bytes == 2 * params + CACHE_TOKENS * 2 * 2 * (2 * 2 * 16)
     assert need.heads == 4
-    assert main(["plan", model, "--dtype", "bfloat16", "--world-size", "2", "--json"]) == 0
+    assert (
+        main(["train", "--plan", model, "--dtype", "bfloat16", "--world-size", "2", "--json"]) == 0
+    )
     planned = json.loads(capsys.readouterr().out)["total_bytes"]
     assert need.rank_bytes(2) == planned
     with_reference = need_of(settings(tmp_path, model=model, lora_rank=0, kl=0.1), Machine())

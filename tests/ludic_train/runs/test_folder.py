@@ -11,8 +11,8 @@ from ludic_gym.types import Episode, Task
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.recipes.catalog import ARITHMETIC, RECIPES, TIC_TAC_TOE
 from ludic_train.runs.folder import (
+    episode_recorder,
     forget_after_checkpoint,
-    kept,
     open_run,
     resumable,
     started_recipe,
@@ -167,7 +167,7 @@ async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(c
 def test_the_first_episodes_of_an_evaluation_are_kept_with_their_update(tmp_path):
     task = Task(env_id="ludic/Arithmetic-v0")
     for update in (10, 20):
-        keep = kept(tmp_path, update)
+        keep = episode_recorder(tmp_path, update)
         for index in (4, 2, 0, 3, 1):
             keep(Episode(index=index, task=task, error="boom"))
     lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]

@@ -16,7 +16,7 @@ from ludic_gym.types import Completion
 from ludic_train.errors import CannotLearn, Collapsed
 from ludic_train.metrics import Stat
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.preflight import lines, preflight, refuse_hopeless
+from ludic_train.runs.preflight import check_preflight, lines, preflight
 from ludic_train.runs.recipe import recipe_for
 from ludic_train.runs.rewards import rewarded
 from ludic_train.runs.run import UPDATES, Floors
@@ -63,7 +63,7 @@ async def test_rewards_of_the_run_s_own_are_those_that_are_compared():
     found = await preflight(tasks, replying("no answer"), 4, score=by_seed)
     assert found.without_action == found.turns
     assert found.differing > 0
-    refuse_hopeless(found, CONFIG)
+    check_preflight(found, CONFIG)
 
 
 async def test_groups_that_differ_are_counted():
@@ -81,7 +81,7 @@ async def test_replies_that_are_cut_end_a_run_that_cannot_learn():
         lines(found, CONFIG)
     )
     with pytest.raises(CannotLearn, match=r"raise --max-tokens.*--no-preflight"):
-        refuse_hopeless(found, CONFIG)
+        check_preflight(found, CONFIG)
 
 
 @pytest.mark.parametrize("parser", [None, xml_tag_parser("answer")])
@@ -93,12 +93,12 @@ async def test_replies_without_an_answer_end_it_too_wherever_the_answer_is_sough
     found = await look(make)
     assert found.without_action == found.turns > 0
     with pytest.raises(CannotLearn, match="have no action: use --parser last-number"):
-        refuse_hopeless(found, CONFIG)
+        check_preflight(found, CONFIG)
 
 
 async def test_a_hard_task_is_not_refused():
     found = await look(replying("<answer>-1</answer>"))
-    refuse_hopeless(found, CONFIG)
+    check_preflight(found, CONFIG)
     assert "rewards are equal within each of the 4 groups (too hard)" in "\n".join(
         lines(found, CONFIG)
     )
@@ -116,7 +116,7 @@ async def test_a_look_ends_in_time():
     assert found.seconds < 15
     assert found.episodes >= 1
     assert found.episodes - found.failed < 4 * 4
-    refuse_hopeless(found, CONFIG)
+    check_preflight(found, CONFIG)
 
 
 def test_a_run_that_cannot_learn_ends_before_its_first_update(tmp_path):

@@ -12,7 +12,7 @@ from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.runs.learner import Learner
-from ludic_train.runs.run import Run, Stage, carry_out
+from ludic_train.runs.run import Run, Stage, run_stages
 from ludic_train.sources.publisher import InProcessPublisher
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWBatch, SAWItem
@@ -70,7 +70,7 @@ async def carried_out(out, *stages):
             eval_every=2,
             logger=logger,
         )
-        await carry_out(run, resume=False)
+        await run_stages(run, resume=False)
     return run
 
 

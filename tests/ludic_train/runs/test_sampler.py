@@ -17,7 +17,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_model
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.stages import made_learner, publish_every, rl_stage
+from ludic_train.runs.stages import make_learner, publish_every, reward_stage
 from ludic_train.runs.train import train_recipe
 from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.trainer import Trainer
@@ -52,7 +52,7 @@ async def test_episodes_are_played_on_the_server_which_follows_the_trainer(run_f
     # Every first move of this model is illegal, and equal rewards teach nothing: keep them all.
     algo = grpo(entropy=0.01, filter=None)
     machine = Machine(engine=(server.url,))
-    trainer = rl_stage(TIC_TAC_TOE, config, learner, machine, algo=algo).trainer
+    trainer = reward_stage(TIC_TAC_TOE, config, learner, machine, algo=algo).trainer
     async with aclosing(learner):
         await trainer.train(2)
     await server.stop()
@@ -73,7 +73,7 @@ async def test_a_server_without_sampling_masks_is_refused_before_anything_is_pla
     await server.start()
     config = TIC_TAC_TOE.defaults.changed(out=run_folder, model=str(run_folder), top_p=0.8)
     with pytest.raises(ConfigError, match=r"does not return the tokens .* --sampling-mask"):
-        await made_learner(TIC_TAC_TOE, config, Machine(engine=(server.url,)))
+        await make_learner(TIC_TAC_TOE, config, Machine(engine=(server.url,)))
     await server.stop()
     assert server.calls.count("/inference/v1/generate") == 1
 

@@ -185,7 +185,7 @@ def test_the_help_says_what_to_do_where_memory_is_short(capsys):
     printed = capsys.readouterr().out
     assert ended.value.code == 0
     assert "--recompute first" in printed
-    assert printed.count("ludic plan path/to/model") == 2
+    assert printed.count("ludic train --plan path/to/model") == 2
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf"])
