@@ -173,12 +173,12 @@ from .loggers.console import ConsoleLogger as ConsoleLogger
 from .loggers.loggers import JSONLLogger as JSONLLogger
 from .loggers.loggers import Logger as Logger
 from .loggers.loggers import MultiLogger as MultiLogger
+from .loggers.loggers import TensorBoardLogger as TensorBoardLogger
+from .loggers.loggers import TrackioLogger as TrackioLogger
+from .loggers.loggers import WandbLogger as WandbLogger
 from .loggers.loggers import rank_0_logger as rank_0_logger
 from .loggers.loggers import read_metrics as read_metrics
 from .loggers.plots import plot_curve as plot_curve
-from .loggers.trackers import TensorBoardLogger as TensorBoardLogger
-from .loggers.trackers import TrackioLogger as TrackioLogger
-from .loggers.trackers import WandbLogger as WandbLogger
 from .metrics import Metric as Metric
 from .metrics import Metrics as Metrics
 from .metrics import Peak as Peak

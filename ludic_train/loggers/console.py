@@ -72,10 +72,25 @@ class ConsoleLogger:
         if self.headline in metrics:
             self._history.append(metrics[self.headline])
         if self.console.is_terminal:
-            self._draw()
-        elif self._is_due():
+            if self._live is None:
+                # Drawn at each update: a refreshing thread would print into the caller's output.
+                self._live = Live(console=self.console, auto_refresh=False)
+                self._live.start()
+            self._live.update(self._panel(), refresh=True)
+            return
+        due = update in (self._started[0], self.total)
+        if self.every is not None:
+            due = due or update % self.every == 0
+        else:
+            due = due or self._clock() - self._printed >= SECONDS
+            # In a file of a long run, the numbers that tell how it goes; metrics.jsonl has all.
+            shown = ("eval/", "level/")
+            metrics = {n: v for n, v in metrics.items() if n in MAIN or n.startswith(shown)}
+        if due:
             self._printed = self._clock()
-            self.console.print(self._line(metrics), highlight=False, soft_wrap=True, markup=False)
+            numbers = "  ".join(f"{name} {readable(value)}" for name, value in metrics.items())
+            line = f"{self.title} {self._progress()}  {numbers}"
+            self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def close(self) -> None:
         """Leave the last panel on the screen, and give the cursor back."""
@@ -91,32 +106,10 @@ class ConsoleLogger:
         each = (self._clock() - since) / (self._update - first)
         return each * max(self.total - self._update, 0)
 
-    def _is_due(self) -> bool:
-        """True if a line is printed for this update."""
-        assert self._started is not None
-        if self._update in (self._started[0], self.total):
-            return True
-        if self.every is not None:
-            return self._update % self.every == 0
-        return self._clock() - self._printed >= SECONDS
-
-    def _line(self, metrics: Mapping[str, float]) -> str:
-        # In a file of a long run, the numbers that tell how it goes; metrics.jsonl has all.
-        chosen = metrics if self.every is not None else _main(metrics)
-        numbers = "  ".join(f"{name} {readable(value)}" for name, value in chosen.items())
-        return f"{self.title} {self._progress()}  {numbers}"
-
     def _progress(self) -> str:
         left = self.seconds_left()
         text = f"  {timedelta(seconds=round(left))} left" if left else ""
         return f"{self._update}/{self.total}{text}"
-
-    def _draw(self) -> None:
-        if self._live is None:
-            # Drawn at each update: a thread that refreshes would print into the caller's output.
-            self._live = Live(console=self.console, auto_refresh=False)
-            self._live.start()
-        self._live.update(self._panel(), refresh=True)
 
     def _panel(self) -> RenderableType:
         """All that is known: the headline's history, the families, the progress bar."""
@@ -136,8 +129,13 @@ class ConsoleLogger:
 
     def _columns(self, width: int) -> RenderableType:
         """The families in two columns, or in one where the terminal is narrow."""
-        others = {n: v for n, v in self._latest.items() if n != self.headline}
-        panels = [_family_panel(*family) for family in _families(others).items()]
+        # By what names have before the slash, without it; "" for no slash.
+        families: dict[str, dict[str, float]] = {}
+        for name, value in self._latest.items():
+            if name != self.headline:
+                family, slash, rest = name.partition("/")
+                families.setdefault(family if slash else "", {})[rest if slash else name] = value
+        panels = [_family_panel(*family) for family in families.items()]
         columns = 2 if width >= 70 else 1
         table = Table.grid(padding=(0, 1), expand=True)
         for _ in range(columns):
@@ -145,20 +143,6 @@ class ConsoleLogger:
         # Not one grid row per pair of panels, because a short panel would leave a hole.
         table.add_row(*(Group(*panels[column::columns]) for column in range(columns)))
         return table
-
-
-def _main(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics that tell how a run goes."""
-    return {n: v for n, v in metrics.items() if n in MAIN or n.startswith(("eval/", "level/"))}
-
-
-def _families(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """The metrics by what their names have before the slash, without it; "" for no slash."""
-    families: dict[str, dict[str, float]] = {}
-    for name, value in metrics.items():
-        family, slash, rest = name.partition("/")
-        families.setdefault(family if slash else "", {})[rest if slash else name] = value
-    return families
 
 
 def _family_panel(title: str, numbers: Mapping[str, float]) -> RenderableType:
@@ -184,7 +168,11 @@ def sparkline(values: Sequence[float], width: int) -> str:
     means = [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     finite = [mean for mean in means if math.isfinite(mean)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    return "".join(_bar(mean, low, high) for mean in means)
+    # The lowest bar where all are equal.
+    span, top = (high - low) or 1.0, len(BARS) - 1
+    return "".join(
+        BARS[round((mean - low) / span * top)] if math.isfinite(mean) else "?" for mean in means
+    )
 
 
 def readable(value: float) -> str:
@@ -199,12 +187,3 @@ def readable(value: float) -> str:
     if 1e4 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.2e}"
-
-
-def _bar(value: float, low: float, high: float) -> str:
-    """The bar of a value between the lowest and the highest; the lowest bar where all are equal."""
-    if not math.isfinite(value):
-        return "?"
-    if low == high:
-        return BARS[0]
-    return BARS[round((value - low) / (high - low) * (len(BARS) - 1))]

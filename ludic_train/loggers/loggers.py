@@ -1,17 +1,22 @@
-"""Loggers for the numbers of a run: a file that is always complete, or several loggers at once."""
+"""Loggers for the numbers of a run: a file that is always complete, tracking services, or several.
+
+Services need packages of their own, which are imported when the logger is made.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
+import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
+from ludic_gym.errors import ConfigError
+from ludic_gym.packages import install_command
 from ludic_train.disk import write_all
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import MetricError
@@ -63,7 +68,11 @@ class JSONLLogger:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Before the first line is appended, which would otherwise continue the torn one.
-        _cut_torn_line(self.path)
+        if self.path.exists():
+            content = self.path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                os.truncate(self.path, whole)
         # Without a buffer, which would keep a line that the disk has refused.
         self._file = self.path.open("ab", buffering=0)
 
@@ -71,7 +80,11 @@ class JSONLLogger:
         """Append one line. Raises MetricError for a metric called "update"."""
         if "update" in metrics:
             raise MetricError(f'"update" names the line, so no metric can: {dict(metrics)}')
-        numbers = {name: _json_number(value) for name, value in metrics.items()}
+        # Python would write NaN, which other readers of JSON refuse together with the whole line.
+        numbers = {
+            name: float(value) if math.isfinite(value) else str(float(value))
+            for name, value in metrics.items()
+        }
         write_all(self._file, f"{json.dumps({'update': update, **numbers})}\n".encode())
 
     def close(self) -> None:
@@ -97,14 +110,88 @@ def read_metrics(path: Path | str) -> list[dict[str, float]]:
     [{'update': 1.0, 'reward': 0.2}, {'update': 2.0, 'reward': 0.4}]
     """
     updates: dict[int, dict[str, float]] = {}
+    # Lines that end; a writer that is running, or was killed, may leave half a one. Not by
+    # splitlines(), which also splits at characters that a text in a line may hold.
+    lines = Path(path).read_text(encoding="utf-8").split("\n")[:-1]
     # Later lines overwrite earlier ones, name by name: those of a resumed run come later.
-    for number, line in enumerate(_whole_lines(Path(path)), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             record = {name: float(value) for name, value in json.loads(line).items()}
             updates.setdefault(int(record["update"]), {}).update(record)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise MetricError(f"{path}:{number} is no line of metrics: {line[:80]!r}") from error
     return [updates[update] for update in sorted(updates)]
+
+
+class WandbLogger:
+    """A run of Weights & Biases.
+
+    config: the settings of the run, to be displayed with it. Keyword options go to `wandb.init`:
+    `mode="offline"` keeps the run in `dir`, `id` and `resume` continue one.
+
+        logger = WandbLogger("ludic", config=asdict(config), mode="offline")
+
+    Raises ConfigError where the package is not installed, or starts no run.
+    """
+
+    package = "wandb"
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,  # noqa: ANN401 - the service's own
+    ) -> None:
+        service = _imported(self.package, extra=self.package)
+        try:
+            self._run = service.init(project=project, config=dict(config or {}), **options)
+        except Exception as error:
+            # Each service has errors of its own: no key, no network, no space.
+            raise ConfigError(
+                f"{self.package} starts no run: {error}; mend this or leave --log out"
+            ) from error
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Send the numbers of an update; the service drops those of an update before the last."""
+        self._run.log(dict(metrics), step=update)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self._run.finish()
+
+
+class TrackioLogger(WandbLogger):
+    """A run of Trackio, in a local database that `trackio show` reads.
+
+    Trackio has the functions of wandb. config, options: as for `WandbLogger`; options go to
+    `trackio.init`.
+    """
+
+    package = "trackio"
+
+
+class TensorBoardLogger:
+    """Event files in a folder, for `tensorboard --logdir`.
+
+    folder: of one run; made where it does not exist.
+    Raises ConfigError where tensorboard is not installed.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        # torch's module has an error of its own without it, which does not name the remedy.
+        _imported("tensorboard", extra="tensorboard")
+        writers = _imported("torch.utils.tensorboard", extra="tensorboard")
+        self._writer = writers.SummaryWriter(str(folder))
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Write the numbers of an update; some seconds may pass before they are in the file."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, update)
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        self._writer.close()
 
 
 class MultiLogger:
@@ -129,31 +216,17 @@ class MultiLogger:
     def _each(self, call: Callable[[Logger], None]) -> None:
         # A copy, because a logger that fails is removed meanwhile.
         for logger in tuple(self._loggers):
-            with ExitStack() as stack:
-                stack.push(partial(self._leave_out, logger))
+            try:
                 call(logger)
-
-    def _leave_out(
-        self,
-        logger: Logger,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        """Report the error of a logger and use it no more; True if there was one."""
-        # Loggers are the user's code, so that any error may come; Ctrl-C is none of theirs.
-        if not isinstance(error, Exception):
-            return False
-        self._loggers.remove(logger)
-        log, name = logging.getLogger(__name__), type(logger).__name__
-        # The stack of a disk that is full, or of a service that is away, tells nothing more.
-        trace_of = None if isinstance(error, OSError) else error
-        log.error(
-            "%s failed and gets no more metrics; training continues: %s: %s",
-            *(name, type(error).__name__, error),
-            exc_info=trace_of,
-        )
-        return True
+            # Loggers are the user's code, so that any error may come.
+            except Exception as error:
+                self._loggers.remove(logger)
+                # The stack of a full disk, or of a service that is away, tells nothing more.
+                logging.getLogger(__name__).error(
+                    "%s failed and gets no more metrics; training continues: %s: %s",
+                    *(type(logger).__name__, type(error).__name__, error),
+                    exc_info=None if isinstance(error, OSError) else error,
+                )
 
 
 def rank_0_logger(*makers: Callable[[], Logger]) -> MultiLogger:
@@ -166,23 +239,12 @@ def rank_0_logger(*makers: Callable[[], Logger]) -> MultiLogger:
     return MultiLogger(*(make() for make in makers if rank() == 0))
 
 
-def _json_number(value: float) -> float | str:
-    """The number, or its text where JSON has no number for it."""
-    # Python would write NaN, which other readers of JSON refuse together with the whole line.
-    return float(value) if math.isfinite(value) else str(float(value))
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """Lines that end; a writer that is running, or was killed, may leave half a one."""
-    # Not splitlines(), which also splits at characters that a text in a line may hold.
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Remove what follows the last line end."""
-    if path.exists():
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            with path.open("r+b") as file:
-                file.truncate(whole)
+def _imported(package: str, *, extra: str) -> ModuleType:
+    """The module. Raises ConfigError with the extra to install where it is missing."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{package} is not installed: {install_command(f'ludic-gym[{extra}]')}, or leave its "
+            "logger out"
+        ) from error

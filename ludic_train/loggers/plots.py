@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -32,7 +32,14 @@ def plot_curve(
     if not metrics:
         raise MetricError("no metric to draw; name at least one")
     records = read_metrics(jsonl_path)
-    series = {name: _series(records, name, jsonl_path) for name in metrics}
+    series = {}
+    for name in metrics:
+        # Evaluations come every few updates, so that most records lack their metrics.
+        points = [(r["update"], r[name]) for r in records if math.isfinite(r.get(name, math.nan))]
+        if not points:
+            names = ", ".join(sorted({key for record in records for key in record}))
+            raise MetricError(f"{jsonl_path} has no number for {name!r}; it has {names}")
+        series[name] = points
     # Four as a square, and not three and a single one.
     columns = 2 if len(series) == 4 else min(len(series), MOST_COLUMNS)
     rows = -(-len(series) // columns)
@@ -56,18 +63,6 @@ def running_mean(values: Sequence[float], span: int) -> list[float]:
     # Each window anew: a sum that is carried along would gather rounding errors.
     windows = (values[max(0, i + 1 - span) : i + 1] for i in range(len(values)))
     return [math.fsum(window) / len(window) for window in windows]
-
-
-def _series(
-    records: Sequence[Mapping[str, float]], name: str, path: Path | str
-) -> list[tuple[float, float]]:
-    """Update and value of each finite number of a metric. Raises MetricError for none."""
-    # Evaluations come every few updates, so that most records lack their metrics.
-    points = [(r["update"], r[name]) for r in records if math.isfinite(r.get(name, math.nan))]
-    if not points:
-        known = sorted({key for record in records for key in record})
-        raise MetricError(f"{path} has no number for {name!r}; it has {', '.join(known)}")
-    return points
 
 
 def _draw(axes: Axes, name: str, points: Sequence[tuple[float, float]]) -> None:

@@ -49,8 +49,14 @@ from ludic_train.errors import (
     SamplerMismatch,
 )
 from ludic_train.loggers.console import ConsoleLogger
-from ludic_train.loggers.loggers import JSONLLogger, Logger, MultiLogger
-from ludic_train.loggers.trackers import TensorBoardLogger, TrackioLogger, WandbLogger
+from ludic_train.loggers.loggers import (
+    JSONLLogger,
+    Logger,
+    MultiLogger,
+    TensorBoardLogger,
+    TrackioLogger,
+    WandbLogger,
+)
 from ludic_train.metrics import Metrics, values
 from ludic_train.models.load import save_model
 from ludic_train.runs.config import RunConfig

@@ -184,10 +184,12 @@ async def gathered_groups(
             await feed.keep(learned)
         if ended:
             return Gathered(kept=kept, seen=seen, metrics=merge(parts))
+    reward = merge(parts).get("reward")
+    mean = "unknown" if reward is None else f"{reward.value:.3g}"
     raise EmptyBatch(
         f"{allowed} batches of {groups} groups left {count_groups(kept)} groups to "
         "train on: the others earned equal rewards or were filtered. "
-        f"The mean reward is {_mean_reward(parts)}: if that is the best there is, the task is "
+        f"The mean reward is {mean}: if that is the best there is, the task is "
         "solved; if not, start from a policy that sometimes does better"
     )
 
@@ -196,9 +198,3 @@ def count_groups(trajectories: Sequence[Trajectory]) -> int:
     """Number of groups; a trajectory without a group counts as one."""
     named = {trajectory.group for trajectory in trajectories if trajectory.group}
     return len(named) + sum(not trajectory.group for trajectory in trajectories)
-
-
-def _mean_reward(parts: Sequence[Metrics]) -> str:
-    """Mean reward of the parts, as text for an error."""
-    metric = merge(parts).get("reward")
-    return "unknown" if metric is None else f"{metric.value:.3g}"

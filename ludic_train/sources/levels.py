@@ -101,7 +101,7 @@ class Levels:
     def __init__(self, schedule: LevelSchedule, keys: Mapping[str, tuple[str, int]]) -> None:
         self.current = dict.fromkeys(schedule.levels, 0)
         self._schedule, self._keys = schedule, keys
-        self._recent = {env_id: self._window() for env_id in schedule.levels}
+        self._recent = {env_id: deque[float](maxlen=schedule.window) for env_id in schedule.levels}
 
     def note(self, seen: Iterable[Trajectory]) -> Metrics:
         """Move by the groups, in their order; "success/level_N", the success rate at each level.
@@ -117,11 +117,12 @@ class Levels:
         for members in by_group.values():
             env_id, level = self._keys.get(members[0].env_key, ("", 0))
             if env_id:
-                found = [float(trajectory.success) for trajectory in members]
-                successes.setdefault(self._name(f"success/level_{level}", env_id), []).extend(found)
+                solved = [float(trajectory.success) for trajectory in members]
+                name = self._name(f"success/level_{level}", env_id)
+                successes.setdefault(name, []).extend(solved)
                 if level == self.current[env_id]:
-                    self._count(env_id, sum(found) / len(found))
-        return {name: Stat.of(found) for name, found in successes.items()}
+                    self._count(env_id, sum(solved) / len(solved))
+        return {name: Stat.of(solved) for name, solved in successes.items()}
 
     def metrics(self) -> Metrics:
         """The metric "level", the current one of each environment."""
@@ -166,9 +167,6 @@ class Levels:
         if self.current[env_id] != level:
             # What was seen of another level says nothing about this one.
             rates.clear()
-
-    def _window(self) -> deque[float]:
-        return deque(maxlen=self._schedule.window)
 
     def _name(self, metric: str, env_id: str) -> str:
         return metric if len(self.current) == 1 else f"{metric}/{env_id}"

@@ -76,7 +76,17 @@ class OfflineBatchSource:
         """
         # Not in the constructor, which does not know the algorithm.
         if not self._rollouts:
-            self._rollouts = self._all(algo)
+            rollouts: list[Sequence[SAWItem] | MakeRows] = [
+                item for item in self._data if callable(item)
+            ]
+            if len(rollouts) < len(self._data):
+                rollouts += self._credited(algo)
+            if len(rollouts) < self.batch_size:
+                raise ConfigError(
+                    f"batch_size={self.batch_size} with {len(rollouts)} rollouts; it must be "
+                    "between 1 and that"
+                )
+            self._rollouts = rollouts
         # A rollout's place follows from its number alone, so a resumed run needs no other state.
         taken = [self._rollout_at(self.taken + k) for k in range(self.batch_size)]
         self.taken += self.batch_size
@@ -94,20 +104,6 @@ class OfflineBatchSource:
                 "and rollouts that were there; resume it with its own kind of source"
             )
         self.taken = int(state["taken"])
-
-    def _all(self, algo: RLAlgorithm) -> list[Sequence[SAWItem] | MakeRows]:
-        """The rows of each rollout. Raises EmptyBatch, and ConfigError for fewer than a batch."""
-        rollouts: list[Sequence[SAWItem] | MakeRows] = [
-            item for item in self._data if callable(item)
-        ]
-        if len(rollouts) < len(self._data):
-            rollouts += self._credited(algo)
-        if len(rollouts) < self.batch_size:
-            raise ConfigError(
-                f"batch_size={self.batch_size} with {len(rollouts)} rollouts; it must be between 1 "
-                "and that"
-            )
-        return rollouts
 
     def _credited(self, algo: RLAlgorithm) -> list[Sequence[SAWItem]]:
         """The rows of each rollout, with the algorithm's credit. Raises EmptyBatch."""
@@ -159,19 +155,18 @@ def recorded_rollouts(
     (temperature above 0, and the sampling masks of top_p, top_k and min_p known); losses that need
     them refuse rows without.
     """
-    return [_with_tokens(rollout, render) for rollout in rollouts]
-
-
-def _with_tokens(rollout: Rollout, render: Render | None) -> Rollout:
-    """The rollout with tokens: its own recorded ones, or those of `render`."""
-    calls = [call for step in rollout.steps for call in step.decision.completions]
-    if render is not None and not (calls and all(call.completion_ids for call in calls)):
-        return render(rollout)
-    steps = []
-    for step in rollout.steps:
-        completions = tuple(map(_recorded, step.decision.completions))
-        steps.append(replace(step, decision=replace(step.decision, completions=completions)))
-    return replace(rollout, steps=tuple(steps))
+    recorded = []
+    for rollout in rollouts:
+        calls = [call for step in rollout.steps for call in step.decision.completions]
+        if render is not None and not (calls and all(call.completion_ids for call in calls)):
+            recorded.append(render(rollout))
+            continue
+        steps = []
+        for step in rollout.steps:
+            completions = tuple(map(_recorded, step.decision.completions))
+            steps.append(replace(step, decision=replace(step.decision, completions=completions)))
+        recorded.append(replace(rollout, steps=tuple(steps)))
+    return recorded
 
 
 def _recorded(call: Completion) -> Completion:

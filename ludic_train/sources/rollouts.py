@@ -13,7 +13,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -132,7 +131,12 @@ class TaskPlayer:
         running = self._running(tasks)
         # Before they are played: seats rotate over all calls, also over those in flight at once.
         self.games += len({task.group or i for i, task in enumerate(tasks)})
-        ended = [self._of_learners(episode) async for episode in running]
+        ended = [episode async for episode in running]
+        if isinstance(self._play, Matches) and (learners := self._play.learners) is not None:
+            ended = [
+                replace(e, rollouts=tuple(r for r in e.rollouts if r.player in learners))
+                for e in ended
+            ]
         if self._score is not None:
             ended = list(await gather_all(scored(episode, self._score) for episode in ended))
         return sorted(map(failed_if_untrainable, ended), key=lambda episode: episode.index)
@@ -162,14 +166,6 @@ class TaskPlayer:
             timeout_s=self._timeout_s,
             envs=self._match_envs,
         )
-
-    def _of_learners(self, episode: Episode) -> Episode:
-        """The episode with the rollouts of learners alone."""
-        learners = self._play.learners if isinstance(self._play, Matches) else None
-        if learners is None:
-            return episode
-        kept = tuple(rollout for rollout in episode.rollouts if rollout.player in learners)
-        return replace(episode, rollouts=kept)
 
 
 async def scored(episode: Episode, score: Score) -> Episode:
@@ -241,7 +237,13 @@ class RolloutBatchSource:
 
         Raises EmptyBatch after many batches without a row, or when the tasks have run out.
         """
-        note = partial(self._note, algo)
+
+        def note(seen: Sequence[Trajectory]) -> Metrics:
+            """Count groups in the pass rates and for the levels; metrics of the levels."""
+            if algo.retire_at is not None:
+                self.history.note(seen, algo.retire_at)
+            return {} if self.levels is None else self.levels.note(seen)
+
         spare = 0 if self.levels is None else self.levels.batches_down(self.groups_per_batch)
         batch = await gathered_groups(self, algo, self.groups_per_batch, note, spare=spare)
         items = tuple(credited_rows(batch.kept, algo))
@@ -284,12 +286,6 @@ class RolloutBatchSource:
 
     async def keep(self, groups: Collection[str]) -> None:
         """Do nothing: groups that were played here wait nowhere."""
-
-    def _note(self, algo: RLAlgorithm, seen: Sequence[Trajectory]) -> Metrics:
-        """Count groups in the pass rates and for the levels; metrics of the levels."""
-        if algo.retire_at is not None:
-            self.history.note(seen, algo.retire_at)
-        return {} if self.levels is None else self.levels.note(seen)
 
     def _next_tasks(self, wanted: int) -> list[Task]:
         """Up to `wanted` further tasks that are not retired; fewer after a search in vain.

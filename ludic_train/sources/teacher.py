@@ -132,8 +132,18 @@ class VLLMTeacher(HttpClient):
         """
         # Before any request: one row that cannot be scored makes the whole batch useless.
         _check_scorable(items)
+
+        async def of_row(item: SAWItem) -> NDArray[np.float32]:
+            ids = item.input_ids.tolist()
+            pairs = zip(await self._scores(ids, 0), ids[1:], strict=True)
+            # Nothing comes before the first token.
+            scored = np.array(
+                [0.0, *(_of_token(entry, token) for entry, token in pairs)], np.float32
+            )
+            return np.where(item.action_mask, scored, np.float32(0))
+
         # All at once: the server batches requests, and the client limits how many are open.
-        return await gather_all(self._of_row(item) for item in items)
+        return await gather_all(map(of_row, items))
 
     async def top_tokens(self, items: Sequence[SAWItem], k: int) -> Sequence[TopTokens]:
         """The k most likely tokens at each sampled token, in one request per row.
@@ -144,14 +154,6 @@ class VLLMTeacher(HttpClient):
         """
         _check_scorable(items)
         return await gather_all(self._top_of_row(item, k) for item in items)
-
-    async def _of_row(self, item: SAWItem) -> NDArray[np.float32]:
-        """Log-probs of one row, [T]; raises as `logprobs` does."""
-        ids = item.input_ids.tolist()
-        pairs = zip(await self._scores(ids, 0), ids[1:], strict=True)
-        # Nothing comes before the first token.
-        scored = np.array([0.0, *(_of_token(found, token) for found, token in pairs)], np.float32)
-        return np.where(item.action_mask, scored, np.float32(0))
 
     async def _top_of_row(self, item: SAWItem, k: int) -> TopTokens:
         """The tokens of one row; raises as `top_tokens` does."""
@@ -196,25 +198,25 @@ def _check_scorable(items: Sequence[SAWItem]) -> None:
             )
 
 
-def _of_token(found: Any, token: int) -> float:  # noqa: ANN401 - JSON
+def _of_token(entry: Any, token: int) -> float:  # noqa: ANN401 - JSON
     """The log-prob of the token in {"TOKEN ID": {"logprob": ...}, ...}."""
-    if not isinstance(found, dict) or str(token) not in found:
+    if not isinstance(entry, dict) or str(token) not in entry:
         raise TeacherError(
-            f"the server scored {found!r} where the row has token {token}; does its model have the "
+            f"the server scored {entry!r} where the row has token {token}; does its model have the "
             "student's tokenizer?"
         )
-    number = found[str(token)].get("logprob")
+    number = entry[str(token)].get("logprob")
     if not isinstance(number, int | float) or not np.isfinite(number):
         raise TeacherError(f"the server gives token {token} the log-prob {number!r}")
     return number
 
 
-def _top(found: Any, token: int, k: int) -> list[tuple[int, float]]:  # noqa: ANN401 - JSON
+def _top(entry: Any, token: int, k: int) -> list[tuple[int, float]]:  # noqa: ANN401 - JSON
     """The k most likely tokens of an entry and their log-probs. Raises TeacherError."""
     # The token of the row is always among the entries, as one more where it is none of the k.
-    _of_token(found, token)
-    known = [(int(other), _of_token(found, int(other))) for other in found]
-    top = sorted(known, key=lambda pair: -pair[1])[:k]
+    _of_token(entry, token)
+    pairs = [(int(other), _of_token(entry, int(other))) for other in entry]
+    top = sorted(pairs, key=lambda pair: -pair[1])[:k]
     # NO_LOGPROB is finite, so `_of_token` lets it pass.
     if len(top) < k or top[-1][1] <= NO_LOGPROB:
         count = sum(logprob > NO_LOGPROB for _, logprob in top)

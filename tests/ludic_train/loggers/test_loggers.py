@@ -2,6 +2,7 @@ import io
 import logging
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -213,18 +214,14 @@ def test_numbers_are_short(value, text):
     assert readable(value) == text
 
 
-def test_on_rank_0_loggers_are_made_and_called(tmp_path):
-    logger = rank_0_logger(lambda: JSONLLogger(tmp_path / "a"), lambda: JSONLLogger(tmp_path / "b"))
-    logger.log(1, {"x": 2.0})
-    logger.close()
-    assert read_metrics(tmp_path / "a") == read_metrics(tmp_path / "b")
-    assert read_metrics(tmp_path / "a") == [{"update": 1.0, "x": 2.0}]
-
-
-def test_on_other_ranks_nothing_is_made(tmp_path, monkeypatch):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_loggers_are_made_and_called_on_rank_0_alone(rank, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
-    logger = rank_0_logger(lambda: JSONLLogger(tmp_path / "a"))
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    logger = rank_0_logger(*(partial(JSONLLogger, path) for path in paths))
     logger.log(1, {"x": 2.0})
     logger.close()
-    assert not (tmp_path / "a").exists()
+    assert [path.exists() for path in paths] == [rank == 0] * 2
+    if rank == 0:
+        assert [read_metrics(path) for path in paths] == [[{"update": 1.0, "x": 2.0}]] * 2

@@ -4,7 +4,7 @@ import pytest
 
 from ludic_train.errors import MetricError
 from ludic_train.loggers.loggers import JSONLLogger
-from ludic_train.loggers.plots import plot_curve, running_mean
+from ludic_train.loggers.plots import plot_curve
 
 
 @pytest.fixture
@@ -28,16 +28,12 @@ def test_the_curve_is_a_png(jsonl, tmp_path):
     assert image.std() > 0.01
 
 
-def test_a_metric_that_was_never_logged_is_refused_with_what_there_is(jsonl, tmp_path):
-    with pytest.raises(MetricError, match=r"'rewards'.*eval/success, loss, reward"):
-        plot_curve(jsonl, tmp_path / "curve.png", ["rewards"])
-
-
-def test_at_least_one_metric_is_drawn(jsonl, tmp_path):
-    with pytest.raises(MetricError, match="at least one"):
-        plot_curve(jsonl, tmp_path / "curve.png", [])
-
-
-def test_running_mean_by_hand():
-    # 1; (1+3)/2; (3+5)/2; (5+1)/2
-    assert running_mean([1, 3, 5, 1], 2) == [1.0, 2.0, 4.0, 3.0]
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [(["rewards"], r"'rewards'.*eval/success, loss, reward"), ([], "at least one")],
+)
+def test_metrics_that_were_not_logged_are_refused_with_what_there_is(
+    jsonl, tmp_path, metrics, reason
+):
+    with pytest.raises(MetricError, match=reason):
+        plot_curve(jsonl, tmp_path / "curve.png", metrics)

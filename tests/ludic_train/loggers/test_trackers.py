@@ -8,12 +8,12 @@ from contextlib import closing
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_train.loggers import trackers
+from ludic_train.loggers import loggers
 
 MAKERS = {
-    "wandb": lambda: trackers.WandbLogger("ludic"),
-    "trackio": lambda: trackers.TrackioLogger("ludic"),
-    "tensorboard": lambda: trackers.TensorBoardLogger("runs"),
+    "wandb": lambda: loggers.WandbLogger("ludic"),
+    "trackio": lambda: loggers.TrackioLogger("ludic"),
+    "tensorboard": lambda: loggers.TensorBoardLogger("runs"),
 }
 
 
@@ -22,13 +22,13 @@ def test_a_missing_package_is_told_with_the_remedy(package, monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(trackers, "import_module", missing)
+    monkeypatch.setattr(loggers, "import_module", missing)
     with pytest.raises(ConfigError, match=rf"{package} is not installed.*install .*\[{package}\]'"):
         MAKERS[package]()
 
 
 def test_tensorboard_files_hold_the_numbers(tmp_path):
-    logger = trackers.TensorBoardLogger(tmp_path)
+    logger = loggers.TensorBoardLogger(tmp_path)
     logger.log(3, {"reward": 0.5})
     logger.close()
     events = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
@@ -40,7 +40,7 @@ def test_tensorboard_files_hold_the_numbers(tmp_path):
 
 @pytest.mark.slow
 def test_an_offline_run_of_wandb_is_written(tmp_path):
-    logger = trackers.WandbLogger("ludic", config={"lr": 1.0}, mode="offline", dir=str(tmp_path))
+    logger = loggers.WandbLogger("ludic", config={"lr": 1.0}, mode="offline", dir=str(tmp_path))
     logger.log(1, {"reward": 0.5})
     logger.close()
     assert any(name.endswith(".wandb") for _, _, names in os.walk(tmp_path) for name in names)
@@ -56,7 +56,7 @@ def ran(program, **env):
 @pytest.mark.long
 def test_a_run_of_trackio_is_written(tmp_path):
     program = (
-        "from ludic_train.loggers.trackers import TrackioLogger\n"
+        "from ludic_train.loggers.loggers import TrackioLogger\n"
         "logger = TrackioLogger('ludic', config={'lr': 1.0}, name='one')\n"
         "logger.log(1, {'reward': 0.5})\n"
         "logger.close()"
@@ -97,6 +97,6 @@ def test_a_service_that_cannot_start_is_one_error(monkeypatch):
         def init(**options):
             raise RuntimeError("no API key configured")
 
-    monkeypatch.setattr(trackers, "import_module", lambda name: Service)
+    monkeypatch.setattr(loggers, "import_module", lambda name: Service)
     with pytest.raises(ConfigError, match=r"wandb starts no run: no API key .*leave --log out"):
-        trackers.WandbLogger("ludic")
+        loggers.WandbLogger("ludic")

@@ -156,10 +156,13 @@ def sums(**rule):
     return replace(recipe, curriculum=replace(recipe.curriculum, **rule))
 
 
-def playing(recipe, below=100):
+def playing(recipe, make_policy=None, level=0):
+    """A source of four groups that goes on at a level of sums."""
     levels = levels_of(recipe)
+    levels.load_state_dict({"current": {SUMS: level}, "recent": {SUMS: []}})
     tasks = training_tasks(recipe, recipe.defaults, 0, levels.current)
-    return RolloutBatchSource(tasks, adds(below), groups_per_batch=4, group_size=2, levels=levels)
+    play = make_policy or adds(100)
+    return RolloutBatchSource(tasks, play, groups_per_batch=4, group_size=2, levels=levels)
 
 
 async def played(source, batches):
@@ -184,21 +187,13 @@ async def test_a_source_plays_harder_tasks_and_a_resumed_one_the_same_ones():
     assert [*first, *await played(after, 4)] == expected
 
 
-def failing(recipe, make_policy):
-    """A source of four groups that goes on at level 2 of sums."""
-    levels = levels_of(recipe)
-    levels.load_state_dict({"current": {SUMS: 2}, "recent": {SUMS: []}})
-    tasks = training_tasks(recipe, recipe.defaults, 0, levels.current)
-    return RolloutBatchSource(tasks, make_policy, groups_per_batch=4, group_size=2, levels=levels)
-
-
 BACK = {"window": 40, "lower_at": 0.5, "easier": 0.0}
 
 
 async def test_batches_without_a_row_lower_the_level():
     # Nothing is right, so all rewards are equal. Four groups in each of ten batches fill a window.
-    source = failing(sums(**BACK), adds(0))
-    with pytest.raises(EmptyBatch, match="40 batches of 4 groups left 0 groups"):
+    source = playing(sums(**BACK), adds(0), level=2)
+    with pytest.raises(EmptyBatch, match="40 batches"):
         # Twice ten batches down to the first level, and twenty there.
         await source.next_batch(grpo())
     assert (source.levels.current, source.taken) == ({SUMS: 0}, 160)
@@ -207,7 +202,7 @@ async def test_batches_without_a_row_lower_the_level():
 async def test_a_level_that_fails_leads_to_one_that_teaches():
     policies = cycle([adds(0), adds(10)])
     # One of the two members of each group adds numbers of one digit.
-    source = failing(sums(**BACK), lambda env: next(policies)(env))
+    source = playing(sums(**BACK), lambda env: next(policies)(env), level=2)
     batch = await source.next_batch(grpo())
     assert batch.items
     assert batch.metrics["level"] == Stat(0, 1)
@@ -216,8 +211,8 @@ async def test_a_level_that_fails_leads_to_one_that_teaches():
 
 
 async def test_a_schedule_that_never_goes_back_ends_after_twenty_batches():
-    source = failing(sums(lower_at=0.0), adds(0))
-    with pytest.raises(EmptyBatch, match="20 batches of 4 groups"):
+    source = playing(sums(lower_at=0.0), adds(0), level=2)
+    with pytest.raises(EmptyBatch, match="20 batches"):
         await source.next_batch(grpo())
     assert source.levels.current == {SUMS: 2}
 
@@ -225,9 +220,9 @@ async def test_a_schedule_that_never_goes_back_ends_after_twenty_batches():
 async def test_a_checkpoint_of_a_run_without_a_curriculum_is_refused():
     recipe = sums()
     plain = RolloutBatchSource(iter([]), adds(10), groups_per_batch=1)
-    with pytest.raises(CheckpointError, match="of a run without a curriculum"):
+    with pytest.raises(CheckpointError, match="run without"):
         playing(recipe).load_state_dict(plain.state_dict())
-    with pytest.raises(CheckpointError, match="of a run with a curriculum"):
+    with pytest.raises(CheckpointError, match="run with a"):
         plain.load_state_dict(playing(recipe).state_dict())
 
 

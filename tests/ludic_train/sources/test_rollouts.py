@@ -100,7 +100,7 @@ async def test_a_source_goes_on_where_another_stopped():
 
 
 async def test_groups_of_equal_rewards_alone_make_no_batch():
-    with pytest.raises(EmptyBatch, match="20 batches of 4 groups left 0 groups"):
+    with pytest.raises(EmptyBatch, match="20 batches"):
         await source(lambda messages, sampling: "no move").next_batch(grpo())
 
 
@@ -111,7 +111,8 @@ async def test_tasks_that_run_out_are_told():
         await playing.next_batch(reinforce())
 
 
-async def test_a_failed_episode_leaves_the_rest_of_its_group():
+@pytest.mark.parametrize(("group_size", "left"), [(3, 11), (2, 6)])
+async def test_a_failed_episode_leaves_the_rest_of_its_group_but_no_single_one(group_size, left):
     broken = iter([True])
 
     def script(messages, sampling):
@@ -119,21 +120,9 @@ async def test_a_failed_episode_leaves_the_rest_of_its_group():
             raise RuntimeError("the endpoint is down")
         return a_cell(messages, sampling)
 
-    batch = await source(script).next_batch(reinforce())
-    assert batch.metrics["episodes/failed"].value == pytest.approx(1 / 12)
-    assert batch.metrics["rollouts/kept"].count == 11
-
-
-async def test_a_group_with_one_survivor_goes_with_the_others():
-    broken = iter([True])
-
-    def script(messages, sampling):
-        if next(broken, False):
-            raise RuntimeError("the endpoint is down")
-        return a_cell(messages, sampling)
-
-    batch = await source(script, group_size=2).next_batch(reinforce())
-    assert batch.metrics["rollouts/kept"].count == 6
+    batch = await source(script, group_size=group_size).next_batch(reinforce())
+    assert batch.metrics["episodes/failed"].value == pytest.approx(1 / (4 * group_size))
+    assert batch.metrics["rollouts/kept"].count == left
 
 
 async def test_a_batch_that_mostly_failed_is_an_error_with_the_reason():
@@ -166,7 +155,7 @@ def test_a_source_cannot_go_backwards():
 
 
 def test_a_run_through_a_queue_is_not_resumed_without_one():
-    with pytest.raises(CheckpointError, match=r"kept \['cursor', 'trained'\]: that run .* a queue"):
+    with pytest.raises(CheckpointError, match="queue"):
         source().load_state_dict({"cursor": "", "trained": 0})
 
 
@@ -207,7 +196,7 @@ async def test_endless_tasks_that_are_all_solved_end_the_search():
     playing = source(tasks=cycle(islice(games(), 12)))
     retired = {task_key(task): None for task in islice(games(), 12)}
     playing.history.retired |= retired
-    with pytest.raises(EmptyBatch, match="1000 retired ones in a row after 1000; 12 are retired"):
+    with pytest.raises(EmptyBatch, match="1000 retired"):
         await playing.next_batch(reinforce())
 
 
