@@ -73,6 +73,12 @@ def test_help_lists_the_options_of_the_algorithm_that_is_named(algo, capsys):
         assert f"--algo.{option.replace('_', '-')} " in printed
 
 
+def test_a_recipe_keeps_its_algorithm_unless_another_is_named():
+    for words, algo in (([], "self_play"), (["--algo", "rloo"], "rloo")):
+        settings = parsed(["connect-four"], words).settings
+        assert (settings.algo, settings.algo_options) == (algo, {})
+
+
 def test_arguments_of_environments_reach_training_and_evaluation():
     words = ["--env-kwargs", "split=train", "--eval-kwargs", "split=test", "--model", "m"]
     found = parsed(["ludic/GSM8K-v0"], words)
