@@ -93,7 +93,8 @@ def test_a_name_and_its_object_learn_the_same(name, tmp_path):
         lt.train("ludic/Arithmetic-v0", algo=algo, out=out, reward=varied, kl=0.5, **SMALL)
     files = [tomllib.loads((out / "config.toml").read_text()) for out in outs]
     assert files[0]["algo"] == name
-    assert (files[0]["kl"], files[0]["entropy"], files[0]["final_entropy"]) == (0.5, 0.05, 0.0)
+    learn = files[0]["learn"]
+    assert (learn["kl"], learn["entropy"], learn["final_entropy"]) == (0.5, 0.05, 0.0)
     assert {**files[0], "algo": "", "out": ""} == {**files[1], "algo": "", "out": ""}
     first, second = ([numbers(line) for line in lines(out)] for out in outs)
     assert first == second
