@@ -151,7 +151,8 @@ def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
         names=("x",), engine="vllm", vllm_python="/v", servers=2, actors=1, gpus=6, redis=True
     )
     # As the trainer leaves it.
-    (tmp_path / "config.toml").write_text('dtype = "float32"')
+    text = 'envs = ["ludic/Countdown-v0"]\n[tune]\ndtype = "float32"'
+    (tmp_path / "config.toml").write_text(text)
     place = ProcessGroup(tmp_path, os.environ)
     ports = [free_port(), free_port()]
     launch._start_trainer(options, tmp_path, "file://q", ports, ["--seed", "1"], place, FOUR)
