@@ -17,12 +17,11 @@ from threading import Event
 from typing import Self
 
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from ludic_train.checkpoints.manager import CheckpointManager, Json
 from ludic_train.checkpoints.sharded import own_shards, wait_for_shards, write_shards
 from ludic_train.checkpoints.training_state import (
-    Snapshot,
     WriteModel,
     new_draft,
     run_state,
@@ -76,20 +75,28 @@ class BackgroundSaver:
         model_folder: gets the model too, once the checkpoint is complete.
         """
         self.finish()
-        snapshot = whole_snapshot(trainer, extra=extra, step=step)
-        if rank() == 0:
-            params = _written_params(snapshot, trainer.model)
-            copies = replace(
-                snapshot,
-                params=self._copied("model/", params),
-                tensors=self._copied("tensors/", snapshot.tensors),
-            )
-            self._writing = self._threads.submit(
-                _write, copies, self.manager, write_model, model_folder
-            )
-        else:
+        snapshot, model = whole_snapshot(trainer, extra=extra, step=step), trainer.model
+        if rank() != 0:
             # Something to wait for, so that all ranks meet in `finish`.
             self._writing = self._threads.submit(lambda: None)
+            return
+        params = snapshot.params
+        if params is None:
+            params = trained_params(model) if is_adapted(model) else dict(model.named_parameters())
+        copies = replace(
+            snapshot,
+            params=self._copied("model/", params),
+            tensors=self._copied("tensors/", snapshot.tensors),
+        )
+
+        def write() -> None:
+            copies.write(self.manager, write_model)
+            # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
+            if model_folder is not None:
+                with writing(model_folder, DiskError, (SafetensorError,)):
+                    write_model(model_folder, copies.params)
+
+        self._writing = self._threads.submit(write)
 
     def save_shards(
         self, trainer: Trainer, *, extra: Json | None = None, step: int | None = None
@@ -152,24 +159,6 @@ class BackgroundSaver:
         named = ((prefix + name, tensor) for name, tensor in tensors.items())
         copies = host_copies(named, self._copies)
         return {name: copies[prefix + name] for name in tensors}
-
-
-def _write(
-    snapshot: Snapshot, manager: CheckpointManager, write_model: WriteModel, folder: Path | None
-) -> None:
-    """Write the checkpoint, then the model. Raises CheckpointError, and DiskError for the model."""
-    snapshot.write(manager, write_model)
-    # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
-    if folder is not None:
-        with writing(folder, DiskError, (SafetensorError,)):
-            write_model(folder, snapshot.params)
-
-
-def _written_params(snapshot: Snapshot, model: nn.Module) -> Mapping[str, Tensor]:
-    """Params for a model's folder: whole ones; of LoRA the adapters alone."""
-    if snapshot.params is not None:
-        return snapshot.params
-    return trained_params(model) if is_adapted(model) else dict(model.named_parameters())
 
 
 def _errors(writing: Future[None] | None) -> list[str]:

@@ -125,8 +125,17 @@ class CheckpointManager:
         all others here (nothing is ever overwritten), and where the disk takes no more; Superseded
         where another manager has claimed the directory meanwhile.
         """
+        if step < 0:
+            raise CheckpointError(f"step is {step}; it must be 0 or more")
         # Before anything is written: a state that JSON cannot hold must leave no draft.
-        text = _encoded(step, state)
+        try:
+            # Python writes NaN, which no other reader of JSON accepts.
+            record = {"schema": SCHEMA, "step": step, "state": state}
+            text = json.dumps(record, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the state of step {step} does not fit into JSON: {error}"
+            ) from error
         if not self._claimed:
             self.claim()
         self._insist_on_claim()
@@ -164,12 +173,16 @@ class CheckpointManager:
             ) from error
         # Once more: writing takes long, and another may have claimed the directory meanwhile.
         self._insist_on_claim()
-        path = draft.rename(self._path(step))
+        path = draft.rename(self.directory / folder_name(step))
         # The new name is content of the directory: until that is on disk, a power cut may take the
         # name back.
         sync_to_disk(self.directory)
-        # Last, so that a save that fails leaves what there was.
-        self._retire(done)
+        # Last, so that a save that fails leaves what there was. The 1 is the new checkpoint, which
+        # is not among the older ones and is kept.
+        for old in done[: max(len(done) + 1 - self.keep_last, 0)]:
+            # If killed in the middle of a removal, a half must not look like a whole checkpoint.
+            doomed = self.directory / folder_name(old)
+            shutil.rmtree(doomed.rename(doomed.with_name(doomed.name + INCOMPLETE)))
         return path
 
     def _insist_on_claim(self) -> None:
@@ -205,22 +218,10 @@ class CheckpointManager:
         if which != "latest":
             return load_checkpoint(Path(which))
         if done := self.steps():
-            return load_checkpoint(self._path(done[-1]))
+            return load_checkpoint(self.directory / folder_name(done[-1]))
         torn = sorted(path.name for path in self.directory.glob("step_*"))
         left = f"; never finished: {', '.join(torn)}" if torn else ""
         raise CheckpointNotFound(f"no complete checkpoint in {self.directory}{left}")
-
-    def _path(self, step: int) -> Path:
-        """Directory of a complete checkpoint."""
-        return self.directory / folder_name(step)
-
-    def _retire(self, older: list[int]) -> None:
-        """Remove the oldest checkpoints beyond `keep_last`."""
-        # The 1 is the new checkpoint, which is not among the older ones and is kept.
-        for step in older[: max(len(older) + 1 - self.keep_last, 0)]:
-            # If killed in the middle of a removal, a half must not look like a whole checkpoint.
-            doomed = self._path(step)
-            shutil.rmtree(doomed.rename(doomed.with_name(doomed.name + INCOMPLETE)))
 
 
 def load_checkpoint(path: Path) -> LoadedCheckpoint:
@@ -322,19 +323,6 @@ def restore_rng(state: Json) -> None:
     torch.set_rng_state(torch.tensor(state["torch"], dtype=torch.uint8))
     if "cuda" in state:
         torch.cuda.set_rng_state(torch.tensor(state["cuda"], dtype=torch.uint8))
-
-
-def _encoded(step: int, state: Json) -> str:
-    """The content of state.json. Raises CheckpointError where JSON cannot hold it."""
-    if step < 0:
-        raise CheckpointError(f"step is {step}; it must be 0 or more")
-    try:
-        # Python writes NaN, which no other reader of JSON accepts.
-        return json.dumps({"schema": SCHEMA, "step": step, "state": state}, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"the state of step {step} does not fit into JSON: {error}"
-        ) from error
 
 
 def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, str]:

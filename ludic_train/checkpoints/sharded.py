@@ -98,27 +98,25 @@ def read_shards(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]
 
     Raises CheckpointError where a part is missing.
     """
-    return {name: _read(folder, name, tensor) for name, tensor in wanted.items()}
-
-
-def _read(folder: Path, name: str, like: Tensor) -> Tensor:
-    """The rows of a tensor that this rank holds of `like`. Raises CheckpointError."""
-    start, stop = row_range(name, like)
-    pieces = list(_pieces(folder, name, start, stop))
-    if not pieces:
-        raise CheckpointError(f"{folder} has no part of {name}")
-    found = pieces[0] if like.ndim == 0 else torch.cat(pieces)
-    if found.shape != _local(like).shape:
-        raise CheckpointError(
-            f"{folder} gives {list(found.shape)} for {name} and {list(_local(like).shape)} is "
-            "needed; did a rank's file get lost, or is this another model?"
-        )
-    if not isinstance(like, DTensor):
-        return found
-    placed = found.to(like.device)
-    return DTensor.from_local(
-        placed, like.device_mesh, like.placements, shape=like.shape, stride=like.stride()
-    )
+    stored: dict[str, Tensor] = {}
+    for name, like in wanted.items():
+        start, stop = row_range(name, like)
+        pieces = list(_pieces(folder, name, start, stop))
+        if not pieces:
+            raise CheckpointError(f"{folder} has no part of {name}")
+        rows = pieces[0] if like.ndim == 0 else torch.cat(pieces)
+        if rows.shape != _local(like).shape:
+            raise CheckpointError(
+                f"{folder} gives {list(rows.shape)} for {name} and {list(_local(like).shape)} is "
+                "needed; did a rank's file get lost, or is this another model?"
+            )
+        if isinstance(like, DTensor):
+            mesh, placements, stride = like.device_mesh, like.placements, like.stride()
+            rows = DTensor.from_local(
+                rows.to(like.device), mesh, placements, shape=like.shape, stride=stride
+            )
+        stored[name] = rows
+    return stored
 
 
 def _pieces(folder: Path, name: str, start: int, stop: int) -> Iterator[Tensor]:

@@ -219,8 +219,13 @@ def resume_training(
     if which == "auto" and not manager.steps():
         return None
     checkpoint = manager.load("latest" if which == "auto" else which)
+    shards = checkpoint.model_dir / SHARDS
     try:
-        moments = _restored_moments(trainer, checkpoint)
+        if shards.is_dir():
+            moments = _restore_shards(trainer, shards)
+        else:
+            _restore_params(trainer, checkpoint)
+            moments = {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {checkpoint.path} is damaged: {error}") from error
     restore_optimizer(trainer.optimizer, trainer.model, moments)
@@ -236,14 +241,6 @@ def claim(source: BatchSource) -> None:
     """Keep every other trainer from the source's data, where it waits elsewhere."""
     if isinstance(source, DurableSource):
         source.claim()
-
-
-def _restored_moments(trainer: Trainer, checkpoint: LoadedCheckpoint) -> Mapping[str, Tensor]:
-    """Put the params in place; the optimizer's state, or this rank's part of it."""
-    if (shards := checkpoint.model_dir / SHARDS).is_dir():
-        return _restore_shards(trainer, shards)
-    _restore_params(trainer, checkpoint)
-    return {n: t for n, t in checkpoint.tensors.items() if not n.startswith(PARAM)}
 
 
 def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
@@ -296,9 +293,9 @@ def _params_of_files(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     """The params of a Hugging Face folder by the names that the model has for them."""
     # Whole files on every rank: this is for models that fit on one, saved by `save_training`.
     files = sorted(folder.glob("*.safetensors"))
-    found = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    stored = {name: tensor for file in files for name, tensor in load_file(file).items()}
     if not is_adapted(model):
-        return model_params(model, found)
+        return model_params(model, stored)
     # Adapters are written without the name of the adapter, "default".
     shorter = {name.replace(".default.", "."): name for name in trained_params(model)}
-    return {shorter.get(name, name): tensor for name, tensor in found.items()}
+    return {shorter.get(name, name): tensor for name, tensor in stored.items()}

@@ -92,22 +92,17 @@ def process_group(name: str = "auto") -> Iterator[str]:
         if dist.is_initialized():
             yield device
             return
-        _start_group(device)
+        # Messages between ranks, and checkpoints, go over the CPU.
+        backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+        if "WORLD_SIZE" in os.environ:
+            dist.init_process_group(backend)
+        else:
+            # In memory: no port and no file for a group of one.
+            dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         try:
             yield device
         finally:
             dist.destroy_process_group()
-
-
-def _start_group(device: str) -> None:
-    """Start the default group of torchrun's ranks, or of this process."""
-    # Messages between ranks, and checkpoints, go over the CPU.
-    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
-    if "WORLD_SIZE" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        # In memory: no port and no file for a group of one.
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
 
 
 def kept_params(

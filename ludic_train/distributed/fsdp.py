@@ -92,15 +92,15 @@ def _gather_for_logprobs(causal_lm: nn.Module) -> None:
     causal_lm: the model that `fully_shard` was applied to, changed in place.
     FSDP gathers these where the model's own `forward` is called, which computes all logits.
     """
-    setattr(causal_lm, SHARDED_FORWARD, MethodType(_forward_without_views, causal_lm))
+
+    def forward_without_views(
+        *inputs: Any,  # noqa: ANN401 - those of `forward_of_head`
+    ) -> tuple[Tensor, ...]:
+        # FSDP hangs its backward hooks on what a forward method returns, and warns of views.
+        return tuple(tensor.clone() for tensor in forward_of_head(*inputs))
+
+    setattr(causal_lm, SHARDED_FORWARD, MethodType(forward_without_views, causal_lm))
     register_fsdp_forward_method(causal_lm, SHARDED_FORWARD)
-
-
-def _forward_without_views(
-    *inputs: Any,  # noqa: ANN401 - those of `forward_of_head`
-) -> tuple[Tensor, ...]:
-    # FSDP hangs its backward hooks on what a forward method returns, and warns of views.
-    return tuple(tensor.clone() for tensor in forward_of_head(*inputs))
 
 
 def _mesh_shape(replicas: int) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Checkpoints that are written while training goes on."""
 
-from concurrent.futures import wait
+from contextlib import nullcontext
 from functools import partial
 from threading import Event
 
@@ -10,8 +10,10 @@ from safetensors.torch import load_file
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
 from ludic_train.algorithms.presets import sft
+from ludic_train.checkpoints import async_saver
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
+from ludic_train.checkpoints.sharded import write_shards
 from ludic_train.checkpoints.training_state import resume_training
 from ludic_train.errors import CheckpointError
 from ludic_train.models.load import load_params, save_model
@@ -32,38 +34,35 @@ def equal(found, expected):
     return all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-async def test_training_goes_on_while_what_it_was_is_written(tmp_path):
-    trainer, manager, may_write = new_trainer(), CheckpointManager(tmp_path), Event()
-
-    def write_when_allowed(folder, params):
+def whole_when_allowed(saver, trainer, may_write, monkeypatch):
+    def write(folder, params):
         may_write.wait()
         save_model(trainer.model, tokenizer(), folder, params)
 
+    saver.save_training(trainer, write)
+
+
+def shards_when_allowed(saver, trainer, may_write, monkeypatch):
+    def write(*shards):
+        may_write.wait()
+        write_shards(*shards)
+
+    monkeypatch.setattr(async_saver, "write_shards", write)
+    saver.save_shards(trainer)
+
+
+@pytest.mark.parametrize("save", [whole_when_allowed, shards_when_allowed])
+async def test_training_goes_on_while_what_it_was_is_written(save, tmp_path, monkeypatch):
+    trainer, manager, may_write = new_trainer(), CheckpointManager(tmp_path), Event()
     with BackgroundSaver(manager) as saver:
         await trainer.train(1)
         saved = params_of(trainer)
-        saver.save_training(trainer, write_when_allowed)
+        save(saver, trainer, may_write, monkeypatch)
         await trainer.train(2)
         assert manager.steps() == []
         may_write.set()
     assert manager.steps() == [1]
     assert not equal(params_of(trainer), saved)
-    again = new_trainer()
-    resume_training(manager, again)
-    assert (again.version, equal(params_of(again), saved)) == (1, True)
-    await again.train(2)
-    assert equal(params_of(again), params_of(trainer))
-
-
-async def test_shards_are_those_of_the_moment_they_were_saved(tmp_path):
-    trainer, manager, may_write = new_trainer(), CheckpointManager(tmp_path), Event()
-    with BackgroundSaver(manager) as saver:
-        await trainer.train(1)
-        saved = params_of(trainer)
-        saver._threads.submit(may_write.wait)
-        saver.save_shards(trainer)
-        await trainer.train(2)
-        may_write.set()
     again = new_trainer()
     resume_training(manager, again)
     assert (again.version, equal(params_of(again), saved)) == (1, True)
@@ -120,20 +119,30 @@ def test_an_error_of_the_run_is_not_hidden_by_one_of_a_checkpoint(tmp_path, capl
     assert "a save failed" in caplog.text
 
 
-async def test_memory_of_one_copy_serves_the_next(tmp_path):
+async def test_memory_of_one_copy_serves_the_next(tmp_path, monkeypatch):
     trainer, manager = new_trainer(), CheckpointManager(tmp_path, keep_last=3)
+    places = []
+
+    def write(folder, shards, number):
+        places.append({name: t.data_ptr() for name, t in shards.tensors.items()})
+        write_shards(folder, shards, number)
+
+    monkeypatch.setattr(async_saver, "write_shards", write)
     with BackgroundSaver(manager) as saver:
-        places = []
         for _ in range(3):
             await trainer.train(1)
             saver.save_shards(trainer)
             saver.finish()
-            places.append({name: t.data_ptr() for name, t in saver._copies.items()})
     assert places[0] == places[1] == places[2]
     again = new_trainer()
     resume_training(manager, again, manager.directory / "step_00000002")
     await again.train(1)
     assert equal(params_of(again), params_of(trainer))
+
+
+def check_until_it_fails(saver):
+    while True:
+        saver.check()
 
 
 def test_a_look_at_what_is_written_waits_for_nothing(tmp_path):
@@ -149,23 +158,21 @@ def test_a_look_at_what_is_written_waits_for_nothing(tmp_path):
         saver.check()
         may_write.set()
         with pytest.raises(CheckpointError, match="no space left"):
+            check_until_it_fails(saver)
+        with pytest.raises(CheckpointError, match="no space left"):
             saver.finish()
         saver.check()
-        saver.save_training(trainer, full_disk)
-        wait([saver._writing])
-        with pytest.raises(CheckpointError, match="no space left"):
-            saver.check()
-        saver._writing = None
 
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_further_folder_gets_the_model_of_a_complete_checkpoint(tmp_path, fails):
     trainer, manager = new_trainer(), CheckpointManager(tmp_path / "run")
     write = full_disk if fails else partial(save_model, trainer.model, tokenizer())
-    with BackgroundSaver(manager) as saver:
+    with (
+        pytest.raises(CheckpointError) if fails else nullcontext(),
+        BackgroundSaver(manager) as saver,
+    ):
         saver.save_training(trainer, write, model_folder=tmp_path / "model")
-        wait([saver._writing])
-        saver._writing = None if fails else saver._writing
     assert manager.steps() == ([] if fails else [0])
     assert (tmp_path / "model").exists() is not fails
     if not fails:

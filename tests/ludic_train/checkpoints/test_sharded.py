@@ -81,27 +81,24 @@ async def test_what_a_killed_run_of_more_ranks_left_is_not_read(tmp_path):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(("file_bytes", "files"), [(5e9, 1), (30_000, 2)])
-async def test_shards_are_exported_in_hugging_face_format(tmp_path, file_bytes, files):
+@pytest.mark.parametrize(
+    ("file_bytes", "files", "dtype"),
+    [(5e9, 1, None), (30_000, 2, None), (5e9, 1, torch.bfloat16)],
+)
+async def test_shards_are_exported_in_hugging_face_format(tmp_path, file_bytes, files, dtype):
     manager, trainer = CheckpointManager(tmp_path / "run"), new_trainer(tiny_model())
     await trainer.train(1)
     save_shards(manager, trainer)
     out = tmp_path / "model"
-    written = export_params(manager.load().path, out, trainer.model.config, file_bytes=file_bytes)
+    config, options = trainer.model.config, {"file_bytes": file_bytes, "dtype": dtype}
+    written = export_params(manager.load().path, out, config, **options)
     assert len(written) == files
+    expected = dtype or torch.float32
+    assert {t.dtype for file in written for t in load_file(file).values()} == {expected}
     tokenizer().save_pretrained(out)
     model, _ = load_model(out)
     for name, param in trainer.model.named_parameters():
-        assert torch.equal(model.get_parameter(name), param), name
-
-
-def test_params_are_exported_in_the_type_that_is_asked_for(tmp_path):
-    manager = CheckpointManager(tmp_path / "run")
-    trainer = new_trainer(tiny_model())
-    save_shards(manager, trainer)
-    config = trainer.model.config
-    (file,) = export_params(manager.load().path, tmp_path, config, dtype=torch.bfloat16)
-    assert {tensor.dtype for tensor in load_file(file).values()} == {torch.bfloat16}
+        assert torch.equal(model.get_parameter(name), param.to(expected).float()), name
 
 
 def test_a_checkpoint_that_holds_its_model_is_not_exported(tmp_path):

@@ -20,6 +20,7 @@ from two_ranks.learning import random_rows, relative_error, settings, tiny_model
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo, ppo
 from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.checkpoints.layout import folder_name
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
 from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
@@ -126,7 +127,7 @@ def go_on_alone(straight, killed, expected):
     """Two ranks' checkpoint of an earlier update, gone on with by one process."""
     manager = CheckpointManager(killed / "checkpoints")
     trainer = new_trainer()
-    resume_training(manager, trainer, manager._path(UPDATES - 1))
+    resume_training(manager, trainer, manager.directory / folder_name(UPDATES - 1))
     asyncio.run(trainer.train(1))
     params = dict(trainer.model.named_parameters())
     for name, param in expected.items():
@@ -142,19 +143,12 @@ def save(manager, trainer, **options):
     save_training(manager, trainer, partial(save_model, trainer.model, tokenizer()), **options)
 
 
-async def test_what_the_caller_adds_comes_back(tmp_path):
+async def test_random_numbers_and_what_the_caller_adds_come_back(tmp_path):
     manager, trainer = CheckpointManager(tmp_path), new_trainer()
     await trainer.train(1)
     save(manager, trainer, extra={"stage": 3})
-    assert resume_training(manager, new_trainer()) == {"stage": 3}
-
-
-async def test_random_numbers_go_on_too(tmp_path):
-    manager, trainer = CheckpointManager(tmp_path), new_trainer()
-    await trainer.train(1)
-    save(manager, trainer)
     expected = torch.rand(3)
-    resume_training(manager, new_trainer())
+    assert resume_training(manager, new_trainer()) == {"stage": 3}
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -195,7 +189,7 @@ async def test_adapters_of_another_rank_are_refused(tmp_path):
     manager, trainer = CheckpointManager(tmp_path), with_rank(2)
     await trainer.train(1)
     save(manager, trainer)
-    with pytest.raises(ConfigError, match=r"of a model of another shape: .*lora_"):
+    with pytest.raises(ConfigError, match="lora_"):
         resume_training(manager, with_rank(4))
 
 
@@ -204,7 +198,7 @@ async def test_params_that_are_cut_are_named_as_damaged(tmp_path):
     await trainer.train(1)
     save(manager, trainer)
     os.truncate(manager.load().model_dir / "model.safetensors", 900)
-    with pytest.raises(CheckpointError, match=r"step_00000001 is damaged: "):
+    with pytest.raises(CheckpointError, match="step_00000001 is damaged"):
         resume_training(manager, new_trainer())
 
 

@@ -53,17 +53,17 @@ def test_a_process_gets_the_card_of_its_local_rank(cards, name, count, local_ran
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "local_rank", "said"),
+    ("name", "count", "local_rank", "reason"),
     [
-        ("gpu", 1, None, "device='gpu'; it is auto, cpu, cuda"),
-        ("cuda", 0, None, "needs card 0, and torch finds 0 here.*--device cpu"),
+        ("gpu", 1, None, "device='gpu'"),
+        ("cuda", 0, None, "needs card 0, and torch finds 0"),
         ("auto", 2, 2, "needs card 2, and torch finds 2"),
-        ("cuda:1", 2, 0, "cuda:1 is one card, and this is rank 0.*--device cuda"),
+        ("cuda:1", 2, 0, "one card, and this is rank 0"),
     ],
 )
-def test_a_card_that_cannot_be_had_is_an_error(cards, name, count, local_rank, said):
+def test_a_card_that_cannot_be_had_is_an_error(cards, name, count, local_rank, reason):
     cards(count, local_rank)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=reason):
         resolved_device(name)
 
 
@@ -81,10 +81,6 @@ def test_a_card_is_chosen_and_tf32_is_on_for_the_block_alone(cards, monkeypatch)
         assert (device, chosen) == ("cuda:1", ["cuda:1"])
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
-
-
-def test_a_cpu_computes_float32_as_ever():
-    before = torch.get_float32_matmul_precision()
     with on_device("cpu"):
         assert torch.get_float32_matmul_precision() == before
 
