@@ -20,7 +20,6 @@ from .algorithms.batch_credit import ExponentialAdvantage as ExponentialAdvantag
 from .algorithms.batch_credit import OverlongPenalty as OverlongPenalty
 from .algorithms.batch_credit import SeatBaselineReturn as SeatBaselineReturn
 from .algorithms.batch_credit import TokenWhitened as TokenWhitened
-from .algorithms.composite import CompositeLoss as CompositeLoss
 from .algorithms.credit import BatchScaledReturn as BatchScaledReturn
 from .algorithms.credit import ConstantCredit as ConstantCredit
 from .algorithms.credit import CreditAssigner as CreditAssigner
@@ -51,6 +50,7 @@ from .algorithms.kl import TokenKLLoss as TokenKLLoss
 from .algorithms.kl import TopKDistillationLoss as TopKDistillationLoss
 from .algorithms.kl import UnbiasedTokenKLLoss as UnbiasedTokenKLLoss
 from .algorithms.losses import CISPOLoss as CISPOLoss
+from .algorithms.losses import CompositeLoss as CompositeLoss
 from .algorithms.losses import EntropyBonus as EntropyBonus
 from .algorithms.losses import Loss as Loss
 from .algorithms.losses import MaskedCausalLMCrossEntropyLoss as MaskedCausalLMCrossEntropyLoss

@@ -93,7 +93,12 @@ class TokenWhitened:
         earned = self.advantage(trajectories)
         # The empty array in front: concatenate() refuses a list of none.
         flat = np.concatenate([np.zeros(0), *earned])
-        tokens = np.concatenate([np.zeros(0), *map(_sampled_tokens, trajectories)])
+        # Tokens sampled in each step.
+        counts = [
+            np.bincount(t.completions[:, 0], t.completions[:, 1], len(t.rewards))
+            for t in trajectories
+        ]
+        tokens = np.concatenate([np.zeros(0), *counts])
         if tokens.sum() <= self.ddof or np.ptp(flat[tokens > 0]) <= EQUAL:
             return [np.zeros_like(weights) for weights in earned]
         # By tokens, since the loss counts a step once for each of its tokens.
@@ -168,20 +173,19 @@ class OverlongPenalty:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The credit of the rollouts with the penalties in their steps' rewards."""
-        return self.credit([self._penalized(trajectory) for trajectory in trajectories])
+        penalized = []
+        for trajectory in trajectories:
+            rewards, (steps, tokens, *_) = rewards_of(trajectory).copy(), trajectory.completions.T
+            # add.at, because several completions may belong to one step.
+            np.add.at(rewards, steps, self.penalty(tokens))
+            penalized.append(replace(trajectory, rewards=rewards))
+        return self.credit(penalized)
 
     def penalty(self, tokens_C: NDArray[np.int32]) -> Array:
         """Reward of completions of so many tokens, [C]; never positive."""
         over = tokens_C - (self.max_tokens - self.buffer)
         penalties: Array = -self.factor * np.clip(over / self.buffer, 0.0, 1.0)
         return penalties
-
-    def _penalized(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with each completion's penalty in the reward of its step."""
-        rewards = rewards_of(trajectory).copy()
-        # add.at, because several completions may belong to one step.
-        np.add.at(rewards, trajectory.completions[:, 0], self.penalty(trajectory.completions[:, 1]))
-        return replace(trajectory, rewards=rewards)
 
 
 @dataclass(slots=True)
@@ -223,14 +227,11 @@ class SeatBaselineReturn:
             own.setdefault(seat, []).append(reward)
         # From before the batch: a mean that includes a return would pull its advantage towards 0.
         before = {s: self.means.get(s, math.fsum(rs) / len(rs)) for s, rs in own.items()}
-        self.means |= {seat: self._moved(before[seat], rs) for seat, rs in own.items()}
+        for seat, mean in before.items():
+            for reward in own[seat]:
+                mean = self.decay * mean + (1 - self.decay) * reward
+            self.means[seat] = mean
         return spread(earned - np.array([before[seat] for seat in seats]), trajectories)
-
-    def _moved(self, mean: float, earned: Sequence[float]) -> float:
-        """The running mean after further returns."""
-        for reward in earned:
-            mean = self.decay * mean + (1 - self.decay) * reward
-        return mean
 
     def state_dict(self) -> dict[str, Any]:
         """The means, as JSON can hold them."""
@@ -239,9 +240,3 @@ class SeatBaselineReturn:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the means of `state`."""
         self.means = {seat: float(mean) for seat, mean in state["means"].items()}
-
-
-def _sampled_tokens(trajectory: Trajectory) -> Array:
-    """Tokens sampled in each step, [S]."""
-    steps, tokens = trajectory.completions[:, 0], trajectory.completions[:, 1]
-    return np.bincount(steps, tokens, len(trajectory.rewards)).astype(np.float64)

@@ -62,15 +62,13 @@ class MonteCarloReturn:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One return-to-go per step. Raises CreditError for a reward that is not finite."""
-        return [self._returns(rewards_of(trajectory)) for trajectory in trajectories]
-
-    def _returns(self, rewards_S: Array) -> Array:
-        """Discounted returns-to-go of the rewards [S] of one rollout, [S]."""
-        # From the end, so that each return takes one step: w_t from w_{t+1}.
-        backwards = accumulate(
-            reversed(rewards_S.tolist()), lambda later, r: r + self.gamma * later
-        )
-        return np.array(list(backwards)[::-1], np.float64)
+        weights = []
+        for trajectory in trajectories:
+            # From the end, so that each return takes one step: w_t from w_{t+1}.
+            backwards = reversed(rewards_of(trajectory).tolist())
+            returns = list(accumulate(backwards, lambda later, r: r + self.gamma * later))
+            weights.append(np.array(returns[::-1], np.float64))
+        return weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,18 +239,19 @@ class MeanScaledReturn:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
-        return spread(by_group(trajectories, self._scaled), trajectories)
 
-    def _scaled(self, earned: Array) -> Array:
-        """Advantages of the returns of one group."""
-        if (earned < 0).any():
-            raise CreditError(
-                f"MeanScaledReturn divides by the mean of a group's returns, and {earned.min()} is "
-                "negative; use rewards of 0 or more, or GroupNormalizedReturn"
-            )
-        # A mean of 0 is one of zeros alone, since none is negative; 0 / 0 would be nan.
-        scaled: Array = center(earned) / (earned.mean() or 1.0)
-        return scaled
+        def scaled(earned: Array) -> Array:
+            if (earned < 0).any():
+                raise CreditError(
+                    f"MeanScaledReturn divides by the mean of a group's returns, and "
+                    f"{earned.min()} is negative; use rewards of 0 or more, or "
+                    "GroupNormalizedReturn"
+                )
+            # A mean of 0 is one of zeros alone, since none is negative; 0 / 0 would be nan.
+            advantages: Array = center(earned) / (earned.mean() or 1.0)
+            return advantages
+
+        return spread(by_group(trajectories, scaled), trajectories)
 
 
 @dataclass(frozen=True, slots=True)

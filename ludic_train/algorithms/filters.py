@@ -55,7 +55,12 @@ def drop_zero_variance_groups(tolerance: float = 1e-9) -> Filter:
         earned: dict[tuple[str, str], list[float]] = {}
         for t in trajectories:
             earned.setdefault((t.group, t.agent), []).append(t.total_reward)
-        mixed = {key for key, returns in earned.items() if _spans_more(returns, tolerance)}
+        # A nan is kept, for the credit assigner to refuse it by name.
+        mixed = {
+            key
+            for key, returns in earned.items()
+            if any(map(math.isnan, returns)) or max(returns) - min(returns) > tolerance
+        }
         return [t for t in trajectories if not t.group or (t.group, t.agent) in mixed]
 
     return keep
@@ -154,9 +159,3 @@ def any_of(*filters: Filter) -> Filter:
         return [trajectory for trajectory in trajectories if id(trajectory) in kept]
 
     return keep
-
-
-def _spans_more(returns: Sequence[float], tolerance: float) -> bool:
-    """True if the returns differ by more than the tolerance, or one of them is nan."""
-    # A nan is kept, for the credit assigner to refuse it by name.
-    return any(map(math.isnan, returns)) or max(returns) - min(returns) > tolerance

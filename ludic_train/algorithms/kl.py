@@ -179,7 +179,17 @@ class TopKDistillationLoss:
                 f"and the teacher's {list(batch.teacher_logprobs.shape)}"
             )
         student, teacher = _possible(out.top_logprobs), _possible(batch.teacher_logprobs)
-        per_token = _generalized_divergence(teacher, student, self.beta)
+        if self.beta in (0, 1):
+            # At the ends the mixture is one of the two, which makes the general formula 0; and
+            # math.log raises for 0.
+            pair = (student, teacher) if self.beta else (teacher, student)
+            per_token = _divergence(*pair)
+        else:
+            beta = self.beta
+            # In logs: exponentials of very small log-probs are 0, and the log of that is -inf.
+            mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
+            of_teacher, of_student = (_divergence(p, mixture) for p in (teacher, student))
+            per_token = beta * of_teacher + (1 - beta) * of_student
         return scaled_sum(per_token, batch), {
             "teacher_divergence": token_stat(per_token),
             "teacher_rest": token_stat(teacher[:, -1].exp()),
@@ -259,17 +269,6 @@ def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
 def _possible(logprobs: Tensor) -> Tensor:
     """The log-probs, finite, without a gradient where there was no probability."""
     return logprobs.masked_fill(logprobs == -torch.inf, IMPOSSIBLE)
-
-
-def _generalized_divergence(teacher: Tensor, student: Tensor, beta: float) -> Tensor:
-    """Of log-probs [N, k + 1], at each token, [N]; `beta` as in `TopKDistillationLoss`."""
-    # At the ends the mixture is one of the two, which makes the general formula 0; and math.log
-    # raises for 0.
-    if beta in (0, 1):
-        return _divergence(*((student, teacher) if beta else (teacher, student)))
-    # In logs: the exponentials of very small log-probs are 0, and the log of that is -inf.
-    mixture = torch.logaddexp(teacher + math.log(beta), student + math.log1p(-beta))
-    return beta * _divergence(teacher, mixture) + (1 - beta) * _divergence(student, mixture)
 
 
 def _divergence(p: Tensor, q: Tensor) -> Tensor:

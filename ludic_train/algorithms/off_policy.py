@@ -21,7 +21,7 @@ from ludic_train.algorithms.losses import (
     OnDevice,
     attachment,
     bounded,
-    fetched,
+    fetch_metrics,
     k3,
     log_ratio,
     rollout_mean,
@@ -204,7 +204,7 @@ class Corrected:
 
 def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
     """The metrics of `mismatch` as plain numbers, without lags that no token has."""
-    return without_empty_lags(fetched(mismatch(out, batch)))
+    return without_empty_lags(fetch_metrics([mismatch(out, batch)])[0])
 
 
 def without_empty_lags(metrics: Metrics) -> Metrics:

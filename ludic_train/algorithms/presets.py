@@ -30,7 +30,6 @@ from ludic_train.algorithms.batch_credit import (
     SeatBaselineReturn,
     TokenWhitened,
 )
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     ConstantCredit,
     CreditAssigner,
@@ -43,6 +42,7 @@ from ludic_train.algorithms.credit import (
 from ludic_train.algorithms.filters import Filter, drop_zero_variance_groups, keep_best
 from ludic_train.algorithms.losses import (
     CISPOLoss,
+    CompositeLoss,
     EntropyBonus,
     Loss,
     MaskedCausalLMCrossEntropyLoss,

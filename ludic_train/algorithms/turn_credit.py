@@ -69,14 +69,15 @@ class AnchorStateReturn:
             # A state of one step has nothing to be compared with, and its values less their mean
             # are 0.
             for places in same.values():
-                found = self._normalized(np.array([later[i][step] for i, step in places]))
-                for (i, step), advantage in zip(places, found.tolist(), strict=True):
+                advantages = relative(
+                    np.array([later[i][step] for i, step in places]),
+                    divide_by_std=self.divide_by_std,
+                    ddof=self.ddof,
+                    eps=self.eps,
+                )
+                for (i, step), advantage in zip(places, advantages.tolist(), strict=True):
                     weights[i][step] += self.weight * advantage
         return weights
-
-    def _normalized(self, returns: Array) -> Array:
-        """A_step of the steps from one state."""
-        return relative(returns, divide_by_std=self.divide_by_std, ddof=self.ddof, eps=self.eps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import Unpack
 
 from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.batch_credit import TokenWhitened
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     BatchScaledReturn,
     ConstantCredit,
@@ -26,7 +25,7 @@ from ludic_train.algorithms.entropy_control import (
     TopCovariance,
 )
 from ludic_train.algorithms.kl import DistillationLoss, TopKDistillationLoss
-from ludic_train.algorithms.losses import TokenClippedSurrogateLoss
+from ludic_train.algorithms.losses import CompositeLoss, TokenClippedSurrogateLoss
 from ludic_train.algorithms.presets import (
     Entropy,
     Parts,

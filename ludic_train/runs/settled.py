@@ -15,11 +15,10 @@ from dataclasses import fields, is_dataclass, replace
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets, variants
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.entropy_control import AdaptiveEntropyBonus
 from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
-from ludic_train.algorithms.losses import EntropyBonus
+from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
 from ludic_train.algorithms.variants import with_target_entropy
 from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig

@@ -164,7 +164,9 @@ def estimate_update(
     # All that is alive at the worst moment beside the gradients.
     sizes = {"activations": max(peak - _bytes(trained), 0)}
     if shard > 1 or offload or masters > _bytes(trained):
-        sizes["gathered"] = _gathered_bytes(model)
+        # Two units, the one at work and the next, and what no block holds: whole on every rank.
+        inside = [sum(_bytes(block.parameters()) for block in unit) for unit in units(model)]
+        sizes["gathered"] = 2 * max(inside) + _bytes(params) - sum(inside)
     return Estimate(
         params=sum(p.numel() for p in params),
         trained=sum(p.numel() for p in trained),
@@ -248,17 +250,14 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor) and _storage(tensor) not in self._known:
-                self._count(tensor)
+                storage, name = tensor.untyped_storage(), _storage(tensor)
+                self._known.add(name)
+                size = storage.nbytes()
+                self.now += size
+                self.peak = max(self.peak, self.now)
+                # Its object lives as long as the memory that it stands for.
+                finalize(storage, self._forget, name, size)
         return made
-
-    def _count(self, tensor: Tensor) -> None:
-        storage, name = tensor.untyped_storage(), _storage(tensor)
-        self._known.add(name)
-        size = storage.nbytes()
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        # Its object lives as long as the memory that it stands for.
-        finalize(storage, self._forget, name, size)
 
     def _forget(self, name: int, size: int) -> None:
         self._known.discard(name)
@@ -330,9 +329,3 @@ def _storage(tensor: Tensor) -> int:
 def _bytes(tensors: Iterable[Tensor]) -> int:
     """Memory of the tensors together."""
     return sum(tensor.nbytes for tensor in tensors)
-
-
-def _gathered_bytes(model: nn.Module) -> int:
-    """Two units, the one at work and the next, and what no block holds: whole on every rank."""
-    inside = [sum(_bytes(block.parameters()) for block in unit) for unit in units(model)]
-    return 2 * max(inside) + _bytes(model.parameters()) - sum(inside)

@@ -108,12 +108,12 @@ def plan_to_bytes(micro_batches: Sequence[MicroBatch]) -> bytes:
 
 def plan_from_bytes(data: bytes) -> tuple[MicroBatch, ...]:
     """The micro-batches that `plan_to_bytes` wrote; nothing in the bytes is executed."""
-    found: dict[int, dict[str, Array]] = {}
+    arrays: dict[int, dict[str, Array]] = {}
     for key, array in load(data).items():
         # An attachment's name may hold a slash itself, so only the first one counts.
         k, _, name = key.partition("/")
-        found.setdefault(int(k), {})[name] = array
-    return tuple(micro_batch_from(found[k]) for k in sorted(found))
+        arrays.setdefault(int(k), {})[name] = array
+    return tuple(micro_batch_from(arrays[k]) for k in sorted(arrays))
 
 
 def plan_update(
@@ -150,7 +150,7 @@ def plan_update(
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
     if router_replay:
-        items = with_experts(items, kept)
+        check_experts([items[i] for i in kept])
     elif any(item.experts is not None for item in items):
         items = [replace(item, experts=None) for item in items]
     streams = _token_streams(items, aggregation)
@@ -209,10 +209,10 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
     return found
 
 
-def with_experts(items: Sequence[SAWItem], kept: Sequence[int]) -> Sequence[SAWItem]:
-    """The items. Raises UntrainableRollout unless those that are kept have experts, of one form."""
-    known = [experts for i in kept if (experts := items[i].experts) is not None]
-    if len(known) < len(kept):
+def check_experts(items: Sequence[SAWItem]) -> None:
+    """Raise UntrainableRollout unless all items have experts, of one form."""
+    known = [item.experts for item in items if item.experts is not None]
+    if len(known) < len(items):
         raise UntrainableRollout(
             "router_replay is on and some rows do not say through which experts they were sampled: "
             "serve the model with `ludic serve --routed-experts`, or sample by a LocalChatClient("
@@ -223,7 +223,6 @@ def with_experts(items: Sequence[SAWItem], kept: Sequence[int]) -> Sequence[SAWI
             f"rows of one update have experts of the shapes {sorted(forms)} per token: were they "
             "sampled from different models?"
         )
-    return items
 
 
 def grid_of_experts(

@@ -77,8 +77,18 @@ class AdamW8bit(torch.optim.Optimizer):
         """Update all params that have a gradient; `closure` is not called."""
         for group in self.param_groups:
             for param in group["params"]:
-                if param.grad is not None:
-                    self._update(param, group)
+                if param.grad is None:
+                    continue
+                state: dict[str, Tensor] = self.state[param]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state.update(zero_moments(param))
+                state["step"] += 1
+                whole = {"param": param, "grad": param.grad, **state}
+                rows = {n: _local(t) for n, t in whole.items() if t is not None and n != "step"}
+                # Some rows at a time.
+                for part in _chunks(rows):
+                    _step(part, group, int(state["step"]))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take the state of each param as it is."""
@@ -86,18 +96,6 @@ class AdamW8bit(torch.optim.Optimizer):
         params = [param for group in self.param_groups for param in group["params"]]
         for index, state in state_dict["state"].items():
             self.state[params[index]] = dict(state)
-
-    def _update(self, param: nn.Parameter, group: Mapping[str, Any]) -> None:
-        """Update a param and its moments, some rows at a time."""
-        state: dict[str, Tensor] = self.state[param]
-        if not state:
-            state["step"] = torch.tensor(0.0)
-            state.update(zero_moments(param))
-        state["step"] += 1
-        whole = {"param": param, "grad": param.grad, **state}
-        rows = {n: _local(t) for n, t in whole.items() if t is not None and n != "step"}
-        for part in _chunks(rows):
-            _step(part, group, int(state["step"]))
 
 
 def has_8_bits(param: Tensor) -> bool:
@@ -117,7 +115,16 @@ def zero_moments(param: Tensor) -> dict[str, Tensor]:
     moments = {name: torch.zeros_like(param, dtype=dtype) for name in ("exp_avg", "exp_avg_sq")}
     if has_8_bits(param):
         for name in list(moments):
-            moments[name + SCALE] = _zero_scales(param)
+            shape = scale_shape(param)
+            local = _local(param)
+            scales = torch.zeros(len(local), shape[1], device=local.device)
+            if isinstance(param, DTensor):
+                # Sharded by rows as the param is.
+                mesh, placements, stride = param.device_mesh, param.placements, (shape[1], 1)
+                scales = DTensor.from_local(
+                    scales, mesh, placements, shape=torch.Size(shape), stride=stride
+                )
+            moments[name + SCALE] = scales
     return {name: moment.detach() for name, moment in moments.items()}
 
 
@@ -204,17 +211,6 @@ def _chunks(tensors: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     size = max(CHUNK // (param.numel() // len(param)), 1)
     for first in range(0, len(param), size):
         yield {name: tensor[first : first + size] for name, tensor in tensors.items()}
-
-
-def _zero_scales(param: Tensor) -> Tensor:
-    """Scales of a param, 0, sharded by rows as it is."""
-    shape = scale_shape(param)
-    own = torch.zeros(len(_local(param)), shape[1], device=_local(param).device)
-    if not isinstance(param, DTensor):
-        return own
-    return DTensor.from_local(
-        own, param.device_mesh, param.placements, shape=torch.Size(shape), stride=(shape[1], 1)
-    )
 
 
 def _local(tensor: Tensor) -> Tensor:

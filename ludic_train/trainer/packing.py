@@ -217,13 +217,13 @@ def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
 
 def _cost_of(chunks: Sequence[Sequence[Row]], lengths: Sequence[int], attention: int) -> float:
     """Time of the forward passes, in that of a token without attention."""
-    found = 0.0
+    total = 0.0
     for chunk in chunks:
         wide = widest(chunk, lengths)
         # Causal attention without a mask leaves out half of the pairs.
         masked, cost = any(len(row) > 1 for row in chunk), _cost(wide, attention)
-        found += len(chunk) * (cost if masked else (wide + cost) / 2)
-    return found
+        total += len(chunk) * (cost if masked else (wide + cost) / 2)
+    return total
 
 
 def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Bundle]:
@@ -244,7 +244,11 @@ def _chunks(
     bundles: Sequence[Bundle], lengths: Sequence[int], token_budget: int, world_size: int
 ) -> list[list[Row]]:
     """Consecutive bundles, widest row first, in chunks of nearly equal cost."""
-    fitting = [part for bundle in bundles for part in _fitting(bundle, lengths, token_budget)]
+    fitting: list[Bundle] = []
+    for bundle in bundles:
+        # Rows that exceed the budget together go apart.
+        fits = len(bundle) * widest(bundle, lengths) <= token_budget
+        fitting += [bundle] if fits else [[row] for row in bundle]
     # Neighbours in this order are of nearly one width, so that padding within a chunk is small.
     fitting.sort(key=lambda bundle: (-widest(bundle, lengths), min(map(min, bundle))))
     sizes = [(widest(bundle, lengths), len(bundle)) for bundle in fitting]
@@ -261,13 +265,6 @@ def _chunks(
         [row for bundle in fitting[a:b] for row in bundle]
         for a, b in zip(starts, [*starts[1:], len(fitting)], strict=True)
     ]
-
-
-def _fitting(bundle: Bundle, lengths: Sequence[int], token_budget: int) -> list[Bundle]:
-    """The bundle itself, or its rows apart where they exceed the budget together."""
-    if len(bundle) * widest(bundle, lengths) <= token_budget:
-        return [bundle]
-    return [[row] for row in bundle]
 
 
 def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:

@@ -52,7 +52,7 @@ TOP_IDS, TOP_LOGPROBS = "teacher/ids", "teacher/logprobs"
 Plan = tuple[MicroBatch, ...]
 
 
-def prepared(
+def attach_streams(
     items: Sequence[SAWItem],
     model: nn.Module,
     reference: nn.Module | None,
@@ -77,7 +77,13 @@ def prepared(
     if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1 or algo.refine is not None:
         kept = scored(kept, model, names, cfg, execution=execution)
     # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
-    if not number_from_rank_0(lambda: all(_knows_reference(item, algo) for item in kept)):
+    needs = REFERENCE in algo.attach, algo.teacher_top_k is not None
+    lacking = [
+        item
+        for item in kept
+        if (needs[0] and REFERENCE not in item.attachments) or (needs[1] and item.teacher is None)
+    ]
+    if number_from_rank_0(lambda: len(lacking)):
         with reference_model(model, reference, algo.name) as judge:
             names, top_k = algo.attach & {REFERENCE}, algo.teacher_top_k
             kept = scored(kept, judge, names, cfg, execution=execution, top_k=top_k)
@@ -87,12 +93,6 @@ def prepared(
     # An error of user code on rank 0 must reach the ranks that wait for its rows.
     call_on_rank_0(lambda: refined.extend(refine(kept)))
     return refined
-
-
-def _knows_reference(item: SAWItem, algo: RLAlgorithm) -> bool:
-    """True if the item has all that the algorithm reads of a reference model."""
-    is_scored = REFERENCE not in algo.attach or REFERENCE in item.attachments
-    return is_scored and (algo.teacher_top_k is None or item.teacher is not None)
 
 
 def scored(
@@ -269,7 +269,7 @@ def _with_streams(item: SAWItem, streams: Streams) -> SAWItem:
     return replace(item, attachments={**item.attachments, **new})
 
 
-def planned_rows(
+def plan_rows(
     items: Sequence[SAWItem],
     model: nn.Module,
     cfg: TrainerConfig,
@@ -280,7 +280,7 @@ def planned_rows(
 ) -> tuple[tuple[Plan, ...], Metrics]:
     """The micro-batches of each rank, and metrics of all of them.
 
-    version: of the params that are updated. execution: see `prepared`.
+    version: of the params that are updated. execution: see `attach_streams`.
     Rollouts with a row of more than `cfg.max_seq_len` tokens, or older than `algo.max_lag` updates,
     are left out, and their rows counted. Raises EmptyBatch where no row is left, UntrainableRollout
     for numbers that are not finite.

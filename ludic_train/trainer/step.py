@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ludic_train.algorithms.losses import OnDevice, fetched_each, token_stat
+from ludic_train.algorithms.losses import OnDevice, fetch_metrics, token_stat
 from ludic_train.algorithms.off_policy import mismatch, without_empty_lags
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.distributed.fsdp import local_part, sync_gradients, whole
@@ -56,7 +56,7 @@ def accumulate_gradient(
         # The neighbour with which it shares rows counts them.
         found = []
     # Here and not in each micro-batch, where the device would wait for the next one's launch.
-    return without_empty_lags(merge(fetched_each(found)))
+    return without_empty_lags(merge(fetch_metrics(found)))
 
 
 def _backward(

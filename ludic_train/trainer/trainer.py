@@ -40,10 +40,10 @@ from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes
 from ludic_train.trainer.optimizer import check_precision, make_optimizer
 from ludic_train.trainer.prepare import (
     Plan,
+    attach_streams,
     first_usable,
     minibatches,
-    planned_rows,
-    prepared,
+    plan_rows,
     sound_rows,
 )
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
@@ -141,8 +141,9 @@ class Trainer:
             for made, left in self._updates(batch.items):
                 skipped = made["updates/skipped"].value > 0
                 # Of a skipped update the count alone: its loss may be no number.
-                noted = {"updates/skipped": made["updates/skipped"]} if skipped else made
-                carried = merge([carried, noted])
+                carried = merge(
+                    [carried, {"updates/skipped": made["updates/skipped"]} if skipped else made]
+                )
                 # Before the publication, so that one that fails leaves no batch unnoted.
                 if not left:
                     await run_on_rank_0(self._note_trained)
@@ -164,8 +165,14 @@ class Trainer:
         """
         # An engine in rank 0's process has these very params, published or not. Its publisher
         # decides for all ranks, because the check is a collective.
-        if number_from_rank_0(lambda: not isinstance(self.publisher, InProcessPublisher | None)):
-            self._check_params()
+        leaves = number_from_rank_0(
+            lambda: not isinstance(self.publisher, InProcessPublisher | None)
+        )
+        if leaves and (name := non_finite_param(self.model)):
+            raise NonFiniteUpdate(
+                f"the params {name} of version {self.version} are not finite, and were not "
+                "published; resume from an earlier checkpoint with a lower lr"
+            )
         named = whole_params(self.model) if self._sharded else self.model.named_parameters()
         # Samplers have no value head.
         params = ((name, p.detach()) for name, p in named if VALUE_HEAD not in name)
@@ -175,14 +182,6 @@ class Trainer:
         else:
             await run_on_rank_0(partial(self._handed_over, params))
         self.published = self.version
-
-    def _check_params(self) -> None:
-        """Raise NonFiniteUpdate on all ranks for trained params that are not finite."""
-        if name := non_finite_param(self.model):
-            raise NonFiniteUpdate(
-                f"the params {name} of version {self.version} are not finite, and were not "
-                "published; resume from an earlier checkpoint with a lower lr"
-            )
 
     def update(self, items: Sequence[SAWItem]) -> list[Metrics]:
         """Make the updates that `train` would make from a batch of these rows; metrics of each.
@@ -264,7 +263,7 @@ class Trainer:
             check_logprobs(self.model, self.cfg.device)
             check_conversion(self.model)
             self._checked = True
-        rows = prepared(
+        rows = attach_streams(
             items, self.model, self.reference, self.algo, self.cfg, execution=self._execution
         )
         parts = list(minibatches(rows, self.cfg, self.algo, self.version))
@@ -289,13 +288,16 @@ class Trainer:
     def _update(self, items: Sequence[SAWItem]) -> Metrics:
         """One optimizer step from these rows, which rank 0 alone holds; its metrics."""
         started = time.perf_counter()
-        known: list[Metrics] = []
+        of_plan: list[Metrics] = []
 
         def planned() -> tuple[Plan, ...]:
             # Metrics of the whole plan stay on rank 0, so that no row is counted twice.
-            given = items, self.model, self.cfg, self.algo
-            plan, metrics = planned_rows(*given, version=self.version, execution=self._execution)
-            known.append(metrics)
+            plan, metrics = plan_rows(
+                *(items, self.model, self.cfg, self.algo),
+                version=self.version,
+                execution=self._execution,
+            )
+            of_plan.append(metrics)
             return plan
 
         micro_batches = scatter(planned, plan_to_bytes, plan_from_bytes)
@@ -305,7 +307,7 @@ class Trainer:
         # Of one update, whose micro-batches are as those of the others.
         record = nullcontext() if self.attention else AttentionRecorder(self.attention, self.model)
         with record:
-            found = accumulate_gradient(
+            of_passes = accumulate_gradient(
                 self.model,
                 micro_batches,
                 algo=self.algo,
@@ -313,7 +315,9 @@ class Trainer:
                 cfg=self.cfg,
                 sharded=self._sharded,
             )
-        metrics = _merged_over_ranks(merge([*known, found, peak_memory(self.cfg.device)]))
+        metrics = merge([*of_plan, of_passes, peak_memory(self.cfg.device)])
+        if world_size() > 1:
+            metrics = merge(map(metrics_from_bytes, all_gather(metrics_to_bytes(metrics))))
         # Before the step: params that learned from a stranger's samples would be worth nothing.
         check_sampler(metrics, self.cfg.guards.max_kl_at_lag_0, self.version)
         # Computed from the version, so that a resumed run needs no state of a scheduler.
@@ -358,13 +362,6 @@ class Trainer:
         share = packing and asked.share_prompts
         share = share and all(may_share_prompts(model, device) for model in models)
         return replace(asked, packing=packing, share_prompts=share)
-
-
-def _merged_over_ranks(metrics: Metrics) -> Metrics:
-    """The metrics of all ranks as one."""
-    if world_size() == 1:
-        return metrics
-    return merge(map(metrics_from_bytes, all_gather(metrics_to_bytes(metrics))))
 
 
 def _check_lag(cfg: TrainerConfig, algo: RLAlgorithm, publisher: PolicyPublisher | None) -> None:

@@ -10,7 +10,7 @@ from cases import CONSTANT, GSPO, PPO, SEQUENCES, TOKENS, Case, of_loss
 from samples import Sample
 
 from ludic_train.algorithms import kl, losses, trust_region
-from ludic_train.algorithms.composite import CompositeLoss
+from ludic_train.algorithms.losses import CompositeLoss
 
 
 def trl_cases() -> list[Case]:

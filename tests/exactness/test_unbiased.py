@@ -18,10 +18,10 @@ from enumeration import (
 )
 
 from ludic_train.algorithms.aggregation import ConstantLength, token_mean
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import ConstantCredit, GroupNormalizedReturn, LeaveOneOutReturn
 from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import KLReward, TokenKLLoss, UnbiasedTokenKLLoss
+from ludic_train.algorithms.losses import CompositeLoss
 from ludic_train.algorithms.presets import (
     cispo,
     dr_grpo,

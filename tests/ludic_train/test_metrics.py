@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_train.algorithms.losses import fetched, fetched_each
+from ludic_train.algorithms.losses import fetch_metrics
 from ludic_train.errors import MetricError
 from ludic_train.metrics import Peak, SampleSize, Stat, Total, merge, values
 
@@ -65,7 +65,6 @@ def test_a_name_cannot_be_a_mean_and_something_else(other):
 def test_tensors_become_metrics_without_their_graph():
     total = torch.tensor(3.0, requires_grad=True) * 2
     found = {"x": (Stat, (total, torch.tensor(4))), "y": (Peak, (total,))}
-    assert fetched(found) == {"x": Stat(6.0, 4.0), "y": Peak(6.0)}
-    assert fetched({}) == {}
-    assert fetched_each([found, {}]) == [fetched(found), {}]
-    assert fetched_each([]) == []
+    assert fetch_metrics([found, {}]) == [{"x": Stat(6.0, 4.0), "y": Peak(6.0)}, {}]
+    assert fetch_metrics([{}]) == [{}]
+    assert fetch_metrics([]) == []

@@ -53,7 +53,7 @@ def test_maxrl_weighs_a_rare_success_by_the_size_of_the_group():
 
 
 def test_maxrl_refuses_rewards_below_0():
-    with pytest.raises(CreditError, match=r"-1\.0 is negative; use rewards of 0 or more"):
+    with pytest.raises(CreditError, match="negative"):
         MeanScaledReturn()([rollout(1.0), rollout(-1.0)])
 
 
@@ -104,18 +104,10 @@ def test_a_group_of_equal_returns_gets_exactly_zero(assigner, returns):
 
 
 @pytest.mark.parametrize("assigner", RELATIVE, ids=repr)
-def test_no_rollouts_no_weights(assigner):
+def test_rollouts_that_have_nothing_to_be_compared_with_are_refused(assigner):
     assert assigner([]) == []
-
-
-@pytest.mark.parametrize("assigner", RELATIVE, ids=repr)
-def test_a_group_of_one_is_refused(assigner):
     with pytest.raises(CreditError, match="'b' has a single rollout"):
         assigner([rollout(1, group="a"), rollout(2, group="a"), rollout(3, group="b")])
-
-
-@pytest.mark.parametrize("assigner", RELATIVE, ids=repr)
-def test_rollouts_without_a_group_are_not_compared(assigner):
     with pytest.raises(CreditError, match="grouped"):
         assigner([rollout(1, group=""), rollout(2, group="")])
 

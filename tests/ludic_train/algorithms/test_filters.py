@@ -16,19 +16,17 @@ from ludic_train.algorithms.filters import (
 )
 
 
-def test_truncated_episodes_are_dropped():
-    whole, cut, empty = rollout(1.0), rollout(1.0, truncated=True), rollout()
-    assert drop_truncated([cut, whole, empty]) == [whole, empty]
-
-
-def test_rollouts_with_an_unparsed_decision_are_dropped():
-    good, bad = rollout(0.0), rollout(0.0, 0.0, parsed=False)
-    assert drop_parse_errors([good, bad]) == [good]
-
-
-def test_rollouts_with_a_cut_off_completion_are_dropped():
-    good, bad = rollout(0.0, 0.0), rollout(0.0, cut=True)
-    assert drop_incomplete_completions([bad, good]) == [good]
+@pytest.mark.parametrize(
+    ("select", "bad"),
+    [
+        (drop_truncated, rollout(1.0, truncated=True)),
+        (drop_parse_errors, rollout(0.0, 0.0, parsed=False)),
+        (drop_incomplete_completions, rollout(0.0, cut=True)),
+    ],
+)
+def test_rollouts_with_a_fault_are_dropped(select, bad):
+    good, empty = rollout(0.0, 0.0), rollout()
+    assert select([bad, good, empty]) == [good, empty]
 
 
 def test_groups_without_spread_are_dropped_whole():
@@ -44,13 +42,9 @@ def test_rounding_is_no_spread():
     assert drop_zero_variance_groups(tolerance=0.0)(group) == group
 
 
-def test_a_group_of_one_has_no_spread():
-    assert drop_zero_variance_groups()([rollout(1.0)]) == []
-
-
-def test_rollouts_without_a_group_are_kept():
+def test_a_group_of_one_has_no_spread_and_rollouts_without_a_group_are_kept():
     loose = [rollout(1.0, group=""), rollout(1.0, group="")]
-    assert drop_zero_variance_groups()(loose) == loose
+    assert drop_zero_variance_groups()([rollout(1.0), *loose]) == loose
 
 
 def test_spread_is_seen_per_agent():
@@ -105,14 +99,8 @@ def test_any_of_nothing_and_rollouts_made_by_a_filter_are_refused():
     def copies(trajectories):
         return [replace(trajectory) for trajectory in trajectories]
 
-    with pytest.raises(ConfigError, match="returned 2 rollouts that it was not given"):
+    with pytest.raises(ConfigError, match="returned 2 rollouts"):
         any_of(drop_truncated, copies)([rollout(1.0), rollout(0.0)])
-
-
-@pytest.mark.parametrize("tolerance", [-1.0, math.nan])
-def test_an_impossible_tolerance_is_refused(tolerance):
-    with pytest.raises(ConfigError, match="tolerance"):
-        drop_zero_variance_groups(tolerance)
 
 
 def test_the_best_of_each_group_are_kept_in_order_if_they_earned_enough():
@@ -125,7 +113,15 @@ def test_the_best_of_each_group_are_kept_in_order_if_they_earned_enough():
     assert keep_best(9, above=-2.0)(everything) == everything
 
 
-@pytest.mark.parametrize("bad", [{"count": 0}, {"above": math.nan}])
-def test_a_selection_that_cannot_be_made_is_refused(bad):
-    with pytest.raises(ConfigError, match=r"count=\d, above="):
-        keep_best(**bad)
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (drop_zero_variance_groups, {"tolerance": -1.0}),
+        (drop_zero_variance_groups, {"tolerance": math.nan}),
+        (keep_best, {"count": 0}),
+        (keep_best, {"above": math.nan}),
+    ],
+)
+def test_a_selection_that_cannot_be_made_is_refused(make, wrong):
+    with pytest.raises(ConfigError, match="|".join(wrong)):
+        make(**wrong)

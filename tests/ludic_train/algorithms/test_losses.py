@@ -14,9 +14,9 @@ from ludic_train.algorithms.aggregation import (
     sequence_mean,
     token_mean,
 )
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
+    CompositeLoss,
     EntropyBonus,
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,
@@ -243,13 +243,8 @@ def test_a_falling_entropy_coefficient_is_a_line_over_versions():
     out, known = one_token(entropy=2.0)
     losses = [bonus(out, replace(known, version=v))[0].item() for v in (0, 1, 2, 4, 9)]
     assert losses == pytest.approx([-0.2, -0.16, -0.12, -0.04, -0.04])
-
-
-def test_a_bonus_that_falls_to_zero_ends_without_gradient():
-    out, known = one_token(entropy=2.0)
     value, _ = EntropyBonus(0.1, final=0.0, updates=3)(out, replace(known, version=3))
-    (grad,) = torch.autograd.grad(value, out.entropy)
-    assert (value.item(), grad.item()) == (0.0, 0.0)
+    assert (value.item(), torch.autograd.grad(value, out.entropy)[0].item()) == (0.0, 0.0)
 
 
 def test_entropy_has_the_gradient_of_its_definition():
@@ -264,9 +259,10 @@ def test_entropy_has_the_gradient_of_its_definition():
     torch.testing.assert_close(grad, expected.detach())
 
 
-def test_composite_adds_values_and_metrics():
+@pytest.mark.parametrize("weights", [None, (1.0, 1.0)])
+def test_composite_adds_values_and_metrics(weights):
     out, known = one_token(-1.0, entropy=2.0)
-    value, metrics = CompositeLoss((SFT, EntropyBonus(0.25)))(out, known)
+    value, metrics = CompositeLoss((SFT, EntropyBonus(0.25)), weights)(out, known)
     assert value.item() == 1.0 - 0.5
     assert set(metrics) == {"nll"}
 
@@ -287,12 +283,6 @@ def test_a_weight_of_0_measures_a_loss_that_has_no_part_in_the_gradient():
     value, metrics = CompositeLoss((ReinforceLoss(), SFT), weights=(1, 0))(out, known)
     (grad,) = torch.autograd.grad(value, out.logprobs)
     assert (value.item(), grad.item(), mean_of(metrics, "nll")) == (1.0, -1.0, 1.0)
-
-
-def test_weights_of_1_change_nothing():
-    terms = (PPO, EntropyBonus(0.01))
-    plain, weighted = (CompositeLoss(terms, w)(*one_token())[0] for w in (None, (1.0, 1.0)))
-    assert torch.equal(plain, weighted)
 
 
 def test_metrics_of_one_name_get_the_names_of_their_terms():
@@ -333,7 +323,7 @@ def test_a_name_that_belongs_to_another_metric_is_refused():
     def odd(out, batch):
         return SFT(out, batch)[0], {"a/nll": (torch.ones(()), torch.ones(()))}
 
-    with pytest.raises(LossError, match=r"the name 'a/nll'.*other names than \['odd', 'a', 'b'\]"):
+    with pytest.raises(LossError, match="'a/nll'"):
         CompositeLoss((odd, SFT, SFT), names=("odd", "a", "b"))(*one_token())
 
 

@@ -24,7 +24,7 @@ from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.config import Execution
 from ludic_train.trainer.microbatches import plan_update
-from ludic_train.trainer.prepare import planned_rows, usable_rows
+from ludic_train.trainer.prepare import plan_rows, usable_rows
 from ludic_train.trainer.step import forward
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import KL_BASELINE, PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
@@ -195,7 +195,7 @@ def test_a_pair_of_which_one_is_too_long_is_left_out_as_a_whole():
     # The chosen rollout alone would be made likelier without a limit.
     pairs = [PAIRS[0], (said(5), said(*range(6, 40)))]
     cfg = replace(settings(), max_seq_len=20)
-    ((kept,), metrics) = planned_rows(
+    ((kept,), metrics) = plan_rows(
         preference_rows(pairs), tiny_model(), cfg, dpo(), version=0, execution=Execution()
     )
     assert [part.num_rollouts for part in kept] == [1]

@@ -1,8 +1,4 @@
-import math
-
 import pytest
-import torch
-from trajectories import trajectory
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import (
@@ -18,7 +14,6 @@ from ludic_train.algorithms.batch_credit import (
     SeatBaselineReturn,
     TokenWhitened,
 )
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.credit import (
     BatchScaledReturn,
     ConstantCredit,
@@ -32,6 +27,7 @@ from ludic_train.algorithms.credit import (
 from ludic_train.algorithms.kl import TopKDistillationLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
+    CompositeLoss,
     EntropyBonus,
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,
@@ -66,26 +62,10 @@ from ludic_train.algorithms.variants import (
     sapo,
     top_k_distillation,
 )
-from ludic_train.types import RETURNS, REWARDS, VALUES, LossBatch, TokenLogprobs
+from ludic_train.types import REWARDS, VALUES
 
 CENTRED = GroupNormalizedReturn(divide_by_std=False)
 CLIPPED = TokenClippedSurrogateLoss(0.2, 0.2)
-
-
-def test_reinforce_sets_what_its_docstring_says():
-    algo = reinforce(gamma=0.9, max_ratio=2.0)
-    assert algo.credit == MonteCarloReturn(0.9)
-    assert algo.loss == ReinforceLoss(2.0)
-    assert (algo.aggregation, algo.filter) == (token_mean, None)
-
-
-def test_grpo_sets_what_its_docstring_says():
-    algo = grpo(clip=0.3, dual_clip=3.0, entropy=0.01)
-    assert algo.credit == GroupNormalizedReturn()
-    clipped = TokenClippedSurrogateLoss(0.3, 0.3, 3.0)
-    assert algo.loss == CompositeLoss((clipped, EntropyBonus(0.01)))
-    assert algo.aggregation is sequence_mean
-    assert algo.filter is not None
 
 
 def test_an_entropy_bonus_of_its_own_is_taken_as_it_is():
@@ -93,63 +73,22 @@ def test_an_entropy_bonus_of_its_own_is_taken_as_it_is():
     assert grpo(entropy=falling).loss == CompositeLoss((CLIPPED, falling))
 
 
-def test_sft_sets_what_its_docstring_says():
-    algo = sft()
-    assert algo.credit == ConstantCredit(1.0)
-    assert algo.loss == MaskedCausalLMCrossEntropyLoss()
-
-
-ON_POLICY = [
-    reinforce(),
-    reinforce(max_ratio=2.0),
-    reinforce_baseline(),
-    reinforce_plus_plus(),
-    grpo(),
-    dr_grpo(max_tokens=1),
-    dapo(max_tokens=1, buffer=1),
-    gspo(),
-    cispo(),
-    scalerl(),
-    rloo(),
-    rloo(max_sequence_ratio=2.0),
-    reinforce_plus_plus_baseline(),
-    lite_ppo(),
-    max_rl(),
-    dppo(),
-    sapo(),
-    gmpo(),
-    self_play(),
-    ppo(),
-]
-
-
-@pytest.mark.parametrize("algo", ON_POLICY, ids=lambda algo: algo.name)
-def test_expected_gradient_on_a_two_token_policy_is_the_policy_gradient(algo):
-    # pi(1) = p = sigmoid(z), reward 1 for token 1 and 0 for token 0, on policy. The gradient of
-    # the expected reward p is p (1 - p); centring with any constant does not change it. Summing
-    # over both tokens, each with its probability, gives the expectation exactly.
-    z = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    p = torch.sigmoid(z)
-    logprobs = torch.stack([torch.log1p(-p), torch.log(p)])
-    probabilities = logprobs.detach().exp()
-    known = LossBatch(
-        weight=torch.tensor([0.0, 1.0], dtype=torch.float64) - 0.3,
-        scale=probabilities,
-        rollout=torch.arange(2),
-        num_rollouts=2,
-        behavior_logprobs=logprobs.detach(),
-    )
-    for name in (VALUES, RETURNS):
-        known = known.with_attachment(name, torch.zeros_like(probabilities))
-    out = TokenLogprobs(logprobs=logprobs, entropy=logprobs, values=torch.zeros_like(logprobs))
-    loss, _ = algo.loss(out, known)
-    (grad,) = torch.autograd.grad(loss, z)
-    assert grad.item() == pytest.approx(-(p * (1 - p)).item(), abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("algo", "credit", "loss", "aggregation"),
     [
+        (
+            reinforce(gamma=0.9, max_ratio=2.0),
+            MonteCarloReturn(0.9),
+            ReinforceLoss(2.0),
+            token_mean,
+        ),
+        (
+            grpo(clip=0.3, dual_clip=3.0, entropy=0.01),
+            GroupNormalizedReturn(),
+            CompositeLoss((TokenClippedSurrogateLoss(0.3, 0.3, 3.0), EntropyBonus(0.01))),
+            sequence_mean,
+        ),
+        (sft(), ConstantCredit(1.0), MaskedCausalLMCrossEntropyLoss(), token_mean),
         (reinforce_baseline(), BatchCenteredReturn(), ReinforceLoss(), token_mean),
         (reinforce_plus_plus(), TokenWhitened(), CLIPPED, token_mean),
         (rloo(), LeaveOneOutReturn(), ReinforceLoss(), ConstantLength(1)),
@@ -200,28 +139,8 @@ def test_weights_of_tokens_and_of_rollouts_exclude_each_other():
 
 def test_presets_that_play_differently_say_so():
     assert dapo(max_tokens=2, buffer=1).full_batches
+    assert (reinforce().filter, grpo().filter is None) == (None, False)
     recipe = scalerl()
     assert (recipe.retire_at, recipe.max_lag) == (0.9, 8)
     critic = ppo(lam=0.9)
     assert (critic.attach, critic.refine) == ({VALUES, REWARDS}, GAE(1.0, 0.9))
-
-
-def test_imitation_by_advantage_moves_towards_the_better_token():
-    # Two rollouts of a group, one per token, rewards 0 and 1: weights exp(-0.5) and exp(0.5).
-    # Summed over both, the gradient of -sum_i w_i lp_i / 2 is (w_0 p - w_1 (1 - p)) / 2.
-    algo = awr()
-    (w0,), (w1,) = algo.credit([trajectory(0.0), trajectory(1.0)])
-    z = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    p = torch.sigmoid(z)
-    logprobs = torch.stack([torch.log1p(-p), torch.log(p)])
-    known = LossBatch(
-        weight=torch.tensor([w0, w1], dtype=torch.float64),
-        scale=torch.full((2,), 0.5, dtype=torch.float64),
-        rollout=torch.arange(2),
-        num_rollouts=2,
-    )
-    loss, _ = algo.loss(TokenLogprobs(logprobs=logprobs, entropy=logprobs), known)
-    (grad,) = torch.autograd.grad(loss, z)
-    q = p.item()
-    assert (w0, w1) == pytest.approx((math.exp(-0.5), math.exp(0.5)))
-    assert grad.item() == pytest.approx((w0 * q - w1 * (1 - q)) / 2, abs=1e-12)

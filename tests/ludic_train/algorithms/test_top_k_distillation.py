@@ -22,16 +22,15 @@ from two_ranks.learning import (
 )
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.kl import TopKDistillationLoss
-from ludic_train.algorithms.losses import ReinforceLoss
+from ludic_train.algorithms.losses import CompositeLoss, ReinforceLoss
 from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.algorithms.variants import top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.models.head import logits_logprobs
 from ludic_train.trainer.config import Execution
-from ludic_train.trainer.prepare import prepared, scored
+from ludic_train.trainer.prepare import attach_streams, scored
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import BOOTSTRAP, VALUES, LossBatch, TokenLogprobs, TopTokens
 
@@ -232,7 +231,7 @@ async def test_a_student_comes_closer_to_its_teacher(beta):
 
 def test_the_reference_gives_what_it_finds_most_likely():
     rows, teacher = random_rows(5, masked=0.3), tiny_model(1)
-    found = prepared(
+    found = attach_streams(
         rows, tiny_model(), teacher, top_k_distillation(k=4), settings(), execution=Execution()
     )
     for row in found:

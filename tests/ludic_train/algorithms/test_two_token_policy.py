@@ -149,6 +149,7 @@ PRESETS = {
     "clip_cov": (lambda: clip_cov(cov_low=9.0, cov_high=9.5), BY_STD),
     "kl_cov": (kl_cov, BY_STD),
     "rloo": (rloo, PLAIN),
+    "rloo, sequences": (lambda: rloo(max_sequence_ratio=2.0), PLAIN),
     "grpo": (grpo, BY_STD),
     "grpo, dual clip": (lambda: grpo(dual_clip=3.0), BY_STD),
     "dr_grpo": (lambda: dr_grpo(max_tokens=1), CENTRED),

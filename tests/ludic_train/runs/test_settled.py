@@ -11,9 +11,8 @@ from trajectories import trajectory
 
 import ludic_train as lt
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.composite import CompositeLoss
 from ludic_train.algorithms.entropy_control import AdaptiveEntropy, AdaptiveEntropyBonus
-from ludic_train.algorithms.losses import EntropyBonus
+from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.runs.config import IN_PYTHON, RunConfig
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS, check_options

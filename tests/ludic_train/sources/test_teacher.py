@@ -14,7 +14,7 @@ from ludic_train.algorithms.variants import distillation, top_k_distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
 from ludic_train.trainer.config import Execution
-from ludic_train.trainer.prepare import prepared
+from ludic_train.trainer.prepare import attach_streams
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, SAWItem
 
@@ -94,7 +94,9 @@ async def test_what_http_attaches_is_what_a_reference_model_in_memory_attaches()
     items, model = random_rows(6), tiny_model(1)
     async with served(lambda body: logprobs_of(model, body["prompt"])) as (teacher, _):
         batch = await TaughtBatchSource(Fixed(items), teacher).next_batch(distillation())
-    alone = prepared(items, tiny_model(0), model, distillation(), settings(), execution=Execution())
+    alone = attach_streams(
+        items, tiny_model(0), model, distillation(), settings(), execution=Execution()
+    )
     for judged, own in zip(batch.items, alone, strict=True):
         expected = own.attachments[REFERENCE]
         np.testing.assert_allclose(judged.attachments[REFERENCE], expected, atol=1e-5)
@@ -115,7 +117,7 @@ async def test_most_likely_tokens_are_those_of_a_reference_model_in_memory():
         batch = await TaughtBatchSource(Fixed(items), teacher).next_batch(algo)
     assert {body["prompt_logprobs"] for body in bodies} == {4}
     assert len(bodies) == 6
-    alone = prepared(items, tiny_model(0), model, algo, settings(), execution=Execution())
+    alone = attach_streams(items, tiny_model(0), model, algo, settings(), execution=Execution())
     for judged, own in zip(batch.items, alone, strict=True):
         assert REFERENCE not in judged.attachments
         np.testing.assert_array_equal(judged.teacher.ids, own.teacher.ids)

@@ -13,7 +13,7 @@ from ludic_train.errors import LossError, OutOfMemory
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
-from ludic_train.trainer.prepare import planned_rows
+from ludic_train.trainer.prepare import plan_rows
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
 
@@ -56,8 +56,8 @@ def test_short_rows_are_cut_as_usual_where_long_ones_are_allowed():
     )
     model = make_tiny_model(make_tokenizer(["a"]), num_layers=1)
     cfg, given = TrainerConfig(max_seq_len=32_768), {"version": 0, "execution": Execution()}
-    ((short,), _) = planned_rows([whole] * 20, model, cfg, sft(), **given)
-    ((mixed,), metrics) = planned_rows([whole, long], model, cfg, sft(), **given)
+    ((short,), _) = plan_rows([whole] * 20, model, cfg, sft(), **given)
+    ((mixed,), metrics) = plan_rows([whole, long], model, cfg, sft(), **given)
     assert max(part.input_ids.size for part in short) <= 4_096
     assert metrics["rows/overlong"].value == 0
     assert max(part.input_ids.shape[1] for part in mixed) == 5_000

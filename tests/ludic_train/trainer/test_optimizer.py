@@ -6,11 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ludic_gym.errors import ConfigError
-from ludic_train.trainer.config import AdamW
 from ludic_train.trainer.optimizer import (
     AdamW8bit,
-    _levels,
     moment_bytes,
     quantized,
     restored,
@@ -20,27 +17,27 @@ from ludic_train.trainer.optimizer import (
 SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 
+def levels(signed):
+    """What each of the 256 codes stands for, in a block whose largest number is 1."""
+    codes = torch.arange(256, dtype=torch.uint8)[None]
+    return restored(codes, torch.ones(1, 1), signed=signed)[0]
+
+
 def test_codes_stand_for_256_shares():
     for signed in (True, False):
-        levels = _levels(signed)
-        assert levels.unique().tolist() == levels.tolist()
-        assert len(levels) == 256
-        assert float(levels[-1]) == 1.0
+        assert levels(signed).unique().tolist() == levels(signed).tolist()
+        assert float(levels(signed)[-1]) == 1.0
     # The middle of 0.1 to 1, a millionth of it; signed, each has its opposite.
-    assert float(_levels(True)[128]) == pytest.approx(0.55e-6)
-    assert float(_levels(True)[126]) == pytest.approx(-0.55e-6)
-    assert _levels(False)[:3].tolist() == pytest.approx([0.0, 0.325e-6, 0.775e-6])
+    assert float(levels(True)[128]) == pytest.approx(0.55e-6)
+    assert float(levels(True)[126]) == pytest.approx(-0.55e-6)
+    assert levels(False)[:3].tolist() == pytest.approx([0.0, 0.325e-6, 0.775e-6])
 
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_every_code_comes_back(signed):
-    # 256 numbers are one block, whose largest is 1.
-    values = _levels(signed)[None]
-    codes, scale = quantized(values, signed=signed)
-    expected = list(range(256)) if signed else [1, *range(1, 256)]
-    assert codes[0].tolist() == expected
+    codes, scale = quantized(levels(signed)[None], signed=signed)
+    assert codes[0].tolist() == (list(range(256)) if signed else [1, *range(1, 256)])
     assert scale.tolist() == [[1.0]]
-    assert torch.equal(restored(codes, scale, signed=signed)[0], _levels(signed)[codes[0].int()])
 
 
 @given(st.integers(0, 1000), st.integers(1, 5), st.integers(1, 600), st.booleans())
@@ -52,7 +49,7 @@ def test_no_number_is_further_off_than_half_a_gap(seed, rows, width, signed):
     found = restored(codes, scale, signed=signed)
     # By looking for the nearest of all levels.
     whole = scale.repeat_interleave(256, 1)[:, :width]
-    nearest = ((values / whole)[..., None] - _levels(signed)).abs().amin(-1) * whole
+    nearest = ((values / whole)[..., None] - levels(signed)).abs().amin(-1) * whole
     # Squares are never rounded to 0: the lowest level is 3.25e-7 of the largest.
     assert ((found - values).abs() <= nearest * 1.001 + 4e-7 * whole).all()
     assert signed or (found > 0).all()
@@ -108,8 +105,3 @@ def test_steps_do_not_depend_on_how_many_rows_are_computed_at_a_time(monkeypatch
     monkeypatch.setattr("ludic_train.trainer.optimizer.CHUNK", 700)
     cut, _ = trajectory(lambda p: AdamW8bit(p, **SETTINGS), steps=3)
     assert torch.equal(cut, whole)
-
-
-def test_other_bits_are_refused():
-    with pytest.raises(ConfigError, match="bits is 16"):
-        AdamW(bits=16)

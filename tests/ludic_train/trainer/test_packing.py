@@ -9,7 +9,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer import packing as layout
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.packing import attention_tokens, cells, first_fit
-from ludic_train.trainer.prepare import planned_rows
+from ludic_train.trainer.prepare import plan_rows
 from ludic_train.types import SAWItem
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)
@@ -89,7 +89,7 @@ def test_updates_are_packed_by_the_width_of_the_model(width, computed):
     ]
     model = make_tiny_model(make_tokenizer(["a"]), hidden_size=width, num_layers=1)
     cfg = TrainerConfig(micro_token_budget=1800, max_seq_len=1800)
-    _, metrics = planned_rows(
+    _, metrics = plan_rows(
         rows, model, cfg, reinforce(), version=0, execution=Execution(share_prompts=False)
     )
     assert metrics["tokens/fill"].value == pytest.approx(1120 / computed)

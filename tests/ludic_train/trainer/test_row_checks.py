@@ -25,9 +25,9 @@ def row(ids=(5, 6, 7), mask=MASK, **streams):
     ("wrong", "reason"),
     [
         # Of hidden states at -1: the end of the widest row, which may be another item's.
-        (row(mask=[True, True, True]), "row 1 of 2, .* True at position 0"),
-        (row(mask=[0, 1, 1]), "action_mask of int64; make it bool"),
-        (row(ids=(5, 6, 70_000)), "tokens 5 to 70000, .* vocabulary has 276"),
+        (row(mask=[True, True, True]), "row 1 .* position 0"),
+        (row(mask=[0, 1, 1]), "action_mask of int64"),
+        (row(ids=(5, 6, 70_000)), "tokens 5 to 70000, .* 276"),
         (row(ids=(5, -100, 7)), "tokens -100 to 7"),
         (row(weight=np.ones(4, np.float32)), r"weight of shape \[4\] for 3 tokens"),
         (row(versions=np.zeros(2, np.int32)), r"versions of shape \[2\] for 3 tokens"),

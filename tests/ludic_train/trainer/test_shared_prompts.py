@@ -75,9 +75,8 @@ def test_logprobs_and_gradients_are_those_of_the_items_alone(count, seed, prompt
     model = tiny_model()
     with torch.no_grad():
         expected = forward(model, alone)
-    in_order = np.argsort(alone.item, kind="stable")
-    with torch.no_grad():
         found = [forward(model, micro) for micro in shared]
+    in_order = np.argsort(alone.item, kind="stable")
     order = np.argsort(np.concatenate([micro.item for micro in shared]), kind="stable")
     for name in ("logprobs", "entropy"):
         values = torch.cat([getattr(out, name) for out in found])[order]
@@ -140,7 +139,7 @@ def test_rows_with_experts_are_not_shared():
     assert [family.shared for family in found] == [0, 0, 0]
 
 
-def test_a_prompt_may_be_left_to_each_row(monkeypatch):
+def test_a_prompt_may_be_left_to_each_row():
     items = with_few_prompts(random_rows(12), 1)
     _, metrics = gradient_of(items, trainer_settings(share_prompts=False))
     assert metrics["tokens/fill"].value <= 1

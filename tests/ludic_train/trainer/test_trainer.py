@@ -9,17 +9,14 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.losses import EntropyBonus
 from ludic_train.algorithms.presets import grpo, sft, with_entropy
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.errors import (
-    EmptyBatch,
-    NonFiniteUpdate,
-    SamplerMismatch,
-)
+from ludic_train.errors import EmptyBatch, NonFiniteUpdate, SamplerMismatch
 from ludic_train.metrics import Stat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.publisher import InProcessPublisher
-from ludic_train.trainer.config import Decay, Guards, cosine
+from ludic_train.trainer.config import Guards
+from ludic_train.trainer.prepare import minibatches
 from ludic_train.trainer.trainer import Trainer, TrainerConfig
 from ludic_train.types import SAWBatch, SAWItem
 
@@ -137,19 +134,13 @@ def test_a_local_engine_is_told_of_every_update():
 
 async def test_minibatches_share_a_batch_without_loss_or_repetition():
     items = rows(10)
-    seen = []
-
-    class Spy(Trainer):
-        def _update(self, part):
-            seen.append([id(item) for item in part])
-            return super()._update(part)
-
-    source = Fixed(items)
-    trainer = Spy(tiny_model(), sft(), source, cfg=TrainerConfig(minibatches=3))
-    await trainer.train(3)
+    source, counts = Fixed(items), []
+    trainer = Trainer(tiny_model(), sft(), source, cfg=TrainerConfig(minibatches=3))
+    await trainer.train(3, lambda version, metrics: counts.append(metrics["rows"].value))
     assert source.given == 1
-    assert sorted(i for part in seen for i in part) == sorted(map(id, items))
-    assert sorted(map(len, seen)) == [3, 3, 4]
+    assert sorted(counts) == [3, 3, 4]
+    parts = minibatches(items, trainer.cfg, sft(), version=0)
+    assert sorted(id(item) for part in parts for item in part) == sorted(map(id, items))
 
 
 def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
@@ -172,10 +163,8 @@ def test_a_warning_says_once_that_long_rollouts_are_left_out(caplog):
     )
     for _ in range(2):
         trainer.update(items)
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        "rollouts with a row of more than max_seq_len=11 tokens are left out, here and in further "
-        "updates (metric rows/overlong)"
-    ]
+    assert len(caplog.records) == 1
+    assert "max_seq_len=11" in caplog.text
 
 
 class InTurn(Fixed):
@@ -190,32 +179,24 @@ class InTurn(Fixed):
         return self.batches[min(self.given, len(self.batches)) - 1]
 
 
-async def test_a_batch_that_is_left_out_whole_is_warned_of_too(caplog):
-    long = [item for item in rows(20) if len(item.input_ids) > 13]
-    short = [item for item in rows(20) if len(item.input_ids) <= 13]
-    source = InTurn([long, short])
-    await Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=13)).train(1)
-    assert source.given == 2
-    assert "more than max_seq_len=13 tokens are left out" in caplog.text
-
-
-async def test_a_batch_without_usable_rows_waits_for_the_next():
-    overlong = [item for item in rows(20) if len(item.input_ids) > 12]
+async def test_a_batch_without_usable_rows_waits_for_the_next(caplog):
+    overlong = [item for item in rows(20) if len(item.input_ids) > 13]
     source = InTurn([overlong, overlong, rows(4)])
-    trainer = Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=12))
+    trainer = Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=13))
     made = []
     await trainer.train(1, on_update=lambda version, metrics: made.append(metrics))
     assert source.given == 3
     (metrics,) = made
-    short = sum(len(item.input_ids) <= 12 for item in rows(4))
+    short = sum(len(item.input_ids) <= 13 for item in rows(4))
     assert metrics["rows"].value == short
+    assert "max_seq_len=13" in caplog.text
     assert metrics["rows/overlong"].value == 2 * len(overlong) + 4 - short
 
 
 async def test_many_batches_without_usable_rows_end_the_run():
     source = InTurn([rows(2)])
     trainer = Trainer(tiny_model(), grpo(), source, cfg=TrainerConfig(max_seq_len=1))
-    with pytest.raises(EmptyBatch, match="of 40 rows, 40 exceed max_seq_len=1"):
+    with pytest.raises(EmptyBatch, match="40 exceed max_seq_len=1"):
         await trainer.train(1)
     assert source.given == 20
 
@@ -225,7 +206,7 @@ async def test_a_trainer_without_a_source_learns_from_what_it_is_given_alone():
     trainer.update(rows(2))
     trainer.load_state_dict(trainer.state_dict())
     assert trainer.version == 1
-    with pytest.raises(ConfigError, match=r"without a batch_source .* use `update`"):
+    with pytest.raises(ConfigError, match="batch_source"):
         await trainer.train(1)
 
 
@@ -273,24 +254,10 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
 def test_a_sampler_with_other_params_than_it_names_stops_the_run():
     # The model gives every token about -5.5 nats, the sampler says -2 of its own version.
     trainer = Trainer(tiny_model(), grpo(), Fixed([]))
-    with pytest.raises(SamplerMismatch, match="sampled by version 0, as the sampler reports, are"):
+    with pytest.raises(SamplerMismatch, match="version 0"):
         trainer.update(rows(4, behavior=-2.0))
     trainer.version = 1
     trainer.update(rows(4, behavior=-2.0))
-
-
-def test_the_learning_rate_warms_up_and_decays_to_a_fraction():
-    cfg = TrainerConfig(lr=1.0, warmup_updates=2, decay_updates=10, decay=Decay(to=0.1))
-    rates = [cfg.learning_rate(done) for done in (0, 1, 5, 10, 99)]
-    # 0.5 x (0.1 + 0.9 x 1.0), 1 x (0.1 + 0.9 x 0.9), 0.1 + 0.9 x 0.5, 0.1, 0.1
-    assert rates == pytest.approx([0.5, 0.91, 0.55, 0.1, 0.1])
-
-
-def test_the_learning_rate_can_fall_along_a_cosine():
-    cfg = TrainerConfig(lr=2.0, decay_updates=8, decay=Decay(shape=cosine, to=0.0))
-    rates = [cfg.learning_rate(done) for done in (0, 2, 4, 8, 99)]
-    # 1 + cos of 0, 45, 90 and 180 degrees.
-    assert rates == pytest.approx([2.0, 1.7071068, 1.0, 0.0, 0.0], abs=1e-7)
 
 
 def test_losses_know_how_many_updates_were_made_before_each():
@@ -330,21 +297,6 @@ async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped(algo):
 
 
 @pytest.mark.parametrize(
-    ("bad", "why"),
-    [
-        ({"lr": 0.0}, r"lr=0\.0"),
-        ({"minibatches": 0}, "minibatches=0"),
-        ({"max_seq_len": 99, "micro_token_budget": 50}, "max_seq_len=99 exceeds"),
-        ({"warmup_updates": -1}, "warmup_updates=-1"),
-        ({"decay_updates": 0}, "decay_updates=0"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(bad, why):
-    with pytest.raises(ConfigError, match=why):
-        TrainerConfig(**bad)
-
-
-@pytest.mark.parametrize(
     ("settings", "oldest"),
     [({"minibatches": 4}, 3), ({"epochs": 3}, 2), ({"publish_every": 2, "minibatches": 2}, 2)],
 )
@@ -353,27 +305,6 @@ def test_a_lag_that_no_row_could_meet_is_refused(settings, oldest):
     with pytest.raises(ConfigError, match=f"up to {oldest} updates old, .* max_lag={oldest - 1}"):
         Trainer(tiny_model(), grpo(max_lag=oldest - 1), Fixed([]), cfg=cfg)
     Trainer(tiny_model(), grpo(max_lag=oldest), Fixed([]), cfg=cfg)
-
-
-def test_the_settings_are_these_and_no_others():
-    assert list(TrainerConfig.__dataclass_fields__) == [
-        "device",
-        "lr",
-        "warmup_updates",
-        "decay_updates",
-        "decay",
-        "adamw",
-        "max_grad_norm",
-        "minibatches",
-        "epochs",
-        "micro_token_budget",
-        "max_seq_len",
-        "publish_every",
-        "router_replay",
-        "execution",
-        "guards",
-        "seed",
-    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
