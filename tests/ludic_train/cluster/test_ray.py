@@ -231,7 +231,7 @@ async def test_a_launched_run_outlives_its_server_its_actor_and_a_rank(cluster, 
     try:
         await trained(6)
         trainers = matching("ludic_gym train", str(out))
-        killed = [matching("ludic_gym serve", str(out)), matching("ludic_gym actor", str(out))]
+        killed = [matching("ludic_gym serve", str(out)), matching("--only actor", str(out))]
         for pid in (*killed[0], *killed[1], max(trainers)):
             os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(300):
