@@ -112,16 +112,15 @@ def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
     whole: Metrics = {}
     for part in parts:
         for name, metric in part.items():
-            whole[name] = _joined(name, whole[name], metric) if name in whole else metric
+            if name not in whole:
+                whole[name] = metric
+                continue
+            sofar = whole[name]
+            if type(sofar) is not type(metric):
+                raise MetricError(f"metric {name!r} is {sofar} in one part and {metric} in another")
+            join = _larger if isinstance(sofar, Peak) else add
+            whole[name] = type(sofar)(*map(join, astuple(sofar), astuple(metric)))
     return whole
-
-
-def _joined(name: str, left: Metric, right: Metric) -> Metric:
-    """The metric of two parts. Raises MetricError where they are of different kinds."""
-    if type(left) is not type(right):
-        raise MetricError(f"metric {name!r} is {left} in one part and {right} in another")
-    join = _larger if isinstance(left, Peak) else add
-    return type(left)(*map(join, astuple(left), astuple(right)))
 
 
 def _larger(left: float, right: float) -> float:

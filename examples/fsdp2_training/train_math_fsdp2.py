@@ -29,7 +29,7 @@ import torch
 
 import ludic_gym as lg
 import ludic_train as lt
-from ludic_train.runs.folder import kept
+from ludic_train.runs.folder import episode_recorder
 
 ENV_ID = "ludic/MATH-v0"
 PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{...}."
@@ -121,8 +121,8 @@ async def train(args: argparse.Namespace) -> None:
     async def evaluate() -> None:
         if lt.rank() == 0:
             # Its first episodes go to rollouts.jsonl, which `ludic view` displays.
-            keep = kept(args.out, trainer.version)
-            result = await lg.run_bench(held_out(args), make_policy, on_episode=keep)
+            record = episode_recorder(args.out, trainer.version)
+            result = await lg.run_bench(held_out(args), make_policy, on_episode=record)
             logger.log(trainer.version, {"eval/success": result.success_rate})
             print(f"version {trainer.version}: {result.success_rate:.1%} solved", flush=True)
 

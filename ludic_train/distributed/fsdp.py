@@ -61,7 +61,13 @@ def shard_model(
             "shard_model needs torch.distributed: start the program with torchrun, and call this "
             "inside `with ludic_train.process_group():`"
         )
-    names = ("shard",) if replicas == 1 else ("replica", "shard")
+    ranks = world_size()
+    if replicas < 1 or ranks % replicas:
+        raise ConfigError(
+            f"replicas={replicas} of a model on {ranks} ranks: they must be at least 1 and divide "
+            "the ranks"
+        )
+    dims = {"shard": ranks} if replicas == 1 else {"replica": replicas, "shard": ranks // replicas}
     where = torch.device(device) if device else next(model.parameters()).device
     # Nothing is cast on the way in: the trainer's temperatures have to stay float32.
     policy = MixedPrecisionPolicy(
@@ -71,7 +77,7 @@ def shard_model(
     host = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if offload else OffloadPolicy()
     causal_lm = unwrapped(model)
     # Named, because the default one is of the card where there is one, whatever the model's device.
-    mesh = init_device_mesh(where.type, _mesh_shape(replicas), mesh_dim_names=names)
+    mesh = init_device_mesh(where.type, tuple(dims.values()), mesh_dim_names=tuple(dims))
     # Blocks first: the whole model then shards only what no block holds, and gathers one unit at a
     # time.
     for unit in [*units(model), [causal_lm]]:
@@ -101,17 +107,6 @@ def _gather_for_logprobs(causal_lm: nn.Module) -> None:
 
     setattr(causal_lm, SHARDED_FORWARD, MethodType(forward_without_views, causal_lm))
     register_fsdp_forward_method(causal_lm, SHARDED_FORWARD)
-
-
-def _mesh_shape(replicas: int) -> tuple[int, ...]:
-    """Ranks of each dimension of the mesh. Raises ConfigError."""
-    ranks = world_size()
-    if replicas < 1 or ranks % replicas:
-        raise ConfigError(
-            f"replicas={replicas} of a model on {ranks} ranks: they must be at least 1 and divide "
-            "the ranks"
-        )
-    return (ranks,) if replicas == 1 else (replicas, ranks // replicas)
 
 
 def shard_from_rank_0(

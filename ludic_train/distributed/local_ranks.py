@@ -87,7 +87,10 @@ def run_ranks(arguments: Sequence[str], count: int, env: Mapping[str, str] | Non
                 )
             return _first_failure(ranks)
         finally:
-            _end(ranks)
+            # End the ranks that still run.
+            for stop in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+                pass_on(stop, None)
+                _wait(ranks, STOP_S)
 
 
 def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
@@ -100,15 +103,6 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
     failed = [process.returncode for process in ranks if process.poll()]
     # As shells report a process that a signal ended.
     return next((code if code > 0 else 128 - code for code in failed), 0)
-
-
-def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End the ranks that still run."""
-    for stop in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
-        for process in ranks:
-            if process.poll() is None:
-                process.send_signal(stop)
-        _wait(ranks, STOP_S)
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], limit_s: float) -> None:

@@ -101,32 +101,31 @@ async def feed_rank_0(items: Iterator[T], take: Callable[[Iterator[T]], Awaitabl
     for as long as it likes, and may stop early. An error of `take` is raised on every rank, as
     RankError on the others.
     """
+
+    def follow() -> None:
+        """Make an item for each order of rank 0, until it ends."""
+        while _received() == _NEXT:
+            next(items, None)
+
+    def announced() -> Iterator[T]:
+        """The items, each after the other ranks were sent the order to make theirs."""
+        while True:
+            # Before the last `next` too: the end of the items may have to be found together.
+            _send([_DATA + _NEXT] * world_size())
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            yield item
+
     if world_size() == 1:
         await take(items)
     elif rank() != 0:
-        await asyncio.to_thread(_follow, items)
+        await asyncio.to_thread(follow)
     else:
         with _reporting():
-            await take(_announced(items))
+            await take(announced())
         _send([_DATA + _END] * world_size())
-
-
-def _announced(items: Iterator[T]) -> Iterator[T]:
-    """The items, each after the other ranks were sent the order to make theirs."""
-    while True:
-        # Before the last `next` too: the end of the items may have to be found together.
-        _send([_DATA + _NEXT] * world_size())
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        yield item
-
-
-def _follow(items: Iterator[T]) -> None:
-    """Make an item for each order of rank 0, until it ends. Raises RankError."""
-    while _received() == _NEXT:
-        next(items, None)
 
 
 def all_gather(own: bytes) -> list[bytes]:

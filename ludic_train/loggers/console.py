@@ -123,12 +123,6 @@ class ConsoleLogger:
             (f" {readable(latest)}", "bold green"),
         )
         bar = ProgressBar(self.total, self._update, width=width, complete_style="green")
-        body = Group(chart, self._columns(width), bar)
-        heading = Text(f"{self.title}  {self._progress()}")
-        return Panel(body, title=heading, title_align="left", width=width + 4)
-
-    def _columns(self, width: int) -> RenderableType:
-        """The families in two columns, or in one where the terminal is narrow."""
         # By what names have before the slash, without it; "" for no slash.
         families: dict[str, dict[str, float]] = {}
         for name, value in self._latest.items():
@@ -136,13 +130,16 @@ class ConsoleLogger:
                 family, slash, rest = name.partition("/")
                 families.setdefault(family if slash else "", {})[rest if slash else name] = value
         panels = [_family_panel(*family) for family in families.items()]
+        # The families in two columns, or in one where the terminal is narrow.
         columns = 2 if width >= 70 else 1
         table = Table.grid(padding=(0, 1), expand=True)
         for _ in range(columns):
             table.add_column(ratio=1)
         # Not one grid row per pair of panels, because a short panel would leave a hole.
         table.add_row(*(Group(*panels[column::columns]) for column in range(columns)))
-        return table
+        body = Group(chart, table, bar)
+        heading = Text(f"{self.title}  {self._progress()}")
+        return Panel(body, title=heading, title_align="left", width=width + 4)
 
 
 def _family_panel(title: str, numbers: Mapping[str, float]) -> RenderableType:

@@ -15,7 +15,7 @@ from ludic_gym.envs.questions.arithmetic import OPERATIONS
 from ludic_gym.graders.extract import extract
 from ludic_gym.policies.base import Memoryless
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, Unwraps
-from ludic_gym.types import Decision, Message, Rollout, Sampling, Step, Task
+from ludic_gym.types import Decision, Message, Sampling, Step, Task
 from ludic_train.runs.evaluation import play
 from ludic_train.small_model.lessons import Lesson
 
@@ -63,10 +63,15 @@ async def dialogs_of(lesson: Lesson, count: int, *, number: int = 0, seed: int =
     ]
     rollouts = await play(tasks, lambda env: Novice(env, lesson.noise))
     (_, prompt), rng = opening(lesson.env_id, lesson.kwargs), random.Random(first)
-    return [
-        _dialog(rollouts[i : i + lesson.questions], lesson, prompt, rng)
-        for i in range(0, len(rollouts), lesson.questions)
-    ]
+    dialogs: list[Dialog] = []
+    for i in range(0, len(rollouts), lesson.questions):
+        # The episodes one after the other, under one system prompt.
+        dialog: Dialog = [{"role": "system", "content": rng.choice(SYSTEM_PROMPTS).format(prompt)}]
+        for step in (step for r in rollouts[i : i + lesson.questions] for step in r.steps):
+            dialog.append({"role": "user", "content": step.observation})
+            dialog.append({"role": "assistant", "content": reply_text(step, lesson, rng)})
+        dialogs.append(dialog)
+    return dialogs
 
 
 async def all_dialogs(lessons: Sequence[Lesson], count: int, seed: int) -> list[Dialog]:
@@ -95,15 +100,6 @@ def first_texts(env_id: str, episodes: int) -> Iterator[str]:
         for seed in range(FIRST_SEED, FIRST_SEED + episodes):
             observation, info = env.reset(seed=seed)
             yield from (observation, info["system_prompt"], OraclePolicy(env)(observation))
-
-
-def _dialog(rollouts: Sequence[Rollout], lesson: Lesson, prompt: str, rng: random.Random) -> Dialog:
-    """The episodes one after the other, under one system prompt."""
-    dialog: Dialog = [{"role": "system", "content": rng.choice(SYSTEM_PROMPTS).format(prompt)}]
-    for step in (step for rollout in rollouts for step in rollout.steps):
-        dialog.append({"role": "user", "content": step.observation})
-        dialog.append({"role": "assistant", "content": reply_text(step, lesson, rng)})
-    return dialog
 
 
 def reply_text(step: Step, lesson: Lesson, rng: random.Random) -> str:

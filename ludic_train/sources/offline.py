@@ -79,8 +79,16 @@ class OfflineBatchSource:
             rollouts: list[Sequence[SAWItem] | MakeRows] = [
                 item for item in self._data if callable(item)
             ]
-            if len(rollouts) < len(self._data):
-                rollouts += self._credited(algo)
+            rows = [item for item in self._data if isinstance(item, SAWItem)]
+            played = [r for r in self._data if not isinstance(r, SAWItem) and not callable(r)]
+            # Credit over all of them at once: a batch's worth is drawn anew in every pass.
+            rows += rows_from(played, algo) if played else []
+            if played and not rows:
+                best = max(rollout.total_reward for rollout in played)
+                raise EmptyBatch(
+                    f"{algo.name} keeps none of {len(played)} rollouts; the best earned {best:.3g}"
+                )
+            rollouts += [[rows[i] for i in numbers] for numbers in by_sequence(rows)]
             if len(rollouts) < self.batch_size:
                 raise ConfigError(
                     f"batch_size={self.batch_size} with {len(rollouts)} rollouts; it must be "
@@ -104,21 +112,6 @@ class OfflineBatchSource:
                 "and rollouts that were there; resume it with its own kind of source"
             )
         self.taken = int(state["taken"])
-
-    def _credited(self, algo: RLAlgorithm) -> list[Sequence[SAWItem]]:
-        """The rows of each rollout, with the algorithm's credit. Raises EmptyBatch."""
-        rows = [item for item in self._data if isinstance(item, SAWItem)]
-        rollouts = [
-            item for item in self._data if not isinstance(item, SAWItem) and not callable(item)
-        ]
-        # Credit over all of them at once: a batch's worth is drawn anew in every pass.
-        rows += rows_from(rollouts, algo)
-        if not rows:
-            best = max(rollout.total_reward for rollout in rollouts)
-            raise EmptyBatch(
-                f"{algo.name} keeps none of {len(rollouts)} rollouts; the best earned {best:.3g}"
-            )
-        return [[rows[i] for i in numbers] for numbers in by_sequence(rows)]
 
     def _rollout_at(self, position: int) -> Sequence[SAWItem]:
         """Rows of the rollout at a position of the endless sequence of passes."""

@@ -128,7 +128,26 @@ class TaskPlayer:
 
         One with a number that is not finite has failed.
         """
-        running = self._running(tasks)
+        running: AsyncGenerator[Episode, None]
+        if isinstance(self._play, Matches):
+            running = run_matches(
+                tasks,
+                self._play.players,
+                view=self._play.view,
+                seating=self._play.seating,
+                first_game=self.games,
+                concurrency=self._concurrency,
+                timeout_s=self._timeout_s,
+                envs=self._match_envs,
+            )
+        else:
+            running = run_episodes(
+                tasks,
+                self._play,
+                concurrency=self._concurrency,
+                timeout_s=self._timeout_s,
+                envs=self._envs,
+            )
         # Before they are played: seats rotate over all calls, also over those in flight at once.
         self.games += len({task.group or i for i, task in enumerate(tasks)})
         ended = [episode async for episode in running]
@@ -145,27 +164,6 @@ class TaskPlayer:
         """Close the environments."""
         self._envs.close()
         self._match_envs.close()
-
-    def _running(self, tasks: Sequence[Task]) -> AsyncGenerator[Episode, None]:
-        """Episodes of the tasks as they end."""
-        if not isinstance(self._play, Matches):
-            return run_episodes(
-                tasks,
-                self._play,
-                concurrency=self._concurrency,
-                timeout_s=self._timeout_s,
-                envs=self._envs,
-            )
-        return run_matches(
-            tasks,
-            self._play.players,
-            view=self._play.view,
-            seating=self._play.seating,
-            first_game=self.games,
-            concurrency=self._concurrency,
-            timeout_s=self._timeout_s,
-            envs=self._match_envs,
-        )
 
 
 async def scored(episode: Episode, score: Score) -> Episode:

@@ -153,22 +153,23 @@ class VLLMTeacher(HttpClient):
         --max-logprobs, 20 unless it is set. Raises as `logprobs`; TeacherError for fewer tokens.
         """
         _check_scorable(items)
-        return await gather_all(self._top_of_row(item, k) for item in items)
 
-    async def _top_of_row(self, item: SAWItem, k: int) -> TopTokens:
-        """The tokens of one row; raises as `top_tokens` does."""
-        ids = item.input_ids.tolist()
-        scores = await self._scores(ids, k)
-        # Scores begin at the second token, so those of token t are number t - 1.
-        tops = [_top(scores[t - 1], ids[t], k) for t in np.flatnonzero(item.action_mask)]
-        # Reshaped, because a row without sampled tokens gives an array of one dimension.
-        named = np.array([[logprob for _, logprob in top] for top in tops]).reshape(-1, k)
-        # float64: where k tokens have nearly all of the probability, the difference is small.
-        rest = np.log(np.maximum(1 - np.exp(named).sum(1, keepdims=True), LEAST_REST))
-        return TopTokens(
-            ids=np.array([[token for token, _ in top] for top in tops], np.int32).reshape(-1, k),
-            logprobs=np.concatenate([named, rest], 1).astype(np.float32),
-        )
+        async def top_of_row(item: SAWItem) -> TopTokens:
+            ids = item.input_ids.tolist()
+            scores = await self._scores(ids, k)
+            # Scores begin at the second token, so those of token t are number t - 1.
+            tops = [_top(scores[t - 1], ids[t], k) for t in np.flatnonzero(item.action_mask)]
+            # Reshaped, because a row without sampled tokens gives an array of one dimension.
+            named = np.array([[logprob for _, logprob in top] for top in tops]).reshape(-1, k)
+            # float64: where k tokens have nearly all of the probability, the difference is small.
+            rest = np.log(np.maximum(1 - np.exp(named).sum(1, keepdims=True), LEAST_REST))
+            numbers = np.array([[token for token, _ in top] for top in tops], np.int32)
+            return TopTokens(
+                ids=numbers.reshape(-1, k),
+                logprobs=np.concatenate([named, rest], 1).astype(np.float32),
+            )
+
+        return await gather_all(map(top_of_row, items))
 
     async def _scores(self, ids: list[int], k: int) -> list[Any]:
         """Log-probs after each token but the last, k at least, as the server gives them."""

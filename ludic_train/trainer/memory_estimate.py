@@ -287,15 +287,11 @@ def _forward_flops(query: torch.Size, *shapes: object, **unused: object) -> int:
     return 2 * batch * heads * length * length * width
 
 
-def _backward_flops(grad: torch.Size, *shapes: object, **unused: object) -> int:
-    """Operations of its backward pass, which computes the scores again: five products, not two."""
-    return 5 * _forward_flops(grad) // 2
-
-
 # torch counts the kernels of cards, and not the one of CPUs, which stands for them here.
 ATTENTION_FLOPS: dict[Any, Callable[..., int]] = {
     FUSED: _forward_flops,
-    FUSED_BACKWARD: _backward_flops,
+    # The backward pass computes the scores again: five products, not two.
+    FUSED_BACKWARD: lambda grad, *shapes, **unused: 5 * _forward_flops(grad) // 2,
 }
 
 

@@ -15,7 +15,7 @@ alone, and a gradient of the prompt is the sum of those of all members.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -91,30 +91,23 @@ def families(
         prompt = items[i].input_ids[: starts[i]].tobytes()
         of_prompt.setdefault((-1, prompt) if i in single else (i, b""), []).append(i)
     lengths = [len(item.input_ids) for item in items]
-    return [
-        family
-        for members in of_prompt.values()
-        for family in _split(members, starts[members[0]], lengths, token_budget, attention)
-    ]
-
-
-def _split(
-    members: Sequence[int], shared: int, lengths: Sequence[int], token_budget: int, attention: int
-) -> Iterable[Family]:
-    """Families of the members, each taken in where that costs less than a row of its own."""
-    family, width = Family((members[0],)), lengths[members[0]]
-    for i in members[1:]:
-        joined = Family((*family.members, i), shared)
-        wider = joined.width(lengths)
-        # Causal attention without a mask leaves out half of the pairs.
-        alone = lengths[i] * (1 + lengths[i] / (2 * attention))
-        more = _cost(wider, attention) - _cost(width, attention)
-        if wider <= token_budget and more <= WORTH_JOINING * alone:
-            family, width = joined, wider
-        else:
-            yield family
-            family, width = Family((i,)), lengths[i]
-    yield family
+    result: list[Family] = []
+    for first, *others in of_prompt.values():
+        family, width = Family((first,)), lengths[first]
+        for i in others:
+            joined = Family((*family.members, i), starts[first])
+            wider = joined.width(lengths)
+            # Causal attention without a mask leaves out half of the pairs.
+            alone = lengths[i] * (1 + lengths[i] / (2 * attention))
+            more = _cost(wider, attention) - _cost(width, attention)
+            # Each is taken in where that costs less than a row of its own.
+            if wider <= token_budget and more <= WORTH_JOINING * alone:
+                family, width = joined, wider
+            else:
+                result.append(family)
+                family, width = Family((i,)), lengths[i]
+        result.append(family)
+    return result
 
 
 def _cost(width: int, attention: int) -> float:
@@ -181,7 +174,18 @@ def chunks_of_rows(
         _chunks(_packed(together, lengths, width), lengths, token_budget, world_size)
         for width in sorted({min(width, token_budget) for width in widths}, reverse=True)
     ]
-    return min([*layouts, alone], key=lambda chunks: _cost_of(chunks, lengths, attention))
+
+    def cost(chunks: Sequence[Sequence[Row]]) -> float:
+        """Time of the forward passes, in that of a token without attention."""
+        total = 0.0
+        for chunk in chunks:
+            wide = widest(chunk, lengths)
+            # Causal attention without a mask leaves out half of the pairs.
+            masked, each = any(len(row) > 1 for row in chunk), _cost(wide, attention)
+            total += len(chunk) * (each if masked else (wide + each) / 2)
+        return total
+
+    return min([*layouts, alone], key=cost)
 
 
 def first_fit(pieces: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Row]:
@@ -213,17 +217,6 @@ def cells(chunks: Sequence[Sequence[Row]], lengths: Sequence[int]) -> int:
     lengths: tokens of each item, by the indices in the rows.
     """
     return sum(len(chunk) * widest(chunk, lengths) for chunk in chunks)
-
-
-def _cost_of(chunks: Sequence[Sequence[Row]], lengths: Sequence[int], attention: int) -> float:
-    """Time of the forward passes, in that of a token without attention."""
-    total = 0.0
-    for chunk in chunks:
-        wide = widest(chunk, lengths)
-        # Causal attention without a mask leaves out half of the pairs.
-        masked, cost = any(len(row) > 1 for row in chunk), _cost(wide, attention)
-        total += len(chunk) * (cost if masked else (wide + cost) / 2)
-    return total
 
 
 def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int) -> list[Bundle]:

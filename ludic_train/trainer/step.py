@@ -128,6 +128,17 @@ def forward(
     if positions is not None:
         position_ids = tensor(positions, device)
         attention_mask = mask_of_positions(position_ids) if micro_batch.shares_prompts else None
+    top: Tensor | int | None = top_k
+    if top_k is None and (named := micro_batch.teacher_ids) is not None:
+        vocabulary = unwrapped(model).config.get_text_config().vocab_size
+        # Checked here, because a GPU fails at such an index without naming it.
+        if named.size and not 0 <= named.min() <= named.max() < vocabulary:
+            raise UntrainableRollout(
+                f"a teacher gave tokens {named.min()} to {named.max()}, and the model's vocabulary "
+                f"has {vocabulary}: a teacher needs the student's tokenizer, and a smaller k "
+                "leaves out the ids that pad its vocabulary"
+            )
+        top = tensor(named, device).long()
     return action_logprobs(
         model,
         tensor(micro_batch.input_ids, device),
@@ -136,26 +147,10 @@ def forward(
         tensor(micro_batch.temperature, device),
         position_ids,
         masks,
-        _teacher_ids(model, micro_batch, device) if top_k is None else top_k,
+        top,
         attention_mask,
         entropy=entropy,
     )
-
-
-def _teacher_ids(model: nn.Module, micro_batch: MicroBatch, device: str) -> Tensor | None:
-    """The teacher's tokens, int64 [N, k]. Raises UntrainableRollout for unknown ones."""
-    ids = micro_batch.teacher_ids
-    if ids is None:
-        return None
-    vocabulary = unwrapped(model).config.get_text_config().vocab_size
-    # Checked here, because a GPU fails at such an index without naming it.
-    if ids.size and not 0 <= ids.min() <= ids.max() < vocabulary:
-        raise UntrainableRollout(
-            f"a teacher gave tokens {ids.min()} to {ids.max()}, and the model's vocabulary has "
-            f"{vocabulary}: a teacher needs the student's tokenizer, and a smaller k leaves out "
-            "the ids that pad its vocabulary"
-        )
-    return tensor(ids, device).long()
 
 
 def replayed(model: nn.Module, micro_batch: MicroBatch) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from two_ranks.launch import fresh, run_on_ranks
 from two_ranks.learning import gradient_of, random_rows, settings
-from two_ranks.on_gpu import alone
+from two_ranks.on_gpu import params_after_5_updates
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "benchmarks" / "gpu.py"
@@ -44,7 +44,8 @@ def found(tmp_path_factory):
     """Relative errors of shards on all CUDA devices, against one process on the CPU."""
     folder = tmp_path_factory.mktemp("gpu")
     gradient, _ = gradient_of(random_rows(24, seed=5), settings(100))
-    expected = {"gradient": gradient, "params": alone(settings(100)).detach()}
+    params = params_after_5_updates(lambda model: model, settings(100))
+    expected = {"gradient": gradient, "params": params}
     torch.save(expected, folder / "expected.pt")
     arguments = [folder / "found.json", folder / "expected.pt"]
     run_on_ranks("two_ranks.on_gpu", *arguments, ranks=torch.cuda.device_count(), start=fresh)

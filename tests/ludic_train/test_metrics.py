@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from ludic_train.algorithms.losses import fetch_metrics
 from ludic_train.errors import MetricError
-from ludic_train.metrics import Peak, SampleSize, Stat, Total, merge, values
+from ludic_train.metrics import (
+    Peak,
+    SampleSize,
+    Stat,
+    Total,
+    merge,
+    metrics_from_bytes,
+    metrics_to_bytes,
+    values,
+)
 
 VALUES = st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=30)
 
@@ -60,6 +69,16 @@ def test_a_nan_is_never_hidden_by_a_maximum(parts):
 def test_a_name_cannot_be_a_mean_and_something_else(other):
     with pytest.raises(MetricError, match="'x'"):
         merge([{"x": Stat(1, 1)}, {"x": other}])
+
+
+def test_metrics_come_back_exactly_from_the_wire():
+    metrics = {
+        "a": Stat(0.1 + 0.2, 3.0),
+        "b": Total(-math.inf),
+        "c": Peak(1e-300),
+        "d": SampleSize(1.0, 2.0, 3.0),
+    }
+    assert metrics_from_bytes(metrics_to_bytes(metrics)) == metrics
 
 
 def test_tensors_become_metrics_without_their_graph():

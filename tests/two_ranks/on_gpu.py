@@ -11,6 +11,7 @@ from two_ranks.learning import gradient_of, random_rows, relative_error, setting
 
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.fsdp import shard_model, whole_params
+from ludic_train.distributed.ranks import rank
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -22,17 +23,8 @@ def params_after_5_updates(shard, cfg):
     model = shard(tiny_model())
     trainer = Trainer(model, grpo(), None, cfg=cfg)
     for update in range(5):
-        trainer.update(random_rows(16, seed=update) if dist.get_rank() == 0 else [])
+        trainer.update(random_rows(16, seed=update) if rank() == 0 else [])
     return torch.cat([p.flatten().cpu() for _, p in whole_params(model)])
-
-
-def alone(cfg):
-    """Params of one process after the same updates, in float32 on the CPU."""
-    model = tiny_model()
-    trainer = Trainer(model, grpo(), None, cfg=cfg)
-    for update in range(5):
-        trainer.update(random_rows(16, seed=update))
-    return torch.cat([p.flatten() for p in model.parameters()])
 
 
 def main(out, expected):

@@ -248,10 +248,10 @@ def test_the_reference_gives_what_it_finds_most_likely():
 
 
 def test_without_a_teacher_there_is_nothing_to_learn():
-    with pytest.raises(ConfigError, match="top_k_distillation compares with a reference model"):
+    with pytest.raises(ConfigError, match="reference model"):
         Trainer(tiny_model(), top_k_distillation(), None, cfg=settings()).update(random_rows(2))
     loss = TopKDistillationLoss()
-    with pytest.raises(MissingAttachment, match="reads a teacher's most likely tokens"):
+    with pytest.raises(MissingAttachment, match="most likely tokens"):
         gradient_of(random_rows(2), settings(), grpo(loss=loss))
     tops = torch.zeros(2, 3), torch.zeros(2, 4)
     with pytest.raises(LossError, match=r"\[2, 3\] and the teacher's \[2, 4\]"):
@@ -261,12 +261,12 @@ def test_without_a_teacher_there_is_nothing_to_learn():
 @pytest.mark.parametrize(
     ("ids", "logprobs", "why"),
     [
-        ([[7]], [[-0.1, -2.0]] * 2, r"ids \[1, 1\] and log-probs \[2, 2\] for 2 sampled tokens"),
-        ([[7], [8]], [[-0.1], [-0.1]], r"log-probs \[2, 1\] for 2 sampled tokens"),
-        ([[7], [90_000]], [[-0.1, -2.0]] * 2, "gave tokens 7 to 90000, and the model's vocabulary"),
-        ([[-1], [8]], [[-0.1, -2.0]] * 2, "gave tokens -1 to 8"),
-        ([[7], [8]], [[-0.1, -2.0], [math.nan, 0]], "gave the log-prob nan"),
-        ([[7], [8]], [[-0.1, -2.0], [0.5, -1]], "gave the log-prob 0.5, in a row of group '0'"),
+        ([[7]], [[-0.1, -2.0]] * 2, r"\[1, 1\] and log-probs \[2, 2\]"),
+        ([[7], [8]], [[-0.1], [-0.1]], r"log-probs \[2, 1\]"),
+        ([[7], [90_000]], [[-0.1, -2.0]] * 2, "tokens 7 to 90000"),
+        ([[-1], [8]], [[-0.1, -2.0]] * 2, "tokens -1 to 8"),
+        ([[7], [8]], [[-0.1, -2.0], [math.nan, 0]], "log-prob nan"),
+        ([[7], [8]], [[-0.1, -2.0], [0.5, -1]], "log-prob 0.5, .* '0'"),
     ],
 )
 def test_tokens_of_no_use_are_refused(ids, logprobs, why):
@@ -277,9 +277,9 @@ def test_tokens_of_no_use_are_refused(ids, logprobs, why):
 
 
 def test_settings_out_of_range_are_refused():
-    with pytest.raises(ConfigError, match=r"beta is 1\.5; it is in \[0, 1\]"):
+    with pytest.raises(ConfigError, match=r"beta is 1\.5"):
         top_k_distillation(beta=1.5)
-    with pytest.raises(ConfigError, match="teacher_top_k=0; it must be 1 or more"):
+    with pytest.raises(ConfigError, match="teacher_top_k=0"):
         top_k_distillation(k=0)
 
 

@@ -50,11 +50,11 @@ def test_no_rank_holds_the_whole_model(tmp_path):
 
 
 def test_models_that_cannot_be_read_by_rank_are_refused(tmp_path):
-    with pytest.raises(ModelNotFound, match=r"no \*.safetensors beside a config.json in .*`hf"):
+    with pytest.raises(ModelNotFound, match="safetensors"):
         load_sharded(tmp_path)
     save_model(tiny_mixture(), tokenizer(), tmp_path)
     with (
         process_group("cpu"),
-        pytest.raises(UnsupportedModel, match=r"experts.* and None in its files.*load_model"),
+        pytest.raises(UnsupportedModel, match=r"experts.* None in its files"),
     ):
         load_sharded(tmp_path)

@@ -54,7 +54,7 @@ def test_rows_are_those_of_the_param(folder):
 
 
 def test_models_without_files_or_with_other_names_are_refused(tmp_path, folder):
-    with pytest.raises(ModelNotFound, match="neither a folder nor in the cache"):
+    with pytest.raises(ModelNotFound, match="nobody/no-such-model"):
         ParamFiles.of("nobody/no-such-model")
     save_model(tiny_mixture(), tokenizer(), tmp_path / "mixture")
     with pytest.raises(UnsupportedModel, match=r"None in its files"):

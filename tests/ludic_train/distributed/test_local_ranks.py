@@ -104,5 +104,5 @@ def test_the_number_of_ranks_is_checked(monkeypatch):
         check_gpus(0)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     check_gpus(2)
-    with pytest.raises(ConfigError, match=r"gpus=4, but 2 ranks were started.*leave out --gpus"):
+    with pytest.raises(ConfigError, match="gpus=4, but 2 ranks"):
         check_gpus(4)

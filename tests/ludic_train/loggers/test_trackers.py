@@ -98,5 +98,5 @@ def test_a_service_that_cannot_start_is_one_error(monkeypatch):
             raise RuntimeError("no API key configured")
 
     monkeypatch.setattr(loggers, "import_module", lambda name: Service)
-    with pytest.raises(ConfigError, match=r"wandb starts no run: no API key .*leave --log out"):
+    with pytest.raises(ConfigError, match="no API key"):
         loggers.WandbLogger("ludic")

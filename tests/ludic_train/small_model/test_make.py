@@ -1,3 +1,4 @@
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -38,40 +39,40 @@ async def test_equal_seeds_make_equal_files(tmp_path):
     assert len({(tmp_path / name / "tokenizer.json").read_bytes() for name in "ab"}) == 1
 
 
-async def test_the_model_is_a_llama_with_tied_embeddings_that_can_be_sampled_from(tmp_path):
-    await make_small_model(CUT_DOWN, tmp_path / "made", lessons=LESSONS)
-    model, tokenizer = load_model(tmp_path / "made")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a model, and the numbers of the updates that were reported."""
+    folder, updates = tmp_path_factory.mktemp("made") / "model", []
+    made = make_small_model(
+        CUT_DOWN, folder, lessons=LESSONS, on_update=lambda number, _: updates.append(number)
+    )
+    asyncio.run(made)
+    return folder, updates
+
+
+async def test_the_model_is_a_llama_with_tied_embeddings_that_can_be_sampled_from(made):
+    folder, updates = made
+    assert updates == [1, 2, 3]
+    model, tokenizer = load_model(folder)
     assert model.config.model_type == "llama"
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
     client = LocalChatClient(model, tokenizer)
     dialog = [{"role": "system", "content": "Add."}, {"role": "user", "content": "2 + 3?"}]
     completion = await client.complete(dialog, Sampling(max_tokens=4))
     assert 1 <= len(completion.completion_ids) <= 4
-
-
-async def test_each_digit_is_a_token(tmp_path):
-    await make_small_model(CUT_DOWN, tmp_path / "made", lessons=LESSONS)
-    tokenizer = load_tokenizer(tmp_path / "made")
+    # Each digit is a token.
     assert len(tokenizer.encode("2024", add_special_tokens=False)) == 4
     # <|im_start|>, the role, a line break; the text; <|im_end|>, a line break.
     text = tokenizer.decode(render_chat(tokenizer, [{"role": "system", "content": "Hi"}]))
     assert text == "<|im_start|>system\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-async def test_updates_are_reported_in_order(tmp_path):
-    seen = []
-    await make_small_model(
-        CUT_DOWN, tmp_path / "made", lessons=LESSONS, on_update=lambda n, _: seen.append(n)
-    )
-    assert seen == [1, 2, 3]
-
-
-async def test_a_model_is_known_by_all_that_it_was_made_from(tmp_path):
-    await make_small_model(CUT_DOWN, tmp_path / "made", lessons=LESSONS)
-    assert is_made(tmp_path / "made", CUT_DOWN, 0, LESSONS)
-    assert not is_made(tmp_path / "made", CUT_DOWN, 1, LESSONS)
-    assert not is_made(tmp_path / "made", replace(CUT_DOWN, updates=4), 0, LESSONS)
-    assert not is_made(tmp_path / "made", CUT_DOWN, 0, LESSONS[:1])
+def test_a_model_is_known_by_all_that_it_was_made_from(made, tmp_path):
+    folder, _ = made
+    assert is_made(folder, CUT_DOWN, 0, LESSONS)
+    assert not is_made(folder, CUT_DOWN, 1, LESSONS)
+    assert not is_made(folder, replace(CUT_DOWN, updates=4), 0, LESSONS)
+    assert not is_made(folder, CUT_DOWN, 0, LESSONS[:1])
     assert not is_made(tmp_path, CUT_DOWN, 0, LESSONS)
 
 
@@ -94,11 +95,11 @@ def test_the_command_makes_a_model_once_and_names_it(monkeypatch, capsys):
 
 
 def test_a_model_that_was_not_made_is_an_error_with_the_command():
-    with pytest.raises(ModelNotFound, match=r"make it with: ludic model$"):
+    with pytest.raises(ModelNotFound, match=r"ludic model$"):
         load_model("ludic-small")
-    with pytest.raises(ModelNotFound, match=r"make it with: ludic model --size tiny$"):
+    with pytest.raises(ModelNotFound, match=r"ludic model --size tiny$"):
         load_tokenizer("ludic-tiny")
-    with pytest.raises(ModelNotFound, match=r"make it with: ludic model$"):
+    with pytest.raises(ModelNotFound, match=r"ludic model$"):
         lt.policy_from_run("ludic-small")
 
 

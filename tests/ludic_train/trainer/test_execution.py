@@ -71,7 +71,7 @@ def test_entropies_can_be_switched_off_and_are_then_refused_to_losses():
     assert "loss" in made
     algo = replace(plain, loss=with_entropy(plain.loss, 0.1))
     trainer = Trainer(tiny_model(), algo, None, cfg=cfg)
-    with pytest.raises(LossError, match=r"\[0\] and should be one number per action token"):
+    with pytest.raises(LossError, match=r"\[0\] and should be"):
         trainer.update(items)
 
 
@@ -147,5 +147,5 @@ def test_too_little_memory_is_an_error_that_says_what_takes_less():
     trainer = Trainer(tiny_model(), sft(), None)
     trainer.update([row()])
     trainer.algo = replace(sft(), loss=full)
-    with pytest.raises(OutOfMemory, match=r"of 4 tokens \(CUDA out of memory\): take --recompute"):
+    with pytest.raises(OutOfMemory, match=r"4 tokens .*--recompute"):
         trainer.update([row()])

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from ludic_train.errors import EmptyBatch, OverlongRow
 from ludic_train.trainer import packing
-from ludic_train.trainer.microbatches import plan_update
+from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.types import SAWItem
 
 
@@ -108,6 +109,20 @@ def test_ranks_get_equally_many_micro_batches_and_extra_ones_hold_no_action_toke
     ranks = plan_update(rows[:1], token_budget=2, world_size=3)
     assert [[len(micro.row) for micro in micros] for micros in ranks] == [[1], [0], [0]]
     assert ranks[2][0].behavior_logprobs.shape == (0,)
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_plans_come_back_exactly_from_the_wire(logprobs):
+    attached = {"values": np.array([0, 0.5, 1], np.float32)}
+    rows = [
+        replace(item([i, 2, 3], [1, 2], logprobs=logprobs), attachments=attached) for i in range(4)
+    ]
+    (plan,) = plan_update(rows, token_budget=6)
+    back = plan_from_bytes(plan_to_bytes(plan))
+    assert len(back) == len(plan) == 2
+    for one, other in zip(plan, back, strict=True):
+        for name in type(one).__dataclass_fields__:
+            np.testing.assert_equal(getattr(other, name), getattr(one, name))
 
 
 lengths = st.lists(st.integers(2, 12), min_size=1, max_size=20)
