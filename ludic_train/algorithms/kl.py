@@ -232,7 +232,20 @@ class KLReward:
 
     def _penalized(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
         """The rows of one rollout with penalties in their weights."""
-        differences = [_sampled_difference(row) for row in rows]
+        differences: list[NDArray[np.float32]] = []
+        for row in rows:
+            if REFERENCE not in row.attachments:
+                names = sorted(row.attachments) or "nothing"
+                raise MissingAttachment(
+                    f"KLReward reads {REFERENCE!r} and a row has {names} attached"
+                )
+            if row.behavior_logprobs is None:
+                raise MissingLogprobs(
+                    "KLReward reads the sampler's log-probs and a row has none; sample with a "
+                    "client that returns them, or use TokenKLLoss"
+                )
+            difference = row.behavior_logprobs - row.attachments[REFERENCE]
+            differences.append(np.asarray(difference[row.action_mask], np.float32))
         flat = np.concatenate(differences)
         # Across the rows of a rollout, because a token influences the later rows too.
         # float64: sums over thousands of tokens, of which the last are the smallest.
@@ -245,20 +258,6 @@ class KLReward:
             with_weight(row, row.weight[row.action_mask] - penalty)
             for row, penalty in zip(rows, penalties, strict=True)
         ]
-
-
-def _sampled_difference(row: SAWItem) -> NDArray[np.float32]:
-    """d_t at the sampled tokens of a row."""
-    if REFERENCE not in row.attachments:
-        known = sorted(row.attachments) or "nothing"
-        raise MissingAttachment(f"KLReward reads {REFERENCE!r} and a row has {known} attached")
-    if row.behavior_logprobs is None:
-        raise MissingLogprobs(
-            "KLReward reads the sampler's log-probs and a row has none; sample with a client "
-            "that returns them, or use TokenKLLoss"
-        )
-    differences = row.behavior_logprobs - row.attachments[REFERENCE]
-    return np.asarray(differences[row.action_mask], np.float32)
 
 
 def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:

@@ -316,7 +316,10 @@ class CompositeLoss:
             )
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
-        """The summed loss and all terms' metrics."""
+        """The summed loss and all terms' metrics; one of several terms has their names before it.
+
+        Raises LossError if a name made so belongs to a further metric.
+        """
         # On the batch's device and of its type, which a plain 0.0 would not be.
         total = torch.zeros_like(batch.scale[:0]).sum()
         reports: list[LossMetrics] = []
@@ -324,7 +327,19 @@ class CompositeLoss:
             value, own = term(out, batch)
             total = total + weight * value
             reports.append(own)
-        return total, _side_by_side(self._names(), reports)
+        counts = Counter(metric for report in reports for metric in report)
+        metrics: LossMetrics = {}
+        for name, report in zip(self._names(), reports, strict=True):
+            for metric, pair in report.items():
+                key = metric if counts[metric] == 1 else f"{name}/{metric}"
+                # One would overwrite the other and the log would show half of the truth.
+                if key in metrics:
+                    raise LossError(
+                        f"two metrics of a CompositeLoss have the name {key!r}; give its terms "
+                        f"other names than {self._names()}"
+                    )
+                metrics[key] = pair
+        return total, metrics
 
     def _names(self) -> list[str]:
         """The names given, or those made from the classes: "token_kl", "token_kl_2"."""
@@ -340,26 +355,6 @@ class CompositeLoss:
             )
         earlier = [made[:i].count(name) for i, name in enumerate(made)]
         return [f"{name}_{n + 1}" if n else name for name, n in zip(made, earlier, strict=True)]
-
-
-def _side_by_side(names: Sequence[str], reports: Sequence[LossMetrics]) -> LossMetrics:
-    """All metrics; one of several reports has the name of its own before it.
-
-    Raises LossError if a name made so belongs to a further metric.
-    """
-    counts = Counter(metric for report in reports for metric in report)
-    merged: LossMetrics = {}
-    for name, report in zip(names, reports, strict=True):
-        for metric, pair in report.items():
-            key = metric if counts[metric] == 1 else f"{name}/{metric}"
-            # One would overwrite the other and the log would show half of the truth.
-            if key in merged:
-                raise LossError(
-                    f"two metrics of a CompositeLoss have the name {key!r}; give its terms other "
-                    f"names than {list(names)}"
-                )
-            merged[key] = pair
-    return merged
 
 
 def scaled_sum(per_token: Tensor, batch: LossBatch) -> Tensor:

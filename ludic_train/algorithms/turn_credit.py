@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled, refined_by_rollout, with_weight
@@ -161,7 +160,16 @@ class TurnGAE:
         """The rows of one rollout with advantages as weights and RETURNS attached."""
         rewards, values = sampled_values(rows, REWARDS), sampled_values(rows, VALUES)
         after = float(sampled_values(rows[-1:], BOOTSTRAP).sum()) if rows[-1].truncated else 0.0
-        turns = _turns(rows)
+        parts = [row.steps[row.action_mask] for row in rows if row.steps is not None]
+        if len(parts) < len(rows):
+            raise CreditError(
+                f"a row of rollout {rows[0].rollout!r} does not say which step its tokens belong "
+                "to, and TurnGAE needs turns; use rows of rollouts, or GAE"
+            )
+        steps = np.concatenate(parts)
+        # The turn of each token, from 0 without the gaps that steps without sampled tokens leave,
+        # such as those of a fixed action.
+        turns = np.cumsum(np.diff(steps, prepend=steps[:1]) != 0)
         # There the value head has read the observation and nothing of the reply.
         first = np.flatnonzero(np.diff(turns, prepend=-1))
         earned = np.bincount(turns, rewards).astype(np.float64)
@@ -195,16 +203,3 @@ def relative(values: Array, *, divide_by_std: bool, ddof: int, eps: float) -> Ar
     """Values less their mean, divided by their std; exactly 0 where all are equal."""
     assigner = GroupNormalizedReturn(divide_by_std=divide_by_std, ddof=ddof, eps=eps)
     return assigner.normalized(values)
-
-
-def _turns(rows: Sequence[SAWItem]) -> NDArray[np.int64]:
-    """Number of the turn of each sampled token of a rollout, from 0 without gaps."""
-    parts = [row.steps[row.action_mask] for row in rows if row.steps is not None]
-    if len(parts) < len(rows):
-        raise CreditError(
-            f"a row of rollout {rows[0].rollout!r} does not say which step its tokens belong to, "
-            "and TurnGAE needs turns; use rows of rollouts, or GAE"
-        )
-    steps = np.concatenate(parts)
-    # Steps without sampled tokens, such as those of a fixed action, leave gaps in the numbers.
-    return np.cumsum(np.diff(steps, prepend=steps[:1]) != 0)

@@ -9,7 +9,7 @@ from golden import losses as golden
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import token_mean
-from ludic_train.algorithms.kl import KLReward, TokenKLLoss, UnbiasedTokenKLLoss
+from ludic_train.algorithms.kl import DistillationLoss, KLReward, TokenKLLoss, UnbiasedTokenKLLoss
 from ludic_train.algorithms.losses import k3
 from ludic_train.errors import MissingAttachment, MissingLogprobs
 from ludic_train.types import PROXIMAL, REFERENCE, LossBatch, SAWItem, TokenLogprobs
@@ -25,7 +25,9 @@ def test_loss_and_gradient_equal_the_published_ones(name, loss):
     torch.testing.assert_close(grad.tolist(), expected["grad"], atol=1e-8, rtol=1e-7)
 
 
-@pytest.mark.parametrize("loss", [TokenKLLoss(0.5), UnbiasedTokenKLLoss(0.5)])
+@pytest.mark.parametrize(
+    "loss", [TokenKLLoss(0.5), UnbiasedTokenKLLoss(0.5), DistillationLoss(0.5)]
+)
 def test_expected_gradient_on_policy_is_that_of_the_divergence(loss):
     # KL(p || q) over two tokens, differentiated directly; scaling each token by its probability
     # makes the sum over both the expectation.
@@ -45,6 +47,14 @@ def test_expected_gradient_on_policy_is_that_of_the_divergence(loss):
     divergence = (logprobs.exp() * (logprobs - reference)).sum()
     (expected,) = torch.autograd.grad(divergence, z)
     assert grad.item() == pytest.approx(0.5 * expected.item(), rel=1e-9)
+
+
+def test_on_policy_a_teacher_has_the_gradient_of_the_reverse_kl_token_by_token():
+    # k2 has the gradient of the divergence; with a ratio of 1 the two agree.
+    known = golden.batch(token_mean, sampler="new_logp")
+    _, found = golden.value_and_grad(DistillationLoss(), known)
+    _, expected = golden.value_and_grad(TokenKLLoss(1.0), known)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
 def test_the_metric_is_the_divergence_in_nats_whatever_the_coefficient():

@@ -1,5 +1,6 @@
 """Divergence from a teacher over its k most likely tokens, up to the gradient of an update."""
 
+import copy
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -26,7 +27,7 @@ from ludic_train.algorithms.kl import TopKDistillationLoss
 from ludic_train.algorithms.losses import CompositeLoss, ReinforceLoss
 from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.algorithms.value_head import add_value_head
-from ludic_train.algorithms.variants import top_k_distillation
+from ludic_train.algorithms.variants import distillation, top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.models.head import logits_logprobs
 from ludic_train.trainer.config import Execution
@@ -216,15 +217,18 @@ def test_rows_may_have_other_numbers_of_tokens():
     assert relative_error(together, expected) < 1e-5
 
 
-@pytest.mark.parametrize("beta", BETAS)
-async def test_a_student_comes_closer_to_its_teacher(beta):
+@pytest.mark.parametrize(
+    "algo", [distillation(), *(top_k_distillation(k=5, beta=beta) for beta in BETAS)]
+)
+async def test_a_student_comes_closer_to_its_teacher(algo):
     own, teacher, rows = tiny_model(0), tiny_model(1), random_rows(8)
-    before = whole_divergence(rows, teacher, own, 0.0)
-    algo = top_k_distillation(k=5, beta=beta)
+    before, frozen = whole_divergence(rows, teacher, own, 0.0), copy.deepcopy(teacher.state_dict())
     trainer = Trainer(own, algo, Fixed(rows), cfg=settings(), reference=teacher)
+    name = "teacher_kl" if algo.teacher_top_k is None else "teacher_divergence"
     distances = []
-    await trainer.train(20, lambda version, m: distances.append(m["teacher_divergence"].value))
+    await trainer.train(20, lambda version, m: distances.append(m[name].value))
     assert distances[-1] < 0.5 * distances[0]
+    assert all(torch.equal(tensor, frozen[name]) for name, tensor in teacher.state_dict().items())
     # Over the whole vocabulary too, of which 5 tokens are named.
     assert whole_divergence(rows, teacher, own, 0.0) < before
 
@@ -248,8 +252,9 @@ def test_the_reference_gives_what_it_finds_most_likely():
 
 
 def test_without_a_teacher_there_is_nothing_to_learn():
-    with pytest.raises(ConfigError, match="reference model"):
-        Trainer(tiny_model(), top_k_distillation(), None, cfg=settings()).update(random_rows(2))
+    for algo in (distillation(), top_k_distillation()):
+        with pytest.raises(ConfigError, match="reference model"):
+            Trainer(tiny_model(), algo, None, cfg=settings()).update(random_rows(2))
     loss = TopKDistillationLoss()
     with pytest.raises(MissingAttachment, match="most likely tokens"):
         gradient_of(random_rows(2), settings(), grpo(loss=loss))

@@ -78,12 +78,9 @@ def test_states_of_other_groups_and_agents_are_others():
     batch = [ours, theirs, *(replace(t, group="h") for t in (theirs, theirs))]
     weights = AnchorStateReturn(EpisodicReturn(), gamma=1.0, divide_by_std=False)(batch)
     assert plain(weights) == [[1.5], [-0.5], [0.0], [0.0]]
-
-
-def test_a_rollout_without_rows_has_the_episode_s_credit_alone():
-    batch = [trajectory(1.0), trajectory(0.0)]
-    credit = GroupNormalizedReturn()
-    assert plain(AnchorStateReturn(credit)(batch)) == plain(credit(batch))
+    # Rollouts without rows have no states, and the episode's credit alone.
+    bare, credit = [trajectory(1.0), trajectory(0.0)], GroupNormalizedReturn()
+    assert plain(AnchorStateReturn(credit)(bare)) == plain(credit(bare))
 
 
 def test_gigpo_finds_the_same_states_in_a_dialog_and_in_single_observations():
@@ -106,9 +103,6 @@ def test_process_rewards_are_normalised_over_the_steps_of_a_group_and_summed_up(
         [x / math.sqrt(2) for x in (-1, 0, 1, -1)]
     )
     assert plain(ProcessReward()([trajectory(1.0, 1.0), trajectory(1.0)])) == [[0.0, 0.0], [0.0]]
-
-
-def test_process_rewards_of_a_group_of_one_are_refused():
     with pytest.raises(CreditError, match="single rollout"):
         ProcessReward()([trajectory(1.0)])
 

@@ -78,11 +78,13 @@ def test_advantages_by_hand():
     np.testing.assert_allclose(found, [0.25, 0.5])
 
 
-def test_rows_without_values_are_refused():
+def test_rows_without_values_and_models_without_a_value_head_are_refused():
     item = row([1.0], [0.0], [0, 1])
     item = replace(item, attachments={REWARDS: item.attachments[REWARDS]})
     with pytest.raises(MissingAttachment, match="ppo"):
         GAE()([item])
+    with pytest.raises(LossError, match="add_value_head"):
+        ValueLoss()(golden.forward(), golden.batch(token_mean))
 
 
 def test_the_value_loss_equals_the_published_one():
@@ -95,11 +97,6 @@ def test_the_value_loss_equals_the_published_one():
     loss, metrics = ValueLoss(coefficient=1.0)(out, known)
     assert loss.item() == pytest.approx(0.07552355755046825, abs=1e-6)
     assert metrics["value_error"][1] == 14
-
-
-def test_the_value_loss_needs_a_value_head():
-    with pytest.raises(LossError, match="add_value_head"):
-        ValueLoss()(golden.forward(), golden.batch(token_mean))
 
 
 async def test_ppo_learns_what_a_state_is_worth():

@@ -44,6 +44,9 @@ def test_what_was_saved_is_loaded(tmp_path):
     path = save(CheckpointManager(tmp_path), 7, 0.1, state)
     assert names(tmp_path) == ["step_00000007"]
     assert names(path) == ["model", "optimizer.safetensors", "state.json"]
+    record = json.loads((path / "state.json").read_text())
+    assert record == {"schema": 2, "step": 7, "state": state}
+    assert set(load_file(path / "optimizer.safetensors")) == {"x"}
     loaded = CheckpointManager(tmp_path).load("latest")
     assert (loaded.path, loaded.step, loaded.state) == (path, 7, state)
     assert torch.equal(loaded.tensors["x"], torch.full((3,), 0.1))
@@ -52,11 +55,11 @@ def test_what_was_saved_is_loaded(tmp_path):
 
 def test_views_and_graphs_are_saved_as_plain_tensors(tmp_path):
     live = torch.arange(6.0, requires_grad=True).reshape(2, 3).T
-    manager = CheckpointManager(tmp_path)
-    manager.save(1, write_model=write_model, tensors={"t": live, "n": torch.tensor(3.0)}, state={})
-    tensors = manager.load().tensors
-    assert torch.equal(tensors["t"], live.detach())
-    assert tensors["n"].shape == ()
+    tensors = {"t": live, "n": torch.tensor(3.0)}
+    path = CheckpointManager(tmp_path).save(1, write_model=write_model, tensors=tensors, state={})
+    loaded = load_checkpoint(path).tensors
+    assert torch.equal(loaded["t"], live.detach())
+    assert loaded["n"].shape == ()
 
 
 def test_the_oldest_go_after_a_new_one_is_complete(tmp_path):
@@ -301,14 +304,3 @@ def test_killed_in_the_middle_of_a_save_the_last_complete_one_is_intact(tmp_path
         assert sum(p.stat().st_size for p in loaded.model_dir.iterdir()) == 20 * 50_000
     save(CheckpointManager(tmp_path), 10**6)
     assert not list(tmp_path.glob("*.incomplete"))
-
-
-def test_files_are_plain_json_and_safetensors(tmp_path):
-    path = save(CheckpointManager(tmp_path), 1, 2.0)
-    assert json.loads((path / "state.json").read_text()) == {
-        "schema": 2,
-        "step": 1,
-        "state": {"n": 1},
-    }
-    assert set(load_file(path / "optimizer.safetensors")) == {"x"}
-    assert load_checkpoint(path).step == 1

@@ -16,10 +16,6 @@ COUNTDOWN = Lesson(env_id="ludic/Countdown-v0", share=1, questions=2, replies=IN
 FOUR = Lesson(env_id="ludic/ConnectFour-v0", share=1)
 
 
-def test_the_lessons_are_of_at_least_ten_environments():
-    assert len({lesson.env_id for lesson in LESSONS}) >= 10
-
-
 async def test_every_lesson_makes_dialogs_of_questions_and_replies():
     dialogs = await all_dialogs(LESSONS, 60, 0)
     assert len(dialogs) >= len(LESSONS)
@@ -29,13 +25,9 @@ async def test_every_lesson_makes_dialogs_of_questions_and_replies():
         assert all(message["content"] for message in dialog)
 
 
-async def test_a_dialog_holds_as_many_questions_as_the_lesson_says():
-    [dialog] = await dialogs_of(COUNTDOWN, 1)
-    assert [message["role"] for message in dialog].count("user") == 2
-
-
 async def test_replies_in_any_wording_are_graded_as_right():
     for dialog in await dialogs_of(COUNTDOWN, 20):
+        assert len(dialog) == 1 + 2 * COUNTDOWN.questions
         for question, reply in zip(dialog[1::2], dialog[2::2], strict=True):
             given, _, target = question["content"].partition("\nTarget: ")
             truth = f"{given.removeprefix('Numbers: ')} = {target}"

@@ -79,6 +79,21 @@ async def test_rows_are_sent_as_tokens_and_their_sampled_ones_judged():
             assert values[t] == pytest.approx(expected, abs=1e-6)
 
 
+async def test_a_source_with_a_teacher_keeps_the_state_of_its_own_source():
+    class Echo:
+        async def logprobs(self, items):
+            return [item.behavior_logprobs for item in items]
+
+    class At3(Fixed):
+        def state_dict(self):
+            return {"at": 3}
+
+    source = TaughtBatchSource(At3(random_rows(4)), Echo())
+    batch = await source.next_batch(distillation())
+    assert all(item.attachments[REFERENCE] is item.behavior_logprobs for item in batch.items)
+    assert source.state_dict() == {"at": 3}
+
+
 @pytest.mark.long
 async def test_a_student_comes_closer_to_a_teacher_behind_http():
     student, teacher_model = tiny_model(0), tiny_model(1)

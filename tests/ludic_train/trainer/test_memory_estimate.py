@@ -60,15 +60,12 @@ def test_activations_are_those_that_live_in_a_real_update(recompute):
     assert found.bytes["activations"] == pytest.approx(expected, rel=0.02)
 
 
-def test_params_are_counted_once_though_tied(model):
+def test_params_are_counted_once_though_tied_with_the_operations_of_each(model):
     found = estimate_update(on_meta(model), LOAD)
     assert found.params == found.trained == sum(p.numel() for p in model.parameters())
     assert found.bytes["params"] == 4 * found.params
     assert found.bytes["optimizer"] == 8 * found.params
-
-
-def test_compute_is_six_operations_per_param_and_token_and_what_attention_takes(model):
-    found = estimate_update(on_meta(model), LOAD)
+    # Six operations per param and token, and what attention takes.
     body = found.params - model.get_input_embeddings().weight.numel()
     least = 6 * body * LOAD.tokens
     assert least < found.flops < 2.5 * least
@@ -175,19 +172,16 @@ def test_the_estimate_is_printed_as_json_for_programs(model, tmp_path, capsys):
     assert found["params"] == found["trained"] > 0
 
 
-def test_the_help_says_what_to_do_where_memory_is_short(capsys):
-    with pytest.raises(SystemExit) as ended:
-        plan(["--help"])
-    printed = capsys.readouterr().out
-    assert ended.value.code == 0
-    assert "--recompute first" in printed
-    assert printed.count("ludic train --plan path/to/model") == 2
-
-
 @pytest.mark.parametrize("speed", ["0", "-1", "nan", "inf"])
-def test_a_speed_that_no_device_has_is_refused(speed):
+def test_speeds_and_loads_that_cannot_be_are_refused(speed):
     with pytest.raises(ConfigError, match="must be above 0"):
         plan(["any", "--tflops", speed])
+    with pytest.raises(ConfigError, match="row_tokens=4096"):
+        Load(row_tokens=4096, micro_tokens=2048)
+
+
+def test_this_machine_computes_something():
+    assert measured_flops(seconds=0.05) > 1e8
 
 
 def test_a_folder_without_a_config_is_told(tmp_path):
@@ -196,15 +190,6 @@ def test_a_folder_without_a_config_is_told(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
     with pytest.raises(ModelNotFound):
         read_config(str(tmp_path))
-
-
-def test_loads_that_do_not_fit_into_themselves_are_refused():
-    with pytest.raises(ConfigError, match="row_tokens=4096"):
-        Load(row_tokens=4096, micro_tokens=2048)
-
-
-def test_this_machine_computes_something():
-    assert measured_flops(seconds=0.05) > 1e8
 
 
 @pytest.mark.parametrize(("bits", "moments"), [(32, 8), (8, 2)])
@@ -217,14 +202,11 @@ def test_copies_for_checkpoints_and_pushes_are_those_that_are_made(model, bits, 
     assert found.copies_bytes["pushes"] == sum(copy.nbytes for copy in copies.values())
 
 
-def test_each_rank_copies_its_shard_for_a_checkpoint_and_rank_0_all_params_for_a_push(model):
+def test_a_checkpoint_copies_the_trained_params_of_a_rank_and_a_push_all_params(model):
     one = estimate_update(on_meta(model), LOAD)
     four = estimate_update(on_meta(model), replace(LOAD, world_size=4))
     assert four.copies_bytes["checkpoints"] == one.copies_bytes["checkpoints"] // 4
     assert four.copies_bytes["pushes"] == one.copies_bytes["pushes"]
-
-
-def test_frozen_params_are_in_no_checkpoint_copy_and_in_the_copy_for_a_push(model):
     lora = estimate_update(on_meta(model, lora_rank=2), LOAD)
     assert lora.copies_bytes["checkpoints"] == 12 * lora.trained
     assert lora.copies_bytes["pushes"] == 4 * lora.params

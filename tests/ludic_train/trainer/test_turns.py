@@ -60,16 +60,6 @@ def test_one_row_for_all_turns_has_the_loss_and_gradient_of_a_row_per_turn(algo,
     assert relative_error(other_gradient, gradient) < 1e-5
 
 
-def test_trained_tokens_grow_linearly_with_turns():
-    unique = 10 * (PROMPT + REPLY)
-    rollout = trajectory_from(episode(10))
-    merged = rows_from([rollout], reinforce())
-    split = rows_from([one_row_per_step(rollout)], reinforce())
-    assert sum(len(item.input_ids) for item in merged) == unique
-    # 1 + 2 + ... + 10 turns.
-    assert sum(len(item.input_ids) for item in split) == 5.5 * unique
-
-
 def test_a_ten_turn_episode_costs_at_most_a_fifth_more_than_its_tokens():
     rollouts = [episode(turns, seed) for seed, turns in enumerate([10, 10, 9, 8, 6, 4, 2, 1])]
     items = rows_from(rollouts, reinforce())
