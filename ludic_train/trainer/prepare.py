@@ -335,7 +335,13 @@ def usable_rows(
         rows = [items[i] for i in members]
         if any(len(row.input_ids) > cfg.max_seq_len for row in rows):
             overlong += len(rows)
-        elif algo.max_lag is not None and any(_lag(row, version) > algo.max_lag for row in rows):
+        elif algo.max_lag is not None and any(
+            row.versions is not None
+            and row.action_mask.any()
+            # Updates since the oldest of its tokens was sampled.
+            and version - int(row.versions[row.action_mask].min()) > algo.max_lag
+            for row in rows
+        ):
             stale += len(rows)
         else:
             kept += members
@@ -386,13 +392,6 @@ def _warn_of_overlong(max_seq_len: int) -> None:
         "--micro-tokens or --max-length, or sample fewer tokens",
         max_seq_len,
     )
-
-
-def _lag(item: SAWItem, version: int) -> int:
-    """Updates since the oldest of its tokens was sampled; 0 where that is unknown."""
-    if item.versions is None or not item.action_mask.any():
-        return 0
-    return version - int(item.versions[item.action_mask].min())
 
 
 # Names of groups in a warning.

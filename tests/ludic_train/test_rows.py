@@ -124,18 +124,18 @@ def test_a_completion_of_no_tokens_costs_its_episode_alone():
     assert "a completion of no tokens in step 0" in failed.error
 
 
-def test_credit_that_float32_cannot_hold_is_refused_with_its_group():
-    with pytest.raises(CreditError, match=r"group 'g', is \[1e\+39\]"):
-        rows_from([rollout((call([1], [2]),))], weighted([1e39]))
-
-
-@pytest.mark.parametrize("weights", [[], [1.0, 2.0], [[1.0]]])
-def test_credit_that_is_not_one_weight_per_step_is_refused(weights):
-    with pytest.raises(CreditError, match=r"shape \[.*it has 1 steps"):
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [
+        ([1e39], r"group 'g', is \[1e\+39\]"),
+        ([], r"shape \[.*it has 1 steps"),
+        ([1.0, 2.0], r"shape \[.*it has 1 steps"),
+        ([[1.0]], r"shape \[.*it has 1 steps"),
+    ],
+)
+def test_credit_that_is_not_one_float32_weight_per_step_is_refused(weights, reason):
+    with pytest.raises(CreditError, match=reason):
         rows_from([rollout((call([1], [2]),))], weighted(weights))
-
-
-def test_credit_of_fewer_rollouts_than_there_are_is_refused():
     with pytest.raises(ValueError, match="zip"):
         rows_from([rollout((call([1], [2]),))] * 2, weighted([1.0]))
 

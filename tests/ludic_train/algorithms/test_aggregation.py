@@ -73,11 +73,8 @@ def test_means_give_one_in_all(aggregation, counts):
     assert total == pytest.approx(1, rel=1e-6)
 
 
-def test_prompt_mean_refuses_a_row_without_a_group():
+def test_rows_without_a_group_and_lengths_of_0_are_refused():
     with pytest.raises(DataError, match="group"):
         prompt_mean([golden.Row(np.ones(1, bool), "")])
-
-
-def test_constant_length_refuses_no_tokens():
     with pytest.raises(ConfigError, match="0"):
         ConstantLength(0)

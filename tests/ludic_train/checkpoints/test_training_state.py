@@ -23,7 +23,7 @@ from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.layout import folder_name
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_training
-from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
+from ludic_train.errors import CheckpointError, Superseded
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import VALUE_HEAD, unwrapped
 from ludic_train.sources.offline import OfflineBatchSource
@@ -202,10 +202,6 @@ async def test_params_that_are_cut_are_named_as_damaged(tmp_path):
         resume_training(manager, new_trainer())
 
 
-def test_auto_starts_anew_where_nothing_was_saved(tmp_path):
-    assert resume_training(CheckpointManager(tmp_path / "none"), new_trainer(), "auto") is None
-
-
 async def test_a_trainer_that_begins_anew_keeps_the_one_before_from_its_first_checkpoint(tmp_path):
     (elders, elder), (manager, younger) = (
         (CheckpointManager(tmp_path), new_trainer()) for _ in range(2)
@@ -217,13 +213,3 @@ async def test_a_trainer_that_begins_anew_keeps_the_one_before_from_its_first_ch
         save(elders, elder)
     save(manager, younger)
     assert manager.steps() == [1]
-
-
-async def test_a_wrong_path_is_an_error_though_there_are_others(tmp_path):
-    manager, trainer = CheckpointManager(tmp_path), new_trainer()
-    await trainer.train(1)
-    save(manager, trainer)
-    with pytest.raises(CheckpointNotFound, match="step_00000009"):
-        resume_training(manager, new_trainer(), tmp_path / "step_00000009")
-    with pytest.raises(CheckpointNotFound):
-        resume_training(CheckpointManager(tmp_path / "none"), new_trainer(), "latest")

@@ -12,7 +12,6 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.records import read_rollouts, write_rollouts
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
 from ludic_train.algorithms.aggregation import by_sequence
-from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import awr, grpo, rejection_sampling, rloo, sft
 from ludic_train.errors import CheckpointError, EmptyBatch, MissingLogprobs, UntrainableRollout
 from ludic_train.models.chat_template import with_token_ids
@@ -98,12 +97,6 @@ async def test_rows_that_are_made_when_taken_come_in_the_order_of_those_made_bef
 async def test_fewer_rollouts_than_a_batch_are_refused(data):
     with pytest.raises(ConfigError, match="batch_size=3 with 2 rollouts"):
         await OfflineBatchSource(data, batch_size=3).next_batch(sft())
-
-
-async def test_an_algorithm_that_keeps_nothing_leaves_nothing_to_learn():
-    cut = rollout((call([1], [2]),), truncated=True)
-    with pytest.raises(EmptyBatch, match="keeps none of 2"):
-        await OfflineBatchSource([cut, cut], batch_size=1).next_batch(sft(filter=drop_truncated))
 
 
 @pytest.mark.parametrize(("size", "count"), [(0, 4), (1, 0)])
