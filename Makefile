@@ -17,7 +17,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 # Other libraries of environments, for `make bench-peers`.
 BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
-MEASURED = rollouts rows trainer sampler queue_rows memory startup
+MEASURED = rollouts rows trainer sampler queue_rows startup
 QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=
@@ -106,7 +106,7 @@ check: $(STAMP) ## lint, format, types, import rules
 bench: $(STAMP) ## measure everything beside its peers and limits, and write docs/guides/speed.md: ten minutes
 	@# With the peers of environments, where `make bench-peers` has installed them.
 	@echo "== envs"; $(if $(wildcard $(BENCH_STAMP)),$(BENCH_VENV)/bin,$(BIN))/python benchmarks/envs.py
-	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done
+	@set -e; for program in $(MEASURED); do echo "== $$program"; $(BIN)/python benchmarks/$$program.py; done; $(BIN)/python benchmarks/rollouts.py --memory
 	@$(BIN)/python docs/speed_page.py
 
 bench-peers: $(BENCH_STAMP) ## the same beside TextArena, GEM and PettingZoo's own game

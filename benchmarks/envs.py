@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import io
-import pickle
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -225,33 +223,6 @@ def sync_games(size: int) -> VectorEnv:
     return SyncVectorEnv([lambda: gym.make(GAME)] * size)
 
 
-def makes() -> Work:
-    """Environments made by id."""
-    while True:
-        gym.make(GAME)
-        yield 1
-
-
-def copies(copied: Callable[[gym.Env[str, str]], object]) -> Work:
-    """Copies of a game in mid-episode."""
-    env = gym.make(GAME).unwrapped
-    env.reset(seed=0)
-    env.step("B2")
-    while True:
-        copied(env)
-        yield 1
-
-
-def deep_copies() -> Work:
-    """Deep copies of a game in mid-episode."""
-    return copies(copy.deepcopy)
-
-
-def pickles() -> Work:
-    """Copies of a game in mid-episode through bytes."""
-    return copies(lambda env: pickle.loads(pickle.dumps(env)))
-
-
 # GEM's "easy" boards, and ours of the same size.
 BOARDS: dict[str, tuple[str, dict[str, int]]] = {
     "GuessTheNumber": ("ludic/GuessTheNumber-v0", {"high": 10, "turns": 4}),
@@ -370,9 +341,6 @@ LINES = (
         )
         for name, text in ANSWERS.items()
     ),
-    Line(what="gym.make", ours=makes),
-    Line(what="Tic-Tac-Toe: deep copies in mid-game", ours=deep_copies),
-    Line(what="Tic-Tac-Toe: pickled and back", ours=pickles),
 )
 
 

@@ -1,22 +1,27 @@
 """Rollouts per CPU-second with a model that costs nothing.
 
     python benchmarks/rollouts.py [--amount 8192]
+    python benchmarks/rollouts.py --memory [--episodes 100000]
 
 Random cells or one answer, prompts of 200 tokens with ids and log-probs, a seed for every episode.
 The limit is a loop by hand that resets, completes and steps, and records nothing.
+--memory: the client replies after 20 ms, so that all 1,000 episodes are in flight. Goals: 10 MB
+above the base for these, and no growth from the tenth part of the episodes in a row to their end.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count, islice
+from pathlib import Path
 from random import Random
 
 import gymnasium as gym
-from rates import Line, Work, budget, print_table
+from rates import Line, Work, budget, print_table, save
 
 import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.bench.runner import bench_tasks, run_bench
@@ -124,6 +129,7 @@ def bare_rollouts(env_id: str, *, amount: int = 512) -> Work:
         yield amount
 
 
+QUESTIONS = "ludic/GSM8K-v0"
 GAMES = (
     ("Tic-Tac-Toe", "ludic/TicTacToe-v0", 12_000.0),
     ("GSM8K", "ludic/GSM8K-v0", 18_000.0),
@@ -157,13 +163,57 @@ def lines(amount: int) -> list[Line]:
     return found
 
 
+def resident_mb() -> float:
+    """Resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+async def most_in_flight(seeds: Iterator[int], amount: int) -> float:
+    """The most memory while `amount` episodes wait for their replies, twice in a row."""
+    client, most = client_of(QUESTIONS, latency_s=0.02), 0.0
+    playing = asyncio.create_task(
+        play(QUESTIONS, client, seeds, amount=2 * amount, concurrency=amount)
+    )
+    while not playing.done():
+        most = max(most, resident_mb())
+        await asyncio.sleep(0.005)
+    await playing
+    return most
+
+
+def measure_memory(amount: int) -> None:
+    """Print and keep the memory of many episodes at once, and of `amount` in a row."""
+    seeds = count()
+    instant = client_of(QUESTIONS)
+    asyncio.run(play(QUESTIONS, instant, seeds, amount=1000, concurrency=8))
+    base = resident_mb()
+    flight = asyncio.run(most_in_flight(seeds, 1000))
+    print(f"1,000 episodes in flight: {flight - base:.1f} MB above {base:.1f} MB (goal 10)")
+    sizes = []
+    for _ in range(10):
+        asyncio.run(play(QUESTIONS, instant, seeds, amount=amount // 10, concurrency=64))
+        sizes.append(resident_mb())
+    print(
+        f"{amount:,} episodes in a row: {sizes[0]:.1f} MB after a tenth, {sizes[-1]:.1f} at the end"
+    )
+    found = {"base": base, "in_flight": flight, "in_a_row": sizes, "episodes": amount}
+    save("memory", found)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--amount", type=int, default=budget(8192, 256), help="rollouts of a batch")
-    print_table("rollouts", lines(parser.parse_args().amount), rounds=5)
+    parser.add_argument("--memory", action="store_true", help="measure memory, and no rates")
+    parser.add_argument("--episodes", type=int, default=budget(100_000, 1_000), help="in a row")
+    args = parser.parse_args()
+    if args.memory:
+        measure_memory(args.episodes)
+    else:
+        print_table("rollouts", lines(args.amount), rounds=5)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from matplotlib import pyplot
 from numpy.typing import NDArray
@@ -32,15 +34,41 @@ from rich.table import Table
 from safetensors import safe_open
 from scipy.optimize import curve_fit
 
+import ludic_gym as lg
+from ludic_gym.envs.puzzles.countdown import CountdownEnv, grade_countdown
+
 Floats = NDArray[np.float64]
 # After an expression and its steps, an answer: as the model was taught to reply.
 RUN = (
-    "launch few_countdowns:bench/FewCountdowns-v0 --redis --servers 0 --actors {actors} --out {out}"
+    "launch scalerl:bench/FewCountdowns-v0 --redis --servers 0 --actors {actors} --out {out}"
     " -- --model ludic-small --lora-rank 0 --lr 4e-4 --algo scalerl --updates {updates} --groups 16"
     " --max-tokens 64 --think-tokens 48 --think-closing ' <answer>' --eval-every {every}"
     " --eval-episodes 400 --final-episodes 400"
 )
 EVALUATIONS = 15
+ROWS = 2_000
+
+
+@cache
+def rows() -> list[dict[str, str]]:
+    """Questions of three numbers with their targets, equal in every process."""
+    env = gym.make("ludic/Countdown-v0", numbers=3)
+    found = []
+    for seed in range(ROWS):
+        question, _ = env.reset(seed=seed)
+        numbers, target = (line.partition(": ")[2] for line in question.splitlines())
+        found.append({"question": question, "answer": f"{numbers} = {target}"})
+    env.close()
+    return found
+
+
+def make_env(**kwargs: object) -> gym.Env[str, str]:
+    """The environment, with held-out rows for evaluations."""
+    return lg.QAEnv(rows(), prompt=CountdownEnv.prompt, grader=grade_countdown, **kwargs)
+
+
+# Programs of the run import it from here.
+gym.register(id="bench/FewCountdowns-v0", entry_point=make_env)
 
 
 def run(out: Path, updates: int, actors: int) -> None:
