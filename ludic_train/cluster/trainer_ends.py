@@ -23,8 +23,8 @@ from ludic_train.cluster.background_publisher import BackgroundPublisher
 from ludic_train.cluster.publish.files import FilesPublisher, folder_for
 from ludic_train.cluster.publish.folder import FolderPublisher
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
+from ludic_train.cluster.servers.health import PatientPublisher, WatchedSource, none_joined
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
-from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource, none_joined
 from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.models.checkpoint_names import merged_params
 from ludic_train.models.load import save_model

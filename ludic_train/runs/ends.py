@@ -112,7 +112,7 @@ def installed_vllm(config: RunConfig, machine: Machine) -> Installed | None:
     """
     if not machine.starts_vllm:
         return None
-    from ludic_train.cluster.servers.own import usable_vllm
+    from ludic_train.cluster.servers.run_server import usable_vllm
 
     return usable_vllm(config, machine)
 
@@ -127,11 +127,11 @@ def served_learner(
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
     if vllm is not None:
-        from ludic_train.cluster.servers.own import with_own_server
+        from ludic_train.cluster.servers.run_server import with_own_server
 
         return with_own_server(learner, config, machine, vllm, device)
     if machine.servers and machine.queue is None:
-        from ludic_train.cluster.servers.found import with_found_servers
+        from ludic_train.cluster.servers.external import with_found_servers
 
         return with_found_servers(learner, config, machine)
     return _without_servers(learner, machine)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ludic_train.cluster.background_publisher import BackgroundPublisher
-from ludic_train.cluster.servers.own import OwnPublisher
+from ludic_train.cluster.servers.run_server import OwnPublisher
 from ludic_train.cluster.trainer_ends import RemotePublisher
 from ludic_train.distributed.device import kept_params, process_group
 

@@ -18,7 +18,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import grpo
 from ludic_train.cluster.address import read_address
 from ludic_train.cluster.run_actor import play_remotely, until_published
-from ludic_train.cluster.servers.own import placed
+from ludic_train.cluster.servers.run_server import placed
 from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.errors import ServerError
 from ludic_train.models.load import save_model

@@ -15,8 +15,8 @@ from ludic_train.algorithms.presets import sft
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
 from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
-from ludic_train.cluster.servers import watch
-from ludic_train.cluster.servers.watch import PatientPublisher, WatchedSource
+from ludic_train.cluster.servers import health
+from ludic_train.cluster.servers.health import PatientPublisher, WatchedSource
 from ludic_train.errors import ParamsLost, PublishError
 from ludic_train.rows import trajectory_from
 from ludic_train.runs.signals import StopRequested, StopSign
@@ -116,8 +116,8 @@ async def test_the_only_server_that_dies_while_it_is_published_to_gets_all_when_
 
 
 async def test_a_silent_server_holds_up_no_publication(caplog, monkeypatch):
-    monkeypatch.setattr(watch, "ANSWER_S", 0.3)
-    monkeypatch.setattr(watch, "SILENT_ANSWER_S", 0.1)
+    monkeypatch.setattr(health, "ANSWER_S", 0.3)
+    monkeypatch.setattr(health, "SILENT_ANSWER_S", 0.1)
     async with published(2) as ((one, other), publisher):
         other.faults["/weight_info"] = "hang"
         for version in (8, 9):

@@ -13,10 +13,10 @@ from ludic_gym.clients.transport import root_addresses
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_train.cluster.publish.files import FilesPublisher, folder_for
 from ludic_train.cluster.publish.vllm_transfer import VLLMTransferPublisher, server_backend
-from ludic_train.cluster.servers.own import OwnClient, OwnPublisher
+from ludic_train.cluster.servers.health import ANSWER_S, PATIENCE_S, POLL_S, server_version
+from ludic_train.cluster.servers.run_server import OwnClient, OwnPublisher
 from ludic_train.cluster.servers.supervisor import RESTARTS
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
-from ludic_train.cluster.servers.watch import ANSWER_S, PATIENCE_S, POLL_S, server_version
 from ludic_train.errors import ServerError
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
