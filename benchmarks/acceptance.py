@@ -409,7 +409,7 @@ def updates(bench: Bench) -> Found:
     ran(bench, "python", "benchmarks/gpu.py", *chosen, *sizes, "--json", "updates.json")
     measured = json.loads((bench.folder / "updates.json").read_text())[bench.size]
     options = ["--dtype", "bfloat16", "--row-tokens", longest, "--tflops", 400, "--json"]
-    text = ran(bench, "ludic", "plan", "./shape", *sizes, *options)
+    text = ran(bench, "ludic", "train", "--plan", "./shape", *sizes, *options)
     # Warnings of other libraries may stand around it.
     planned = json.JSONDecoder().raw_decode(text, text.index("{"))[0]["total_bytes"]
     share = measured["peak_bytes"] / planned
