@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -141,9 +142,9 @@ class VLLMClient(HttpClient):
             # Only now: a server that could not be reached is probed again by the next request.
             self._probed.add(url)
 
+    @abstractmethod
     def _probe_request(self, model: str) -> tuple[str, dict[str, Any]]:
         """Route and body of a request for some tokens, sampled as PROBED has it."""
-        raise NotImplementedError
 
 
 def versions_of(

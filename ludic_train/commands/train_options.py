@@ -109,7 +109,7 @@ COMMON = frozenset(
 
 
 def option_of(text: str) -> str:
-    """What is written on a command line, for a text of FOREIGN.
+    """The option of a command line that a text of FOREIGN names.
 
     >>> option_of("micro_tokens, the tokens of a forward pass")
     '--micro-tokens, the tokens of a forward pass'

@@ -80,7 +80,7 @@ FOREIGN: Mapping[str, str] = {
     "env_args": "env_kwargs",
     "env_id": "the id of the environment first, without an option",
 }
-"""What is written here, by the name that another library has for it: a setting, or a text about it.
+"""Our setting, or a text about it, by the name that another library has for it.
 
 `tensor_parallel_size` is an option of `ludic train --servers`, as tensor_parallel.
 """

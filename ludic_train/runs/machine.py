@@ -54,7 +54,7 @@ class Machine:
     "flash_attention_3" of flash-attn; "auto" is flash-attn where it is installed, in bf16 on a
     card, and otherwise the model's own, mostly sdpa."""
     engine: tuple[str, ...] = (LOCAL,)
-    """What samples: "local", "vllm", or addresses of servers (`ludic serve`). They serve --model,
+    """The sampler: "local", "vllm", or addresses of servers (`ludic serve`). They serve --model,
     or with --queue the model that the run leaves in OUT/published. "vllm" starts a server on this
     machine, starts it again where it ends, and stops it. "join", alone or beside addresses, lets
     servers come and go (`ludic serve ... --join OUT`)."""
