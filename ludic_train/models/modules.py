@@ -1,7 +1,7 @@
 """Modules of a model: transformers' own inside the wrappers, its blocks, layers with adapters.
 
-Kinds of peft's layers are told without importing peft, which takes a third of a second: a layer is
-of them only if peft has been imported already, by what made it.
+Kinds of peft's layers are recognized without importing peft, which takes a third of a second: a
+layer is of them only if peft has been imported already, by what made it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 
 def levels(signed):
-    """What each of the 256 codes stands for, in a block whose largest number is 1."""
+    """The numbers of the 256 codes, in a block whose largest number is 1."""
     codes = torch.arange(256, dtype=torch.uint8)[None]
     return restored(codes, torch.ones(1, 1), signed=signed)[0]
 
