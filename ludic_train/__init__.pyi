@@ -130,7 +130,6 @@ from .cluster.actor import ActorSummary as ActorSummary
 from .cluster.actor import Refresh as Refresh
 from .cluster.actor import run_pipeline_actor as run_pipeline_actor
 from .cluster.background_publisher import BackgroundPublisher as BackgroundPublisher
-from .cluster.partial_rollouts import ResumableClient as ResumableClient
 from .cluster.publish.files import FilesPublisher as FilesPublisher
 from .cluster.publish.folder import FolderPublisher as FolderPublisher
 from .cluster.publish.folder import FollowingClient as FollowingClient

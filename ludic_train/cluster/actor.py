@@ -5,9 +5,8 @@ is played, and the loop of `_Actor.run`, which reports to the queue, begins grou
 those that ended. Only the loop changes the tables of groups, so that no lock is needed.
 
 A task of the iterator is in one place at any moment: among those played, in `again`, or pushed.
-A stop, a stale group, a refusal or a failure moves it back to `again`, with what was sampled for it
-unless that is too old. What is left at the end is handed over to other actors, or stands in
-`ActorSummary.returned`, so that a caller can play it later.
+A stop, a stale group, a refusal or a failure moves it back to `again`. What is left at the end
+stands in `ActorSummary.returned`, so that a caller can play it later.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ludic_gym.concurrency import cancel_all
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError
@@ -28,7 +27,6 @@ from ludic_gym.records import task_key
 from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import MakePolicy, Task
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
-from ludic_train.cluster.partial_rollouts import CURRENT_GROUP, PartialGroup, Relay
 from ludic_train.cluster.queues.base import ActorReport, Admission, GroupQueue, TrainerReport
 from ludic_train.cluster.queues.retry import retry
 from ludic_train.errors import ActorError, QueueUnavailable
@@ -36,9 +34,6 @@ from ludic_train.metrics import episode_metrics
 from ludic_train.rows import trajectories_from
 from ludic_train.sources.levels import levels_from_text
 from ludic_train.sources.rollouts import Matches, Scored, TaskPlayer
-
-if TYPE_CHECKING:
-    from ludic_train.cluster.queues.run_registry import RunRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +74,12 @@ class ActorSummary:
     """Totals of an actor.
 
     pushed: groups in the queue. stale: groups that were dropped while they were played.
-    handed_over: groups that were begun, and left to other actors.
-    returned: tasks that were taken from the iterator and not finished, each once; not those of
-        groups that were handed over.
+    returned: tasks that were taken from the iterator and not finished, each once.
     """
 
     pushed: int
     stale: int
     returned: tuple[Task, ...]
-    handed_over: int = 0
 
 
 Refresh = Callable[[], Awaitable[int | None]]
@@ -111,7 +103,6 @@ async def run_pipeline_actor(
     *,
     name: str | None = None,
     stop: asyncio.Event | None = None,
-    registry: RunRegistry | None = None,
     levels: dict[str, int] | None = None,
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
@@ -128,8 +119,6 @@ async def run_pipeline_actor(
         actors of one name are not taken for one.
     stop: set by the caller, such as a signal's handler; groups that are played then may end within
         `grace_s`.
-    registry: of the queue's Redis; groups that are begun when the actor stops are left there, with
-        what a `ResumableClient` sampled for them, and those of others are continued.
     levels: by id, from which `tasks` are made; it gets those of the trainer with each report.
     Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
     the lag that is allowed come from the trainer, with each admission. A group begins only when the
@@ -140,7 +129,7 @@ async def run_pipeline_actor(
     trainer's, QueueError for a queue that does not come back.
     """
     options = options or ActorOptions()
-    actor = _Actor(tasks, play, queue, refresh, options, name, registry, levels)
+    actor = _Actor(tasks, play, queue, refresh, options, name, levels)
     return await actor.run(stop or asyncio.Event())
 
 
@@ -155,19 +144,17 @@ class _Actor:
         refresh: Refresh,
         options: ActorOptions,
         name: str | None,
-        registry: RunRegistry | None,
         levels: dict[str, int] | None,
     ) -> None:
         self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
         # Keys must never come again, not even after a restart under the same name.
         self.run_id = secrets.token_hex(6)
         self.name = f"{name or socket.gethostname()}-{self.run_id}"
-        self.relay = Relay(registry)
         self.player = TaskPlayer(play, concurrency=options.concurrency, timeout_s=options.timeout_s)
         # Groups that are played now, with the version that sampled their first tokens.
-        self.playing: dict[asyncio.Task[None], tuple[PartialGroup, int]] = {}
+        self.playing: dict[asyncio.Task[None], tuple[Task, int]] = {}
         # Tasks that were taken and have to be played still; they come before new ones.
-        self.again: deque[PartialGroup] = deque()
+        self.again: deque[Task] = deque()
         self.retired: dict[str, None] = {}
         self.levels = {} if levels is None else levels
         self.group_size = options.group_size
@@ -202,15 +189,8 @@ class _Actor:
             # A queue that is gone forgets the actor by itself.
             with suppress(QueueUnavailable):
                 await self.queue.leave(self.name)
-        unfinished = [*(partial for partial, _ in self.playing.values()), *self.again]
-        handed_over = [partial for partial in unfinished if await self.relay.hand_over(partial)]
-        returned = tuple(partial.task for partial in unfinished if partial not in handed_over)
-        return ActorSummary(
-            pushed=self.pushed,
-            stale=self.stale,
-            returned=returned,
-            handed_over=len(handed_over),
-        )
+        returned = (*(task for task, _ in self.playing.values()), *self.again)
+        return ActorSummary(pushed=self.pushed, stale=self.stale, returned=returned)
 
     async def _keep_refreshing(self) -> None:
         """Keep `version` up to date. Raises ActorError after too many failures of a client."""
@@ -249,22 +229,15 @@ class _Actor:
         upcoming = [] if self._is_paused() or version is None else self._upcoming(free)
         try:
             admission = await self._reported(wanted=len(upcoming))
-            # Before its own: they get older.
-            for _ in range(admission.granted):
-                if (elsewhere := await self.relay.take()) is None:
-                    break
-                upcoming.insert(0, elsewhere)
         except asyncio.CancelledError:
             # No task is lost by a stop: the summary returns them.
             self.again.extendleft(reversed(upcoming))
             raise
-        for partial in upcoming[: admission.granted]:
+        for task in upcoming[: admission.granted]:
             self.started += 1
-            # The key of a group that was begun elsewhere stays: it may have been pushed after all.
-            partial.key = partial.key or f"{self.run_id}:{self.started}"
-            work = asyncio.create_task(self._play(partial))
-            oldest = version if partial.oldest is None else partial.oldest
-            self.playing[work] = partial, min(oldest or 0, version or 0)
+            # The queue's key is unique among all actors, which a hash of the task would not be.
+            work = asyncio.create_task(self._play(task, key=f"{self.run_id}:{self.started}"))
+            self.playing[work] = task, version or 0
         self.again.extendleft(reversed(upcoming[admission.granted :]))
         if admission.trainer is not None:
             self._drop_stale(admission.trainer)
@@ -301,20 +274,20 @@ class _Actor:
                 "leave group_size out, and allow at least one group at a time"
             )
 
-    def _upcoming(self, wanted: int) -> list[PartialGroup]:
+    def _upcoming(self, wanted: int) -> list[Task]:
         """Up to `wanted` tasks that are not retired, taken from the iterator."""
-        found: list[PartialGroup] = []
+        upcoming: list[Task] = []
         # Tasks without end may all be retired: the search stops, so that the actor still can.
         for _ in range(LONGEST_SEARCH):
-            if len(found) == wanted:
+            if len(upcoming) == wanted:
                 break
-            partial = self.again.popleft() if self.again else self.relay.new(next(self.tasks, None))
-            if partial is None:
+            task = self.again.popleft() if self.again else next(self.tasks, None)
+            if task is None:
                 self.ended = True
                 break
-            if not self.retired or task_key(partial.task) not in self.retired:
-                found.append(partial)
-        return found
+            if not self.retired or task_key(task) not in self.retired:
+                upcoming.append(task)
+        return upcoming
 
     def _drop_stale(self, trainer: TrainerReport) -> None:
         """Cancel the groups that the trainer would discard; `_collect` counts them later."""
@@ -342,19 +315,17 @@ class _Actor:
     def _collect(self) -> None:
         """Remove the groups that ended. Raises ActorError, and any error that is no failure."""
         for work in [work for work in self.playing if work.done()]:
-            partial, _ = self.playing.pop(work)
+            task, _ = self.playing.pop(work)
             # Only `_drop_stale` cancels while the actor runs.
             if work.cancelled():
                 self.stale += 1
-                # Its tokens are too old; and it may have been pushed, under the key that it had.
-                self.again.append(PartialGroup(partial.task))
+                self.again.append(task)
                 continue
             try:
                 work.result()
                 self.failures = 0
             except (EpisodeError, ClientError) as error:
-                partial.again()
-                self.again.append(partial)
+                self.again.append(task)
                 # All groups that one outage ends are one failure.
                 if not self._is_paused():
                     self.failures += 1
@@ -377,19 +348,11 @@ class _Actor:
         log.warning("%s failed, next try in %.1f s: %s", what, delay_s, error)
         return delay_s
 
-    async def _play(self, partial: PartialGroup) -> None:
-        """Play one group and push it.
-
-        Cancelled during the push, the group may be queued all the same. If it is too old, its task
-        is played once more under another key, as a new group; else it keeps its key.
-        """
+    async def _play(self, task: Task, *, key: str) -> None:
+        """Play one group and push it; cancelled during the push, it may be queued all the same."""
         assert self.group_size is not None
-        task, key = partial.task, partial.key
-        # For the clients of all episodes: they run in tasks that are made here.
-        CURRENT_GROUP.set(partial)
         if self.options.max_turns is not None:
             task = replace(task, max_turns=self.options.max_turns)
-        # The queue's key is unique among all actors, which a hash of the task would not be.
         members = [replace(each, group=key) for each in grouped([task], self.group_size)]
         episodes = await self.player.episodes(members)
         metrics = episode_metrics(episodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import chain
@@ -16,10 +16,9 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.types import MakePolicy, Task
+from ludic_gym.types import ChatClient, MakePolicy, Task
 from ludic_train.cluster.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
 from ludic_train.cluster.address import Address, read_address
-from ludic_train.cluster.partial_rollouts import ContinuingClient, ResumableClient
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.server_versions import ServedVersions
@@ -123,19 +122,30 @@ async def play_remotely(
         first = next(tasks, None)
         tasks = chain(() if first is None else (first,), tasks)
         masks = first is not None and leaves_out_tokens(first.sampling)
-        registry = await _registry(url or address.url, address, stack)
+        where, registry = url or address.url, None
+        if JOIN in servers:
+            if not where.startswith(REDIS):
+                raise ConfigError("servers that join need a Redis as the queue")
+            opening = open_registry(where, address.key, address.password)
+            registry = await stack.enter_async_context(opening)
         client, tokenizer, refresh = await _sampling(
             out, servers, stack, registry, stop, masks=masks, limits=limits or RequestLimits()
         )
         if agent is None:
-            make_policy: MakePolicy = policies(
-                ResumableClient(
-                    client, _decode(tokenizer), read_calls=chat_renderer(tokenizer).read_calls
-                ),
-                spec,
-            )
+            make_policy: MakePolicy = policies(client, spec)
         else:
-            make_policy, aclose = _agents(agent, client, tokenizer, out)
+            folder = model_and_spec(out / PUBLISHED)[0]
+            config = Path(folder) / "config.json"
+            # Of servers, only the tokenizer may be here.
+            known = json.loads(config.read_text()) if config.is_file() else {}
+            make_policy, aclose = agent_policies(
+                agent,
+                client,
+                tokenizer,
+                max_tokens=spec.max_tokens,
+                max_positions=known.get("max_position_embeddings"),
+                parser=spec.parser,
+            )
             stack.push_async_callback(aclose)
         return await run_pipeline_actor(
             tasks,
@@ -145,25 +155,8 @@ async def play_remotely(
             replace(options, max_failures=OUTAGES) if servers else options,
             name=name,
             stop=stop,
-            registry=registry,
             levels=levels,
         )
-
-
-async def _registry(url: str, address: Address, stack: AsyncExitStack) -> RunRegistry | None:
-    """The run's registry, which the stack closes; None where the queue is a file."""
-    if not url.startswith(REDIS):
-        return None
-    return await stack.enter_async_context(open_registry(url, address.key, address.password))
-
-
-async def _first_joined(registry: RunRegistry, stop: asyncio.Event) -> Sequence[str]:
-    """The servers that have joined, once there is one. Raises ActorError if `stop` is set."""
-    while not stop.is_set():
-        if found := await retry(registry.servers):
-            return found
-        await asyncio.sleep(WAIT_S)
-    raise ActorError("stopped before a server joined the run")
 
 
 async def _sampling(
@@ -175,7 +168,7 @@ async def _sampling(
     *,
     masks: bool,
     limits: RequestLimits,
-) -> tuple[ContinuingClient, PreTrainedTokenizerBase, Refresh]:
+) -> tuple[ChatClient, PreTrainedTokenizerBase, Refresh]:
     """The client that samples: of servers, or of a model here that follows the run's folder.
 
     servers: with JOIN among them, those on the registry too; the first is waited for.
@@ -192,66 +185,29 @@ async def _sampling(
     with torch_hidden():
         tokenizer = load_tokenizer(folder)
 
-    fixed, joined = [server for server in servers if server != JOIN], None
-    known: Sequence[str] = fixed
-    if JOIN in servers:
-        if registry is None:
-            raise ConfigError("servers that join need a Redis as the queue")
-        joined = registry.servers
-        known = fixed or await _first_joined(registry, stop)
+    fixed = [server for server in servers if server != JOIN]
+    urls: Sequence[str] = fixed
+    while registry is not None and not urls:
+        if stop.is_set():
+            raise ActorError("stopped before a server joined the run")
+        if not (urls := await retry(registry.servers)):
+            await asyncio.sleep(WAIT_S)
+    render = chat_renderer(tokenizer)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
     client = VLLMTokenClient(
-        known,
-        chat_renderer(tokenizer),
+        urls,
+        render,
+        read_calls=render.read_calls,
         options=limits.options,
         seeds=False,
         sampling_masks=masks,
     )
-    served = ServedVersions(fixed, [client], joined=joined)
+    served = ServedVersions(fixed, [client], joined=registry.servers if registry else None)
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)
     refresh = _patient_at_first(served)
     refresh = _after_masks(client, refresh) if masks else refresh
     return client, tokenizer, refresh
-
-
-def _agents(
-    agent: str, client: ContinuingClient, tokenizer: PreTrainedTokenizerBase, out: Path
-) -> tuple[MakePolicy, Callable[[], Awaitable[None]]]:
-    """Policies of the agent program, and a function that ends its gateway.
-
-    Not resumable: a program that is interrupted plays its episode again, from other tokens.
-    """
-    folder, spec = model_and_spec(out / PUBLISHED)
-    config = Path(folder) / "config.json"
-    return agent_policies(
-        agent,
-        client,
-        tokenizer,
-        max_tokens=spec.max_tokens,
-        # Of servers, only the tokenizer may be here.
-        max_positions=_positions(config) if config.is_file() else None,
-        parser=spec.parser,
-    )
-
-
-def _positions(config: Path) -> int | None:
-    """Longest sequence of a model, by its config.json; None for one that does not say."""
-    found: int | None = json.loads(config.read_text()).get("max_position_embeddings")
-    return found
-
-
-def _decode(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[int]], str]:
-    """Text of token ids, as servers make it."""
-
-    def decode(ids: Sequence[int]) -> str:
-        return str(
-            tokenizer.decode(
-                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-        )
-
-    return decode
 
 
 def _after_masks(client: VLLMTokenClient, refresh: Refresh) -> Refresh:

@@ -73,7 +73,7 @@ def _played(options: Options) -> int:
     summary = asyncio.run(_play(options))
     print(
         f"pushed {summary.pushed} groups; {summary.stale} became too old, "
-        f"{summary.handed_over} were handed over, {len(summary.returned)} were not finished"
+        f"{len(summary.returned)} were not finished"
     )
     return 0
 

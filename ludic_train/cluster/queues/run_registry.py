@@ -1,8 +1,7 @@
-"""Registry of a run in Redis: its inference servers, and unfinished groups of stopped actors.
+"""Registry of the inference servers of a run, in the Redis of its queue.
 
-A server stays in it as long as it renews its lease, by the clock of the Redis. Keys beside
-those of the queue KEY: `{KEY}:servers`, a sorted set of addresses by the ms at which their leases
-end, and `{KEY}:begun`, a list of groups in parts, see `ludic_train.cluster.partial_rollouts`.
+A server stays in it as long as it renews its lease, by the clock of the Redis. Beside the keys of
+the queue KEY, `{KEY}:servers` is a sorted set of addresses by the ms at which their leases end.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from typing import Any
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.queues.redis_connection import redis_call, redis_client
 
-# As of the queue: seconds of a command, and bytes per second of the slowest link.
-TIMEOUT_S, SLOWEST = 10.0, 250e3
+# Seconds of a command, as of the queue.
+TIMEOUT_S = 10.0
 # A server renews its lease several times in this; one that does not is dead.
 LEASE_MS = 15_000
 # Servers that a run may have, and characters of an address: the registry is read whole.
 MOST_SERVERS, LONGEST_URL = 4_096, 500
-# Groups that wait to be continued, and bytes of each: more than that is played again.
-MOST_BEGUN, LARGEST_BEGUN = 128, 8 * 2**20
 
 # KEYS: servers. ARGV: address, ms to live, most servers. Returns 1 for one that was not there.
 _JOIN = """
@@ -51,7 +48,7 @@ class RunRegistry:
 
     def __init__(self, url: str, key: str) -> None:
         self._redis = redis_client(url, TIMEOUT_S)
-        self._servers, self._begun = f"{{{key}}}:servers", f"{{{key}}}:begun"
+        self._servers = f"{{{key}}}:servers"
 
     async def join(self, url: str) -> bool:
         """Renew the lease of the server at this address; True if it had none.
@@ -76,26 +73,6 @@ class RunRegistry:
         named = sorted(each.decode(errors="replace") for each in found)
         # Whoever writes into this Redis could have clients fail for an address that is none.
         return [u for u in named if u.startswith(("http://", "https://")) and u.isprintable()]
-
-    async def hand_over(self, begun: bytes) -> bool:
-        """Leave a group that was begun to the actors that live; False where there is no room."""
-        if len(begun) > LARGEST_BEGUN:
-            return False
-        limit_s = TIMEOUT_S + len(begun) / SLOWEST
-        async with redis_call(limit_s), self._redis.pipeline(transaction=True) as pipe:
-            pipe.rpush(self._begun, begun)
-            pipe.ltrim(self._begun, -MOST_BEGUN, -1)
-            await pipe.execute()
-        return True
-
-    async def take(self) -> bytes | None:
-        """The group that was begun first, which no other actor will get; None without any.
-
-        Where the response is lost, so is the group: no actor plays it, and no task repeats.
-        """
-        async with redis_call(2 * TIMEOUT_S + LARGEST_BEGUN / SLOWEST):
-            found: Any = await self._redis.lpop(self._begun)
-        return None if found is None else bytes(found)
 
     async def aclose(self) -> None:
         """Close the connections."""
