@@ -40,12 +40,6 @@ REWARDS = "rewards"
 ENTROPY_COEFFICIENT = "entropy_coefficient"
 """Attachment: coefficient of the entropy bonus of a batch; see `AdaptiveEntropy`."""
 
-KL_BASELINE = "kl_baseline"
-"""Attachment: distance of a batch's rollouts to the reference, in nats; see `KTOBaseline`."""
-
-SELECTED = "selected"
-"""Attachment: 1 at tokens that a selector chose, 0 at others; see `TopCovariance`."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopTokens:

@@ -108,40 +108,6 @@ class TokenWhitened:
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialAdvantage:
-    """AWR: min(exp(A / beta), max_weight) with A from another assigner, such as a group's.
-
-    Peng et al. 2019, arXiv:1910.00177: imitation of actions that turned out better than usual. All
-    weights are positive; `max_weight` bounds the influence of one lucky episode.
-    advantage: the assigner of A. beta: temperature; small values imitate the best alone.
-    max_weight: largest weight, at least 1.
-
-    >>> from ludic_train import PerStepReward
-    >>> rest = {"rows": (), "parsed": np.ones(3, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> rollout = Trajectory(rewards=np.array([0.0, 1.0, 9.0]), env_id="mine/Maze-v0", **rest)
-    >>> ExponentialAdvantage(PerStepReward(), max_weight=20)([rollout])[0].round(2).tolist()
-    [1.0, 2.72, 20.0]
-    """
-
-    advantage: CreditAssigner
-    beta: float = 1.0
-    max_weight: float = 20.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.beta < math.inf or not 1 <= self.max_weight < math.inf:
-            raise ConfigError(
-                f"ExponentialAdvantage has beta={self.beta} and max_weight={self.max_weight}; beta "
-                "must be positive, max_weight at least 1, and both finite"
-            )
-
-    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
-        """One weight per step. Raises what `advantage` raises."""
-        # The exponential of a large advantage overflows before it can be cut off.
-        highest = math.log(self.max_weight)
-        return [np.exp(np.minimum(a / self.beta, highest)) for a in self.advantage(trajectories)]
-
-
-@dataclass(frozen=True, slots=True)
 class OverlongPenalty:
     """DAPO's soft punishment of long completions, taken from the rewards before `credit` is given.
 

@@ -25,7 +25,6 @@ from ludic_train.algorithms.aggregation import (
 )
 from ludic_train.algorithms.batch_credit import (
     BatchCenteredReturn,
-    ExponentialAdvantage,
     OverlongPenalty,
     SeatBaselineReturn,
     TokenWhitened,
@@ -40,6 +39,7 @@ from ludic_train.algorithms.credit import (
     PerStepReward,
 )
 from ludic_train.algorithms.filters import Filter, drop_zero_variance_groups, keep_best
+from ludic_train.algorithms.kl import DistillationLoss, TopKDistillationLoss
 from ludic_train.algorithms.losses import (
     CISPOLoss,
     CompositeLoss,
@@ -52,7 +52,9 @@ from ludic_train.algorithms.losses import (
     TokenClippedSurrogateLoss,
 )
 from ludic_train.algorithms.value_head import GAE, ValueLoss
-from ludic_train.types import REWARDS, VALUES, SAWItem
+from ludic_train.types import REFERENCE, REWARDS, VALUES, SAWItem
+
+CENTERED = GroupNormalizedReturn(divide_by_std=False)
 
 # Credit that needs attachments; from rows to rows.
 Refine = Callable[[Sequence[SAWItem]], list[SAWItem]]
@@ -211,6 +213,20 @@ def reinforce_plus_plus(
     return reinforce(name="reinforce_plus_plus", credit=credit, loss=loss).with_parts(parts)
 
 
+def reinforce_plus_plus_baseline(
+    *, clip: float = 0.2, entropy: Entropy = 0.0, **parts: Unpack[Parts]
+) -> RLAlgorithm:
+    """REINFORCE++-baseline (Hu et al. 2025, arXiv:2501.03262), without its KL penalty.
+
+    Sets TokenWhitened of returns centred in their group, the clipped surrogate and the token mean;
+    groups of equal returns stay, since the batch's mean moves their credit too.
+    clip: distance from a ratio of 1 on both sides. entropy: coefficient of an entropy bonus.
+    """
+    usual = grpo(clip=clip, entropy=entropy, credit=TokenWhitened(CENTERED), filter=None)
+    named: Parts = {"name": "reinforce_plus_plus_baseline", "aggregation": token_mean}
+    return usual.with_parts({**named, **parts})
+
+
 def rloo(
     *,
     max_ratio: float | None = None,
@@ -246,8 +262,8 @@ def dr_grpo(
     max_tokens: the most that a rollout may sample. clip, entropy: as in `grpo`.
     """
     # Division by the std favours prompts of little spread, by the own length long failures.
-    credit, share = GroupNormalizedReturn(divide_by_std=False), ConstantLength(max_tokens)
-    usual = grpo(clip=clip, entropy=entropy, credit=credit, aggregation=share, filter=None)
+    share = ConstantLength(max_tokens)
+    usual = grpo(clip=clip, entropy=entropy, credit=CENTERED, aggregation=share, filter=None)
     return usual.with_parts({"name": "dr_grpo", **parts})
 
 
@@ -359,20 +375,6 @@ def self_play(
     return usual.with_parts({"name": "self_play", **parts})
 
 
-def awr(*, beta: float = 1.0, max_weight: float = 20.0, **parts: Unpack[Parts]) -> RLAlgorithm:
-    """AWR (Peng et al. 2019, arXiv:1910.00177): imitate what was better than its group.
-
-    Sets ExponentialAdvantage of centred returns and cross-entropy, token mean; needs no log-probs
-    of the sampler, so recorded rollouts will do.
-    beta: temperature of the weights. max_weight: largest weight.
-    """
-    # Undivided: beta sets the scale of advantages, and a std would set it anew in every group.
-    advantage = GroupNormalizedReturn(divide_by_std=False)
-    return sft(name="awr", credit=ExponentialAdvantage(advantage, beta, max_weight)).with_parts(
-        parts
-    )
-
-
 def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     """Rejection sampling (RAFT, Dong et al. 2023, arXiv:2304.06767): imitate the best samples.
 
@@ -387,6 +389,37 @@ def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
     """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
     loss = MaskedCausalLMCrossEntropyLoss()
     return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).with_parts(parts)
+
+
+def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+    """On-policy distillation (Agarwal et al. 2023, arXiv:2306.13649), by reverse KL.
+
+    Sets DistillationLoss and the token mean; rewards are not used. The teacher is the trainer's
+    `reference` model, or scores the batches of a TaughtBatchSource.
+    max_ratio: largest importance weight against the sampler.
+    """
+    return RLAlgorithm(
+        name="distillation",
+        # The signal is in the loss, token by token, and rewards have no part in it.
+        credit=ConstantCredit(),
+        loss=DistillationLoss(max_ratio=max_ratio),
+        attach=frozenset({REFERENCE}),
+    ).with_parts(parts)
+
+
+def top_k_distillation(*, k: int = 20, beta: float = 0.0, **parts: Unpack[Parts]) -> RLAlgorithm:
+    """GKD (Agarwal et al. 2023, arXiv:2306.13649) over a teacher's k most likely tokens.
+
+    Sets TopKDistillationLoss(beta) and the token mean; rewards and the sampler's log-probs are not
+    used. The teacher is as in `distillation`; it gives k times as many numbers, and each token has
+    an exact gradient in place of that of one sample.
+    k: tokens whose probabilities are compared one by one; all others count as one. A vLLM server
+        gives 20, and more with --max-logprobs.
+    beta: 0 for the forward KL, 1 for the reverse KL, or between.
+    """
+    return distillation(
+        loss=TopKDistillationLoss(beta), attach=frozenset(), teacher_top_k=k
+    ).with_parts({"name": "top_k_distillation", **parts})
 
 
 def with_entropy(loss: Loss, entropy: Entropy) -> Loss:

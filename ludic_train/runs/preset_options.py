@@ -12,7 +12,6 @@ from typing import Any
 from ludic_gym.errors import ConfigError
 from ludic_gym.terminal import suggestion
 
-SOURCES = ("presets.py", "variants.py")
 # Imitation has no rewards to learn from, and a teacher is a model, which no option can name.
 WITHOUT_NAME = frozenset({"sft", "distillation", "top_k_distillation"})
 # What every run gives a preset by settings of its own.
@@ -36,13 +35,12 @@ class Option:
 
 def _presets() -> Iterator[ast.FunctionDef]:
     """The functions that make an algorithm from options alone."""
-    folder = Path(__file__).parents[1] / "algorithms"
-    for source in SOURCES:
-        for node in ast.parse((folder / source).read_text(encoding="utf-8")).body:
-            if not isinstance(node, ast.FunctionDef) or node.args.args or node.returns is None:
-                continue
-            if ast.unparse(node.returns) == "RLAlgorithm" and node.name not in WITHOUT_NAME:
-                yield node
+    source = Path(__file__).parents[1] / "algorithms" / "presets.py"
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.FunctionDef) or node.args.args or node.returns is None:
+            continue
+        if ast.unparse(node.returns) == "RLAlgorithm" and node.name not in WITHOUT_NAME:
+            yield node
 
 
 def _entries(function: ast.FunctionDef) -> dict[str, str]:

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms import presets, variants
-from ludic_train.algorithms.entropy_control import AdaptiveEntropyBonus
+from ludic_train.algorithms import presets
+from ludic_train.algorithms.entropy_control import AdaptiveEntropyBonus, with_target_entropy
 from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
-from ludic_train.algorithms.variants import with_target_entropy
 from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS
@@ -84,7 +83,7 @@ def settled(
 
 def _preset(config: RunConfig) -> RLAlgorithm:
     """The preset of `config.algo` with its options."""
-    preset = {**vars(presets), **vars(variants)}[config.algo]
+    preset = vars(presets)[config.algo]
     options = dict(config.algo_options)
     if "max_tokens" in inspect.signature(preset).parameters:
         options["max_tokens"] = config.sample.max_tokens or MAX_TOKENS

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ludic_train.algorithms.entropy_control import covariances
 from ludic_train.types import (
     PROXIMAL,
     REFERENCE,
@@ -77,18 +76,6 @@ class Sample:
             behavior_logprobs=self.flat(getattr(self, behavior)),
             attachments={name: self.flat(matrix) for name, matrix in attached.items()},
         )
-
-    def selected(self, share: float) -> Tensor:
-        """`TopCovariance` of the current log-probs: 1 at selected tokens, [N]."""
-        item = SimpleNamespace(
-            weight=self.flat(self.wide).numpy(),
-            behavior_logprobs=self.flat(self.new).detach().numpy(),
-            action_mask=np.ones(int(self.mask.sum()), bool),
-        )
-        found = covariances([item])
-        flags = torch.zeros(len(found), dtype=torch.float64)
-        flags[np.argsort(-found, kind="stable")[: max(1, int(share * len(found)))].tolist()] = 1
-        return flags
 
     def trajectories(self) -> list[Trajectory]:
         """One step per row, with its reward and the number of its tokens."""

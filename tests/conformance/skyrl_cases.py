@@ -20,7 +20,7 @@ from cases import (
 )
 from samples import Sample
 
-from ludic_train.algorithms import batch_credit, credit, losses, off_policy, trust_region
+from ludic_train.algorithms import batch_credit, credit, losses, off_policy
 from ludic_train.algorithms.value_head import ValueLoss
 
 
@@ -54,8 +54,6 @@ def skyrl_cases() -> list[Case]:
             "off_policy_correction": none,
             "loss_reduction": "sequence_mean",
             "cispo": SimpleNamespace(cispo_eps_clip_low=1.0, cispo_eps_clip_high=4.0),
-            "sapo": SimpleNamespace(tau_pos=1.0, tau_neg=1.05),
-            "dppo": SimpleNamespace(dppo_type="binary_tv", delta_low=0.2, delta_high=0.28),
             "value_clip": 0.2,
         }
         return SimpleNamespace(**{**usual, **given})
@@ -142,16 +140,6 @@ def skyrl_cases() -> list[Case]:
             eps_clip_high=0.03,
         ),
         policy("compute_policy_loss_cispo", losses.CISPOLoss(), TOKENS, "token_mean", "CISPOLoss"),
-        policy("sapo_policy_loss", trust_region.SAPOLoss(), SEQUENCES, "sequence_mean", "SAPOLoss"),
-        policy(
-            "dppo_policy_loss",
-            trust_region.DPPOLoss(0.2, 0.28, 1e6),
-            TOKENS,
-            "token_mean",
-            "DPPOLoss",
-            kind="gradient",
-            note="SkyRL's value is -A r, ours and verl's -A sg(r) lp; gradients are equal",
-        ),
         Case(
             ours="ValueLoss, sequence_mean",
             peer="SkyRL",
@@ -166,13 +154,6 @@ def skyrl_cases() -> list[Case]:
         ),
         advantages(
             "compute_rloo_outcome_advantage", credit.LeaveOneOutReturn(), "LeaveOneOutReturn"
-        ),
-        advantages(
-            "compute_maxrl_advantage",
-            credit.MeanScaledReturn(),
-            "MeanScaledReturn",
-            note="SkyRL adds 1e-6 to the mean: up to 1e-4 where that is small",
-            tolerance=1e-4,
         ),
         advantages(
             "compute_reinforce_plus_plus_outcome_advantage",

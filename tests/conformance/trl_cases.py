@@ -9,7 +9,7 @@ import torch
 from cases import CONSTANT, GSPO, PPO, SEQUENCES, TOKENS, Case, of_loss
 from samples import Sample
 
-from ludic_train.algorithms import kl, losses, trust_region
+from ludic_train.algorithms import kl, losses
 from ludic_train.algorithms.losses import CompositeLoss
 
 
@@ -93,7 +93,6 @@ def trl_cases() -> list[Case]:
             loss_type="cispo",
             epsilon_high=1.5,
         ),
-        policy(trust_region.SAPOLoss(), SEQUENCES, "SAPOLoss", "loss_type=sapo", loss_type="sapo"),
         policy(
             unbiased,
             TOKENS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-import torch
 from cases import (
     CENTERED,
     CONSTANT,
@@ -24,7 +23,7 @@ from cases import (
 )
 from samples import Sample
 
-from ludic_train.algorithms import batch_credit, credit, kl, losses, off_policy, trust_region
+from ludic_train.algorithms import batch_credit, credit, kl, losses, off_policy
 from ludic_train.algorithms.value_head import ValueLoss
 
 
@@ -32,7 +31,7 @@ def verl_cases() -> list[Case]:
     """verl's core_algos and its correction of rollouts."""
     from verl.trainer.ppo import core_algos as algos
     from verl.trainer.ppo import rollout_corr_helper as corr
-    from verl.workers.config import ActorConfig, PolicyLossConfig
+    from verl.workers.config import ActorConfig
 
     def config(**given):
         usual = {"clip_ratio": 0.2, "clip_ratio_low": 0.2, "clip_ratio_high": 0.28}
@@ -113,17 +112,6 @@ def verl_cases() -> list[Case]:
     def plain(ours, theirs, kind, run, note=""):
         return Case(ours=ours, peer="verl", theirs=theirs, kind=kind, run=run, note=note)
 
-    def kl_cov(s: Sample):
-        grads = []
-        for coefficient in (0.5, 0.0):
-            held = PolicyLossConfig("kl_cov", kl_cov_ratio=0.2, ppo_kl_coef=coefficient)
-            own = config(policy_loss=held)
-            loss, _ = algos.compute_policy_loss_kl_cov(
-                s.old, s.new, s.wide, s.mask, "token-mean", own
-            )
-            grads.append(torch.autograd.grad(loss, s.new)[0])
-        return s.selected(0.2), (s.flat(grads[0] - grads[1]).abs() > 1e-9).double()
-
     grpo, rf = algos.compute_grpo_outcome_advantage, "compute_reinforce_plus_plus"
     per_token = {"gamma": 1.0}
     return [
@@ -141,32 +129,6 @@ def verl_cases() -> list[Case]:
             clip_ratio_high=0.03,
         ),
         policy("cispo", losses.CISPOLoss(0.8, 1.28), TOKENS, "token-mean", "CISPOLoss"),
-        policy(
-            "dppo_tv",
-            trust_region.DPPOLoss(0.2, 0.28),
-            TOKENS,
-            "token-mean",
-            "DPPOLoss",
-            clip_ratio_c=20.0,
-        ),
-        policy(
-            "sapo",
-            trust_region.SAPOLoss(),
-            SEQUENCES,
-            "seq-mean-token-mean",
-            "SAPOLoss",
-            tau_pos=1.0,
-            tau_neg=1.05,
-        ),
-        policy(
-            "geo_mean",
-            trust_region.GMPOLoss(0.2),
-            SEQUENCES,
-            "token-mean",
-            "GMPOLoss",
-            clip_ratio_high=0.2,
-        ),
-        plain("TopCovariance", "selection of kl_cov", "correction", kl_cov),
         plain("ReinforceLoss, max_ratio", "compute_policy_loss_reinforce", "loss", reinforce),
         plain(
             "SequenceReinforceLoss", "compute_policy_loss_reinforce", "loss", reinforce_by_sequence

@@ -32,7 +32,6 @@ from ludic_train.algorithms.presets import (
     rloo,
     scalerl,
 )
-from ludic_train.algorithms.variants import max_rl
 from ludic_train.types import REFERENCE
 
 TRUE = ascent(expected_reward)
@@ -61,23 +60,6 @@ def test_rloo_weighed_by_sequence_is_exact_for_samples_of_another_policy(size):
     # Weights per token leave the prefixes to the sampler.
     tokens = -expected_gradient(rloo(max_ratio=1e3), sampler=SAMPLER)
     assert off_by(tokens, TRUE) > 0.1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_maxrl_has_the_gradient_of_a_harmonic_sum_of_pass_at_k(size, monkeypatch):
-    binary = ({"stop": 0.0, "left": 0.0, "right": 1.0}, {"stop": 1.0, "left": 1.0, "right": 0.0})
-    monkeypatch.setattr("enumeration.REWARDS", binary)
-
-    def objective(leaf):
-        total = 0.0
-        for prompt, rewards in enumerate(binary):
-            solved = sum(sum(lps).exp() * rewards[e] for lps, e in outcomes(leaf, prompt))
-            total = total + sum((1 - (1 - solved) ** k) / k for k in range(1, size))
-        return total / len(binary)
-
-    found = -expected_gradient(max_rl(), size=size)
-    np.testing.assert_allclose(found, ascent(objective), atol=1e-8)
 
 
 # Each cause of bias alone, added to RLOO, and the presets as they are.

@@ -29,8 +29,7 @@ from two_ranks.learning import (
     with_teacher,
 )
 
-from ludic_train.algorithms.presets import grpo, sft
-from ludic_train.algorithms.variants import top_k_distillation
+from ludic_train.algorithms.presets import grpo, sft, top_k_distillation
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards

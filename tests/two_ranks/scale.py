@@ -30,9 +30,8 @@ from two_ranks.learning import (
 )
 
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.presets import grpo, gspo
+from ludic_train.algorithms.presets import grpo, gspo, top_k_distillation
 from ludic_train.algorithms.value_head import add_value_head
-from ludic_train.algorithms.variants import top_k_distillation
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training, save_shards
 from ludic_train.distributed.fsdp import shard_model, whole_params

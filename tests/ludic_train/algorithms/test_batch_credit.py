@@ -10,7 +10,6 @@ from trajectories import trajectory as rollout
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.batch_credit import (
     BatchCenteredReturn,
-    ExponentialAdvantage,
     OverlongPenalty,
     SeatBaselineReturn,
     TokenWhitened,
@@ -52,14 +51,6 @@ def test_equal_returns_are_whitened_to_nothing():
     assert plain(TokenWhitened()([rollout(1.0)])) == [[0.0]]
 
 
-def test_exponential_advantages_are_cut_off():
-    credit = ExponentialAdvantage(GroupNormalizedReturn(divide_by_std=False), 0.5, 4.0)
-    # Advantages -1 and 1: exp(-2), and exp(2) = 7.4 > 4.
-    ((low,), (high,)) = credit([rollout(0), rollout(2)])
-    assert (low, high) == pytest.approx((math.exp(-2), 4.0))
-    assert credit([rollout(0), rollout(2e6)])[1] == pytest.approx([4.0])
-
-
 @pytest.mark.parametrize(
     ("tokens", "penalty"), [(16384, 0), (17408, -0.25), (18432, -0.5), (20480, -1), (99999, -1)]
 )
@@ -92,8 +83,6 @@ def test_seat_baselines_go_on_after_json():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ExponentialAdvantage(EpisodicReturn(), beta=0),
-        lambda: ExponentialAdvantage(EpisodicReturn(), max_weight=0.5),
         lambda: OverlongPenalty(EpisodicReturn(), 10, 11),
         lambda: OverlongPenalty(EpisodicReturn(), 10, 5, factor=-1),
         lambda: OverlongPenalty(EpisodicReturn(), 10, 5, factor=float("nan")),

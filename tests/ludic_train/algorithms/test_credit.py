@@ -11,20 +11,17 @@ from trajectories import trajectory as rollout
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.credit import (
-    BatchScaledReturn,
     ConstantCredit,
     EpisodicReturn,
     GroupNormalizedReturn,
     HybridNormalizedReturn,
     LeaveOneOutReturn,
-    MeanScaledReturn,
     MonteCarloReturn,
     PerStepReward,
 )
 from ludic_train.errors import CreditError
 
 RELATIVE = [
-    BatchScaledReturn(),
     GroupNormalizedReturn(),
     GroupNormalizedReturn(divide_by_std=False),
     HybridNormalizedReturn(),
@@ -35,26 +32,6 @@ RELATIVE = [
 def golden_rollouts():
     pairs = zip(golden.INPUTS["reward"], golden.INPUTS["group"], strict=True)
     return [rollout(reward, group=str(group)) for reward, group in pairs]
-
-
-def test_returns_scaled_by_the_std_of_the_batch_equal_the_published_ones():
-    # TRL's scale_rewards="batch" on the golden rewards: +-1.149338 and +-0.344801.
-    weights = [w for (w,) in BatchScaledReturn()(golden_rollouts())]
-    assert weights == pytest.approx([1.149338, -1.149338, 0.344801, -0.344801], abs=1e-6)
-
-
-def test_maxrl_weighs_a_rare_success_by_the_size_of_the_group():
-    # Means 1/4 and 3/4: a success is worth (1 - 1/4) / (1/4) = 3, and (1 - 3/4) / (3/4) = 1/3.
-    rare = [rollout(r, group="a") for r in (1, 0, 0, 0)]
-    usual = [rollout(r, group="b") for r in (1, 1, 1, 0)]
-    third = pytest.approx(1 / 3)
-    assert [w for (w,) in MeanScaledReturn()([*rare, *usual])] == [3, -1, -1, -1, *[third] * 3, -1]
-    assert plain(MeanScaledReturn()([rollout(0.0), rollout(0.0)])) == [[0.0], [0.0]]
-
-
-def test_maxrl_refuses_rewards_below_0():
-    with pytest.raises(CreditError, match="negative"):
-        MeanScaledReturn()([rollout(1.0), rollout(-1.0)])
 
 
 def test_return_to_go_is_discounted_step_by_step():
@@ -139,9 +116,7 @@ def test_order_does_not_matter(assigner, rewards, seed):
         np.testing.assert_allclose(weights, straight[i], atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "assigner", [a for a in RELATIVE if a not in (HybridNormalizedReturn(), BatchScaledReturn())]
-)
+@pytest.mark.parametrize("assigner", [a for a in RELATIVE if a != HybridNormalizedReturn()])
 @given(rewards=st.lists(REWARDS, min_size=1, max_size=4))
 def test_groups_do_not_see_each_other(assigner, rewards):
     apart = [[rollout(*r, group=str(g)) for r in group] for g, group in enumerate(rewards)]
@@ -166,7 +141,6 @@ def test_only_differences_of_returns_count(assigner, rewards, shift):
         lambda: GroupNormalizedReturn(ddof=2),
         lambda: GroupNormalizedReturn(eps=-1e-6),
         lambda: HybridNormalizedReturn(eps=math.nan),
-        lambda: BatchScaledReturn(ddof=3),
     ],
 )
 def test_impossible_values_are_refused_at_construction(make):

@@ -12,17 +12,13 @@ from ludic_train.algorithms.aggregation import token_mean
 from ludic_train.algorithms.entropy_control import (
     AdaptiveEntropy,
     AdaptiveEntropyBonus,
-    ClipCovLoss,
-    KLCovLoss,
-    RandomCovariance,
-    TopCovariance,
-    covariances,
+    with_target_entropy,
 )
-from ludic_train.algorithms.losses import ReinforceLoss, TokenClippedSurrogateLoss
-from ludic_train.algorithms.variants import clip_cov, kl_cov, with_target_entropy
-from ludic_train.errors import MissingAttachment, MissingLogprobs
+from ludic_train.algorithms.kl import KLReward
+from ludic_train.algorithms.presets import rloo
+from ludic_train.errors import MissingLogprobs
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import ENTROPY_COEFFICIENT, SELECTED, SAWItem
+from ludic_train.types import ENTROPY_COEFFICIENT, REFERENCE, SAWItem
 
 
 def row(weights, logprobs):
@@ -36,63 +32,6 @@ def row(weights, logprobs):
         weight=weight,
         behavior_logprobs=behavior,
     )
-
-
-# Means 0.5 and -2: covariances are .5 * 1, .5 * -1, -.5 * 1.5 and -.5 * -1.5.
-ROWS = [row([1.0, 1.0], [-1.0, -3.0]), row([0.0, 0.0], [-0.5, -3.5])]
-
-
-def flags(items):
-    return [item.attachments[SELECTED].tolist() for item in items]
-
-
-def test_covariances_are_over_the_sampled_tokens_of_the_batch():
-    assert covariances(ROWS).tolist() == pytest.approx([0.5, -0.5, -0.75, 0.75])
-
-
-def test_the_top_share_is_selected_at_least_one_token():
-    assert flags(TopCovariance(1e-6)(ROWS)) == [[0, 0, 0], [0, 0, 1]]
-    assert flags(TopCovariance(0.74)(ROWS)) == [[0, 1, 0], [0, 0, 1]]
-
-
-def test_of_no_items_none_is_selected():
-    assert TopCovariance()([]) == []
-    assert RandomCovariance()([]) == []
-
-
-def test_a_random_choice_stays_within_its_bounds_and_repeats():
-    both = RandomCovariance(1.0, 0.4, 0.8)
-    assert flags(both(ROWS)) == [[0, 1, 0], [0, 0, 1]]
-    assert flags(RandomCovariance(1.0, 0.6, 0.8)(ROWS)) == [[0, 0, 0], [0, 0, 1]]
-    assert flags(RandomCovariance(1.0, 1.0, 5.0)(ROWS)) == [[0, 0, 0], [0, 0, 0]]
-    one = [RandomCovariance(0.3, 0.4, 0.8, seed=seed) for seed in range(20)]
-    chosen = [flags(each(ROWS)) for each in one]
-    assert chosen == [flags(each(ROWS)) for each in one]
-    assert [sum(map(sum, c)) for c in chosen] == [1] * 20
-    # Either token comes up.
-    assert len({str(c) for c in chosen}) == 2
-
-
-def selected_batch():
-    known = golden.batch(token_mean)
-    chosen = torch.zeros_like(known.weight)
-    chosen[[1, 5, 12]] = 1
-    return known.with_attachment(SELECTED, chosen), chosen
-
-
-def test_clip_cov_leaves_selected_tokens_out_of_the_loss_alone():
-    known, chosen = selected_batch()
-    _, plain = golden.value_and_grad(TokenClippedSurrogateLoss(), known)
-    _, found = golden.value_and_grad(ClipCovLoss(TokenClippedSurrogateLoss()), known)
-    torch.testing.assert_close(found, plain * (1 - chosen))
-
-
-def test_kl_cov_pulls_selected_tokens_back_to_the_sampler():
-    known, chosen = selected_batch()
-    value, grad = golden.value_and_grad(KLCovLoss(2.0), known)
-    log = golden.tokens("new_logp") - known.behavior_logprobs
-    assert value == pytest.approx(float((2 * known.scale * chosen * (log.exp() - 1 - log)).sum()))
-    torch.testing.assert_close(grad, 2 * known.scale * chosen * (log.exp() - 1))
 
 
 def coefficients(items):
@@ -124,8 +63,10 @@ def test_the_bonus_pushes_entropy_up_by_its_coefficient():
 
 async def test_a_resumed_run_goes_on_with_its_coefficient():
     def trainer():
-        algo = with_target_entropy(kl_cov(share=0.2), 50.0, step=0.01)
-        return Trainer(tiny_model(), algo, Fixed(random_rows(4)), cfg=settings())
+        penalized = rloo(attach=frozenset({REFERENCE}), refine=KLReward(0.1))
+        algo = with_target_entropy(penalized, 50.0, step=0.01)
+        source, reference = Fixed(random_rows(4)), tiny_model(1)
+        return Trainer(tiny_model(), algo, source, cfg=settings(), reference=reference)
 
     first, seen = trainer(), []
     await first.train(2, lambda v, m: seen.append(m["entropy_coefficient"].value))
@@ -135,35 +76,14 @@ async def test_a_resumed_run_goes_on_with_its_coefficient():
     await second.train(1, lambda v, m: seen.append(m["entropy_coefficient"].value))
     assert seen == pytest.approx([0.01, 0.02, 0.03])
     # What refined the rows before still does.
-    assert second.algo.refine.first == TopCovariance(0.2)
+    assert second.algo.refine.first == KLReward(0.1)
 
 
-def test_what_a_selection_needs_is_named():
+def test_logprobs_of_the_sampler_are_needed():
     with pytest.raises(MissingLogprobs, match="control of entropy"):
-        TopCovariance()([replace(ROWS[0], behavior_logprobs=None)])
-    for loss in (ClipCovLoss(ReinforceLoss()), KLCovLoss()):
-        with pytest.raises(MissingAttachment, match="selected"):
-            loss(golden.forward(), golden.batch(token_mean))
+        AdaptiveEntropy(1.0)([replace(row([0.0], [-0.5]), behavior_logprobs=None)])
 
 
-@pytest.mark.parametrize("made", [clip_cov(share=0.2, cov_low=0.0), kl_cov(share=0.2)])
-async def test_presets_train_with_several_updates_of_a_batch(made):
-    cfg = replace(settings(), epochs=2, lr=1e-3)
-    trainer, shares = Trainer(tiny_model(), made, Fixed(random_rows(8)), cfg=cfg), []
-    await trainer.train(4, lambda version, m: shares.append(m["selected"].value))
-    assert all(0 < share <= 0.2 for share in shares)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: TopCovariance(0.0),
-        lambda: RandomCovariance(1.5),
-        lambda: RandomCovariance(low=2.0, high=1.0),
-        lambda: KLCovLoss(-1.0),
-        lambda: AdaptiveEntropy(0.0),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(make):
+def test_a_target_that_means_nothing_is_refused():
     with pytest.raises(ConfigError):
-        make()
+        AdaptiveEntropy(0.0)

@@ -21,6 +21,7 @@ from ludic_train.algorithms.losses import (
     MaskedCausalLMCrossEntropyLoss,
     ReinforceLoss,
     SequenceClippedSurrogateLoss,
+    SequenceReinforceLoss,
     TokenClippedSurrogateLoss,
     attachment,
 )
@@ -32,7 +33,8 @@ SFT = MaskedCausalLMCrossEntropyLoss()
 GSPO = SequenceClippedSurrogateLoss(clip_low=0.2, clip_high=0.28)
 CORE = [PPO, TokenClippedSurrogateLoss(), ReinforceLoss(), ReinforceLoss(max_ratio=1.0), SFT]
 WITHOUT_ROWS = [*CORE, CISPOLoss()]
-ALL = [*WITHOUT_ROWS, GSPO, SequenceClippedSurrogateLoss()]
+ALL = [*WITHOUT_ROWS, GSPO, SequenceReinforceLoss()]
+OF_RATIOS = [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0), SequenceReinforceLoss()]
 
 
 def one_token(logprob=-1.0, behavior=-1.0, weight=1.0, entropy=0.0, dtype=torch.float64):
@@ -188,8 +190,30 @@ def test_reinforce_weighs_by_the_truncated_ratio_and_holds_it_constant(ratio, fa
     assert mean_of(metrics, "truncated") == truncated
 
 
+def test_reinforce_by_sequence_weighs_each_rollout_by_its_product():
+    # Ratios 2 and 3 make 6, truncated to 5; 1/2 alone stays.
+    new = torch.tensor([math.log(r) - 4 for r in (2, 3, 0.5)], requires_grad=True)
+    known = LossBatch(
+        weight=torch.tensor([1.0, 2.0, 3.0]),
+        scale=torch.ones(3),
+        rollout=torch.tensor([0, 0, 1]),
+        num_rollouts=2,
+        behavior_logprobs=torch.full((3,), -4.0),
+    )
+    value, metrics = SequenceReinforceLoss()(TokenLogprobs(new, torch.zeros(3)), known)
+    assert torch.autograd.grad(value, new)[0].tolist() == pytest.approx([-5.0, -10.0, -1.5])
+    assert mean_of(metrics, "truncated") == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("loss", [GSPO, SequenceReinforceLoss()], ids=repr)
+def test_a_loss_of_whole_rollouts_refuses_parts(loss):
+    out, known = one_token()
+    with pytest.raises(LossError, match="whole rollouts"):
+        loss(out, replace(known, whole=False))
+
+
 @pytest.mark.parametrize(("behavior", "weight"), [(-1e4, 1.0), (-1e4, -1.0), (-math.inf, 1.0)])
-@pytest.mark.parametrize("loss", [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0)])
+@pytest.mark.parametrize("loss", OF_RATIOS, ids=repr)
 def test_a_runaway_ratio_gives_finite_gradients(loss, behavior, weight):
     out, known = one_token(-0.1, behavior, weight)
     value, _ = loss(out, known)
@@ -198,7 +222,7 @@ def test_a_runaway_ratio_gives_finite_gradients(loss, behavior, weight):
     assert grad.isfinite().all()
 
 
-@pytest.mark.parametrize("loss", [PPO, GSPO, CISPOLoss(), ReinforceLoss(max_ratio=2.0)])
+@pytest.mark.parametrize("loss", OF_RATIOS, ids=repr)
 def test_a_ratio_without_the_samplers_logprobs_is_refused(loss):
     out, known = one_token()
     with pytest.raises(MissingLogprobs, match="client that returns them"):
@@ -322,6 +346,7 @@ def test_a_name_that_belongs_to_another_metric_is_refused():
         lambda: TokenClippedSurrogateLoss(dual_clip=1.1),
         lambda: SequenceClippedSurrogateLoss(clip_low=2.0),
         lambda: CISPOLoss(0.8, 0.28),
+        lambda: SequenceReinforceLoss(math.inf),
         lambda: EntropyBonus(-0.01),
         lambda: EntropyBonus(0.1, final=0.0),
         lambda: EntropyBonus(0.1, updates=10),

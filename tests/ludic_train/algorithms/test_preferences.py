@@ -1,7 +1,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,11 +12,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import ConstantLength, by_sequence
 from ludic_train.algorithms.preferences import (
     DPOLoss,
-    KTOBaseline,
-    KTOLoss,
     dpo,
-    kto,
-    liked_rows,
     preference_rows,
 )
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
@@ -27,7 +22,7 @@ from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import plan_rows
 from ludic_train.trainer.step import forward
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import KL_BASELINE, PROXIMAL, REFERENCE, LossBatch, TokenLogprobs
+from ludic_train.types import REFERENCE, LossBatch, TokenLogprobs
 
 
 def said(*tokens, prompt=(3, 4)):
@@ -38,17 +33,16 @@ def said(*tokens, prompt=(3, 4)):
 PAIRS = [(said(5, 6), said(7, 8, 9)), (said(10), said(11, 12)), (said(5, 9, 9), said(6))]
 
 
-def given_tokens(logprobs, ref, weights, rollouts, **attached):
+def given_tokens(logprobs, ref, weights, rollouts):
     new = torch.tensor(logprobs, dtype=torch.float64, requires_grad=True)
     numbers = torch.tensor(rollouts)
     many = int(numbers.max()) + 1
-    streams = {REFERENCE: ref, **attached}
     known = LossBatch(
         weight=torch.tensor(weights, dtype=torch.float64),
         scale=torch.full((len(logprobs),), 1 / many, dtype=torch.float64),
         rollout=numbers,
         num_rollouts=many,
-        attachments={n: torch.tensor(v, dtype=torch.float64) for n, v in streams.items()},
+        attachments={REFERENCE: torch.tensor(ref, dtype=torch.float64)},
     )
     return TokenLogprobs(new, torch.zeros_like(new)), known
 
@@ -81,54 +75,12 @@ def test_pairs_count_once_however_long_they_are():
     assert (total.item(), count.item()) == pytest.approx((1.0, 2.0))
 
 
-def test_kto_by_hand():
-    # h of the liked rollout .4, of the disliked one -.3; z .1, beta 2, weights 1 and 3:
-    # 1 - sigmoid(2 * .3) and 3 (1 - sigmoid(-2 * -.4)).
-    out, known = given_tokens(
-        [-1.0, -2.0, -1.5],
-        [-1.3, -2.1, -1.2],
-        [1, 1, -3],
-        [0, 0, 1],
-        **{KL_BASELINE: [0.1, 0.1, 0.1]},
-    )
-    value, _ = KTOLoss(2.0)(out, known)
-    (grad,) = torch.autograd.grad(value, out.logprobs)
-    s, u = 1 / (1 + math.exp(-0.6)), 1 / (1 + math.exp(-0.8))
-    assert value.item() == pytest.approx(((1 - s) + 3 * (1 - u)) / 2)
-    # d/dh: -beta s (1 - s) for the liked one, + 3 beta u (1 - u) for the other.
-    liked, disliked = -2 * s * (1 - s) / 2, 3 * 2 * u * (1 - u) / 2
-    assert grad.tolist() == pytest.approx([liked, liked, disliked])
-
-
-@pytest.mark.parametrize("moved", [0.25, -0.25])
-def test_the_baseline_of_kto_is_the_mean_log_ratio_and_never_negative(moved):
-    rows = liked_rows([(said(5, 6), True), (said(7, 8, 9), False)])
-    rows = [
-        replace(
-            row,
-            attachments={
-                REFERENCE: np.zeros(len(row.input_ids), np.float32),
-                PROXIMAL: (moved * row.action_mask).astype(np.float32),
-            },
-        )
-        for row in rows
-    ]
-    found = KTOBaseline()(rows)
-    # (2 + 3) / 2 tokens per rollout, at sampled tokens alone.
-    assert found[0].attachments[KL_BASELINE].tolist() == [0, 0, *[max(2.5 * moved, 0)] * 2]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("algo", "epochs"), [(dpo(beta=0.5), 2), (kto(beta=0.5), 1)], ids=["dpo", "kto"]
-)
-async def test_a_model_learns_to_prefer(algo, epochs):
-    model, cfg = tiny_model(), replace(settings(), lr=3e-3, epochs=epochs)
-    liked = [(r, good) for pair in PAIRS for r, good in zip(pair, (True, False), strict=True)]
-    rows = preference_rows(PAIRS) if algo.name == "dpo" else liked_rows(liked)
-    source = OfflineBatchSource(rows, batch_size=3 if algo.name == "dpo" else 6)
+async def test_a_model_learns_to_prefer():
+    model, cfg = tiny_model(), replace(settings(), lr=3e-3, epochs=2)
+    source = OfflineBatchSource(preference_rows(PAIRS), batch_size=3)
     before = gaps(model)
-    await Trainer(model, algo, source, cfg=cfg, reference=tiny_model()).train(40)
+    await Trainer(model, dpo(beta=0.5), source, cfg=cfg, reference=tiny_model()).train(40)
     assert all(after > first + 1 for after, first in zip(gaps(model), before, strict=True))
 
 
@@ -165,27 +117,18 @@ def test_micro_batches_have_the_gradient_of_the_whole():
 
 def test_what_is_missing_is_named():
     out, known = given_tokens([-1.0], [-1.0], [1.0], [0])
-    for loss in (DPOLoss(), KTOLoss()):
-        with pytest.raises(MissingAttachment, match=REFERENCE):
-            loss(out, replace(known, attachments={}))
-        with pytest.raises(LossError, match="whole rollouts"):
-            loss(out, replace(known, whole=False))
-    with pytest.raises(MissingAttachment, match="kto"):
-        KTOBaseline()(preference_rows(PAIRS))
+    with pytest.raises(MissingAttachment, match=REFERENCE):
+        DPOLoss()(out, replace(known, attachments={}))
+    with pytest.raises(LossError, match="whole rollouts"):
+        DPOLoss()(out, replace(known, whole=False))
+    with pytest.raises(ConfigError):
+        DPOLoss(0.0)
     with pytest.raises(UntrainableRollout, match="no model call"):
         preference_rows([(said(5), rollout(()))])
 
 
-@pytest.mark.parametrize("make", [lambda: DPOLoss(0.0), lambda: liked_rows([], liked=-1.0)])
-def test_settings_that_mean_nothing_are_refused(make):
-    with pytest.raises(ConfigError):
-        make()
-
-
-def test_rows_of_several_calls_are_different_pairs_and_rollouts():
-    pairs = [*preference_rows(PAIRS[:1]), *preference_rows(PAIRS[1:2])]
-    judged = [*liked_rows([(said(5), True)]), *liked_rows([(said(6), False)])]
-    assert len(by_sequence(pairs)) == len(by_sequence(judged)) == 2
+def test_rows_of_several_calls_are_different_pairs():
+    assert len(by_sequence([*preference_rows(PAIRS[:1]), *preference_rows(PAIRS[1:2])])) == 2
 
 
 def test_a_pair_of_which_one_is_too_long_is_left_out_as_a_whole():

@@ -9,18 +9,15 @@ from ludic_train.algorithms.aggregation import (
 )
 from ludic_train.algorithms.batch_credit import (
     BatchCenteredReturn,
-    ExponentialAdvantage,
     OverlongPenalty,
     SeatBaselineReturn,
     TokenWhitened,
 )
 from ludic_train.algorithms.credit import (
-    BatchScaledReturn,
     ConstantCredit,
     GroupNormalizedReturn,
     HybridNormalizedReturn,
     LeaveOneOutReturn,
-    MeanScaledReturn,
     MonteCarloReturn,
     PerStepReward,
 )
@@ -36,7 +33,6 @@ from ludic_train.algorithms.losses import (
     TokenClippedSurrogateLoss,
 )
 from ludic_train.algorithms.presets import (
-    awr,
     cispo,
     dapo,
     dr_grpo,
@@ -46,22 +42,14 @@ from ludic_train.algorithms.presets import (
     reinforce,
     reinforce_baseline,
     reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
     rloo,
     scalerl,
     self_play,
     sft,
-)
-from ludic_train.algorithms.trust_region import DPPOLoss, GMPOLoss, SAPOLoss
-from ludic_train.algorithms.value_head import GAE, ValueLoss
-from ludic_train.algorithms.variants import (
-    dppo,
-    gmpo,
-    lite_ppo,
-    max_rl,
-    reinforce_plus_plus_baseline,
-    sapo,
     top_k_distillation,
 )
+from ludic_train.algorithms.value_head import GAE, ValueLoss
 from ludic_train.types import REWARDS, VALUES
 
 CENTRED = GroupNormalizedReturn(divide_by_std=False)
@@ -99,11 +87,6 @@ def test_an_entropy_bonus_of_its_own_is_taken_as_it_is():
             ConstantLength(1),
         ),
         (reinforce_plus_plus_baseline(), TokenWhitened(CENTRED), CLIPPED, token_mean),
-        (lite_ppo(), BatchScaledReturn(), CLIPPED, token_mean),
-        (max_rl(), MeanScaledReturn(), ReinforceLoss(), ConstantLength(1)),
-        (dppo(high=0.3), CENTRED, DPPOLoss(0.2, 0.3), token_mean),
-        (sapo(), GroupNormalizedReturn(), SAPOLoss(), sequence_mean),
-        (gmpo(), GroupNormalizedReturn(), GMPOLoss(), sequence_mean),
         (dr_grpo(max_tokens=7), CENTRED, CLIPPED, ConstantLength(7)),
         (
             dapo(max_tokens=9, buffer=3),
@@ -120,7 +103,6 @@ def test_an_entropy_bonus_of_its_own_is_taken_as_it_is():
         (cispo(), GroupNormalizedReturn(), CISPOLoss(0.0, 5.0), token_mean),
         (scalerl(), HybridNormalizedReturn(), CISPOLoss(0.0, 5.0), prompt_mean),
         (ppo(), PerStepReward(), CompositeLoss((CLIPPED, ValueLoss(0.5, 0.2))), token_mean),
-        (awr(), ExponentialAdvantage(CENTRED), MaskedCausalLMCrossEntropyLoss(), token_mean),
         (self_play(), SeatBaselineReturn(0.95), ReinforceLoss(), sequence_mean),
         (top_k_distillation(beta=0.5), ConstantCredit(), TopKDistillationLoss(0.5), token_mean),
     ],

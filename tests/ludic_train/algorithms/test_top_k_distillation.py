@@ -25,9 +25,8 @@ from two_ranks.learning import (
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.kl import TopKDistillationLoss
 from ludic_train.algorithms.losses import CompositeLoss, ReinforceLoss
-from ludic_train.algorithms.presets import grpo, sft
+from ludic_train.algorithms.presets import distillation, grpo, sft, top_k_distillation
 from ludic_train.algorithms.value_head import add_value_head
-from ludic_train.algorithms.variants import distillation, top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.models.head import logits_logprobs
 from ludic_train.trainer.config import Execution

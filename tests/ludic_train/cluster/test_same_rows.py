@@ -21,7 +21,7 @@ from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
-from ludic_train.algorithms import presets, variants
+from ludic_train.algorithms import presets
 from ludic_train.algorithms.presets import grpo, reinforce, self_play
 from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.queues.open_queue import open_queue
@@ -34,11 +34,8 @@ CELLS = tuple(row + column for row in "ABC" for column in "123")
 NEEDED = {"dr_grpo": {"max_tokens": 40}, "dapo": {"max_tokens": 4, "buffer": 2}}
 PRESETS = {
     name: made
-    for module in (presets, variants)
-    for name, made in inspect.getmembers(module, inspect.isfunction)
-    if made.__annotations__.get("return") == "RLAlgorithm" and not name.startswith("_")
-    # A change of another algorithm is no preset.
-    if "algo" not in made.__annotations__
+    for name, made in inspect.getmembers(presets, inspect.isfunction)
+    if made.__annotations__.get("return") == "RLAlgorithm"
 }
 
 
@@ -139,13 +136,12 @@ def algorithm(name, **parts):
 
 
 def test_there_are_as_many_presets_as_are_tried():
-    assert len(PRESETS) == 28
+    assert len(PRESETS) == 17
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    # A lost game has a negative reward, which max_rl refuses.
-    [*((name, "file") for name in PRESETS if name != "max_rl"), ("scalerl", "redis")],
+    [*((name, "file") for name in PRESETS), ("scalerl", "redis")],
 )
 async def test_every_preset_learns_the_same_through_a_queue(name, kind, request, tmp_path):
     alone, algo = algorithm(name), algorithm(name)

@@ -12,7 +12,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.records import read_rollouts, write_rollouts
 from ludic_gym.types import Completion, Decision, Rollout, Sampling, Step, Task
 from ludic_train.algorithms.aggregation import by_sequence
-from ludic_train.algorithms.presets import awr, grpo, rejection_sampling, rloo, sft
+from ludic_train.algorithms.presets import grpo, rejection_sampling, rloo, sft
 from ludic_train.errors import CheckpointError, EmptyBatch, MissingLogprobs, UntrainableRollout
 from ludic_train.models.chat_template import with_token_ids
 from ludic_train.rows import rows_from, trajectory_from
@@ -166,12 +166,6 @@ def test_rejection_sampling_keeps_the_best_of_each_group(tmp_path):
     assert [int(row.input_ids[-1]) for row in best] == [21, 23]
 
 
-def test_imitation_by_advantage_weighs_all(tmp_path):
-    weighed = recorded_rows(written(tmp_path, game(0.0), game(1.0)), awr())
-    # Centred: -0.5 and 0.5; exp of that.
-    assert [row.weight[-1] for row in weighed] == pytest.approx([0.6065, 1.6487], abs=1e-4)
-
-
 def test_rollouts_without_tokens_are_rendered(tmp_path):
     silent = Completion(text="yes", finish_reason="stop")
     rendered = recorded_rows(
@@ -213,6 +207,6 @@ async def test_a_model_learns_from_a_file(tmp_path):
     source = OfflineBatchSource(recorded, batch_size=2)
     losses = []
     cfg = replace(settings(), lr=1e-2)
-    trainer = Trainer(tiny_model(), awr(), source, cfg=cfg)
+    trainer = Trainer(tiny_model(), sft(), source, cfg=cfg)
     await trainer.train(20, lambda version, m: losses.append(m["nll"].value))
     assert losses[-1] < 0.5 * losses[0]

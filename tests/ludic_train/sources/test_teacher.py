@@ -10,7 +10,7 @@ from two_ranks.learning import Fixed, random_rows, settings, tiny_model
 
 from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions
-from ludic_train.algorithms.variants import distillation, top_k_distillation
+from ludic_train.algorithms.presets import distillation, top_k_distillation
 from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
 from ludic_train.trainer.config import Execution
