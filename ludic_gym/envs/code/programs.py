@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +12,7 @@ from ludic_gym.envs.code.rows import function_problem, stdin_problem
 from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.envs.core.question import Question
 from ludic_gym.errors import DataError
-from ludic_gym.graders.programs.types import CallTests, StdinTests
+from ludic_gym.graders.programs.types import CallTests
 
 FUNCTIONS_SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
 
@@ -79,14 +78,11 @@ class StdinStdoutEnv(CodeEnv):
     Args:
         data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
             or a hub id; None for APPS. The fields are those of APPS, or "prompt", "cases" (pairs of
-            input and output), "solution", and optionally "comparator" and "tolerance". Rows of APPS
+            input and output), "solution", and optionally "comparator" ("exact" up to line breaks
+            at the end, "words" up to white space, or "numbers") and "tolerance". Rows of APPS
             without cases are skipped.
         split: "train" or "test" of APPS (Hendrycks et al. 2021, arXiv:2105.09938), from the hub.
             Without `split` and `data`, the bundled sample, written for this package.
-        comparator: comparison of the output: "exact" (up to line breaks at the end), "words" (up to
-            white space) or "numbers" (words, with a tolerance of 1e-6 for numbers); "" for the
-            comparator of the row, by default "words".
-        case_s: seconds per case.
         render_mode: "ansi", "html" or None.
         **options: see `CodeEnv`, from `sandbox` on.
 
@@ -108,20 +104,17 @@ class StdinStdoutEnv(CodeEnv):
         self,
         data: str | None = None,
         split: str | None = None,
-        comparator: str = "",
-        case_s: float = 10.0,
         *,
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
-        # Options are applied here and not in the parser, whose results are cached per file.
-        found = load_rows(
+        rows = load_rows(
             data, stdin_problem, sample=PROGRAMS_SAMPLE, real=self.hub_ids["test"], split=split
         )
-        problems = tuple(with_case_options(p, comparator, case_s) for p in found.items if p)
+        problems = tuple(problem for problem in rows.items if problem)
         if not problems:
-            raise DataError(f"{found.origin}: no row has cases of input and output")
-        super().__init__(Rows(problems, found.origin), render_mode=render_mode, **options)
+            raise DataError(f"{rows.origin}: no row has cases of input and output")
+        super().__init__(Rows(problems, rows.origin), render_mode=render_mode, **options)
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """The problem of the row, and the prompt for its kind."""
@@ -129,16 +122,3 @@ class StdinStdoutEnv(CodeEnv):
         calls = isinstance(problem, Problem) and isinstance(problem.tests, CallTests)
         self.prompt = PythonFunctionsEnv.prompt if calls else type(self).prompt
         return problem
-
-
-def with_case_options(problem: Problem, comparator: str, case_s: float) -> Problem:
-    """The problem with another comparator ("" for its own) and time limit per case.
-
-    One that is tested by calls is returned as it is: its limit is that of the submission.
-    """
-    if not isinstance(problem.tests, StdinTests):
-        return problem
-    options: dict[str, Any] = {"case_s": case_s}
-    if comparator:
-        options["comparator"] = comparator
-    return replace(problem, tests=replace(problem.tests, **options))

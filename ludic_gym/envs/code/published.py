@@ -198,7 +198,6 @@ from typing import *
 """
 # The largest private cases have some hundred megabytes.
 LARGEST = 2**30
-CASE_S = 6.0
 # Instructions of a pickle that holds one text, and no object.
 _HARMLESS = {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "STOP"}
 _TEXTS = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
@@ -211,7 +210,7 @@ def livecodebench_problem(row: Row) -> Problem:
     text = text_field(row, "question_content")
     if kinds == {"stdin"}:
         pairs = tuple((str(case["input"]), str(case["output"])) for case in cases)
-        return Problem(text, "", StdinTests(cases=pairs, comparator="lines", case_s=CASE_S))
+        return Problem(text, "", StdinTests(cases=pairs, comparator="lines"))
     if kinds == {"functional"}:
         return _method(row, text, cases)
     raise DataError(f"{row.where}: cases are of the type stdin or functional, got {kinds}")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
-from ludic_gym.errors import ConfigError, DataError, NoOracle, SandboxError
+from ludic_gym.errors import DataError, NoOracle, SandboxError
 from ludic_gym.graders.programs.grader import Grader, grader_for
 from ludic_gym.graders.programs.types import ProgramTests, Verdict, program_in
 from ludic_gym.sandbox.choice import shared_sandbox
@@ -19,6 +19,8 @@ from ludic_gym.tools.tool import shorten
 
 # Wall time per second of CPU time; a busy machine gives a program only part of a core.
 PATIENCE = 12.0
+# Taken from the reward of a syntax error or an empty program.
+PENALTY = 0.1
 _VERDICT_KEYS = ("outcome", "passed", "total", "message", "printed")
 _NO_INFO: Info = {}
 
@@ -40,7 +42,7 @@ class CodeEnv(DatasetEnv):
 
     - Observation: the problem; "" after the answer.
     - Action: a reply with the program in a fenced block, or the program alone.
-    - Reward: 1 if all tests pass, else 0 (component "tests"), minus `penalty` for a syntax error
+    - Reward: 1 if all tests pass, else 0 (component "tests"), minus 0.1 for a syntax error
       ("syntax") or an empty program ("empty").
     - Info: "sandbox" and the keys of `DatasetEnv` in the first and the last info. At the end also
       "outcome" ("passed", "wrong", "raised", "timeout", "crashed", "syntax", "missing" or "empty"),
@@ -59,7 +61,6 @@ class CodeEnv(DatasetEnv):
         sandbox: "auto", the name of a sandbox, or a Sandbox.
         allow_unsafe: run programs without protection if no sandbox works.
         partial_credit: reward the share of tests that pass instead of 0 or 1.
-        penalty: subtracted for a syntax error or an empty program.
         cpu_s: CPU seconds of one submission.
         memory_mb: memory of one submission, in MiB.
         render_mode: "ansi", "html" or None.
@@ -77,21 +78,17 @@ class CodeEnv(DatasetEnv):
         sandbox: str | Sandbox = "auto",
         allow_unsafe: bool = False,
         partial_credit: bool = False,
-        penalty: float = 0.1,
         cpu_s: float = 10.0,
         memory_mb: int = 512,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(rows, render_mode)
-        if penalty < 0:
-            raise ConfigError(f"penalty is 0 or more, got {penalty!r}; it is taken from the reward")
         self.limits = Limits(
             cpu_s=cpu_s, wall_s=PATIENCE * cpu_s, memory_bytes=memory_mb * MEBIBYTE
         )
         self._sandbox = sandbox
         self._allow_unsafe = allow_unsafe
         self._partial_credit = partial_credit
-        self._penalty = penalty
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CodeEnv:
         # Copies run their programs in the same sandbox, which may hold processes.
@@ -139,8 +136,8 @@ class CodeEnv(DatasetEnv):
             success=success,
             info={**found, **self.about, **info},
             tests=share if self._partial_credit else success,
-            syntax=-self._penalty if verdict.outcome == "syntax" else 0.0,
-            empty=-self._penalty if verdict.outcome == "empty" else 0.0,
+            syntax=-PENALTY if verdict.outcome == "syntax" else 0.0,
+            empty=-PENALTY if verdict.outcome == "empty" else 0.0,
         )
 
     def failed(self, error: Exception, info: Info = _NO_INFO) -> Turn:

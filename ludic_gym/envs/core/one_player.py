@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic, Literal
 import numpy as np
 
 from ludic_gym.envs.core.base import (
-    Info,
     TextEnv,
     Turn,
     checked_choice,
@@ -43,7 +42,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     - Action: one of `legal_actions()`; an illegal one ends the episode, unless the game has another
       rule for it.
     - Reward: at the end 1 for a win, -1 for a loss or an illegal action, `draw_reward` for a draw
-      (component "outcome"), and the `bonuses` of a subclass.
+      (component "outcome").
     - Info at the end: "outcome" ("win", "draw", "loss" or "illegal"). A win is a success.
 
     Attributes:
@@ -91,10 +90,6 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         ]
         self._seats = _SEATS[checked_choice("seat", seat, tuple(_SEATS))]
         self._draw_reward = float(draw_reward)
-
-    def bonuses(self, outcome: str) -> dict[str, float]:
-        """Further components of the reward at the end, by name; none by default."""
-        return {}
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw opponent, seat and first state; the opponent moves first if its seat does."""
@@ -158,8 +153,7 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         # Games with a rule of their own for illegal actions say it themselves.
         if outcome == "illegal" and self.game.refused is None:
             text = f"{refusal(self.allowed_actions())} The game is lost.\n{text}"
-        bonuses: Info = self.bonuses(outcome)
-        return end(text, success=success, info={"outcome": outcome}, outcome=value, **bonuses)
+        return end(text, success=success, info={"outcome": outcome}, outcome=value)
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Legal actions of the agent."""

@@ -374,8 +374,6 @@ class NegotiationEnv(OnePlayerEnv[State]):
             messages.
         seat: see `OnePlayerEnv`.
         turns: number of turns of both players together.
-        efficiency_bonus: added to the reward of an efficient deal (component "efficiency"). With 0
-            there is no such component.
         split: "train" and "test" have no items with their values in common; one scenario in five is
             in "test".
         render_mode: "ansi", "html" or None.
@@ -408,27 +406,17 @@ class NegotiationEnv(OnePlayerEnv[State]):
         opponent: str = "fair",
         seat: Literal["first", "second", "random"] = "first",
         turns: int = TURNS,
-        efficiency_bonus: float = 0.0,
         split: Split = "all",
         render_mode: str | None = None,
     ) -> None:
         super().__init__(opponent, seat, render_mode=render_mode)
         self.split = checked_choice("split", split, SPLITS)
         self.game = negotiation(turns)
-        self._efficiency_bonus = float(efficiency_bonus)
 
     def task(self, state: State) -> str:
         """The items and their values, whichever player has which."""
         counts, values = state.scenario
         return repr((counts, sorted(values)))
-
-    def bonuses(self, outcome: str) -> dict[str, float]:
-        """The bonus for an efficient deal."""
-        if not self._efficiency_bonus:
-            return {}
-        deal, scenario = self.state.deal, self.state.scenario
-        is_earned = deal is not None and is_efficient(scenario, deal)
-        return {"efficiency": self._efficiency_bonus if is_earned else 0.0}
 
 
 class NegotiationAECEnv(GameAECEnv[State]):

@@ -6,13 +6,10 @@ dot for a free cell ("X...O....").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
 
 import numpy as np
 
-from ludic_gym.envs.core.base import Turn
 from ludic_gym.envs.core.game import Game, solved
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
@@ -107,10 +104,6 @@ class TicTacToeEnv(OnePlayerEnv[str]):
         opponent: see `OnePlayerEnv`.
         seat: see `OnePlayerEnv`.
         draw_reward: reward of a draw.
-        forced_draw_bonus: added to the reward of a draw (component "forced_draw") if the agent
-            could not have forced a win before any of its moves. Every draw against perfect play
-            is such a draw; a draw after an unpunished mistake of the opponent is not. With 0 there
-            is no such component.
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -127,37 +120,6 @@ class TicTacToeEnv(OnePlayerEnv[str]):
     """
 
     game = TIC_TAC_TOE
-
-    def __init__(
-        self,
-        opponent: str = "random",
-        seat: Literal["first", "second", "random"] = "first",
-        draw_reward: float = 0.0,
-        forced_draw_bonus: float = 0.0,
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(opponent, seat, draw_reward, render_mode)
-        self._forced_draw_bonus = float(forced_draw_bonus)
-        self._could_win = False
-
-    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
-        """Start on an empty board."""
-        self._could_win = False
-        return super().start(options)
-
-    def turn(self, action: str) -> Turn:
-        """Play the action; record if the agent could have forced a win."""
-        if self._forced_draw_bonus:
-            # The value of the state is player 0's, and the agent may be player 1.
-            self._could_win |= SOLUTION.value(self.state) == (1.0, -1.0)[self.seat]
-        return super().turn(action)
-
-    def bonuses(self, outcome: str) -> dict[str, float]:
-        """The bonus for a forced draw."""
-        if not self._forced_draw_bonus:
-            return {}
-        is_forced = outcome == "draw" and not self._could_win
-        return {"forced_draw": self._forced_draw_bonus if is_forced else 0.0}
 
 
 class TicTacToeAECEnv(GameAECEnv[str]):

@@ -19,6 +19,8 @@ from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.graders.extract import Grade, extract
 
 LONGEST = 200
+# The given numbers are from 1 to this.
+LARGEST = 25
 # Bounds the depth of the recursion.
 MOST_PARENTHESES = 20
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?!\d)|([-+*/()]))")
@@ -125,8 +127,7 @@ class CountdownEnv(QuestionEnv):
       expressions can be correct.
 
     Args:
-        numbers: number of numbers, 2 to 8.
-        largest: the numbers are from 1 to largest.
+        numbers: number of numbers, 2 to 8, each from 1 to 25.
         split: "train" and "test" have no numbers with their target in common; one in five is in
             "test".
         render_mode: "ansi", "html" or None.
@@ -145,21 +146,15 @@ class CountdownEnv(QuestionEnv):
     grade = grade_countdown
 
     def __init__(
-        self,
-        numbers: int = 4,
-        largest: int = 25,
-        render_mode: str | None = None,
-        *,
-        split: Split = "all",
+        self, numbers: int = 4, render_mode: str | None = None, *, split: Split = "all"
     ) -> None:
         super().__init__(render_mode, split=split)
         self._count = checked_range("numbers", numbers, 2, 8)
-        self._largest = checked_range("largest", largest, 2, 100)
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw numbers, and combine all of them into the target."""
         rng = self.np_random
-        numbers = [random_int(rng, 1, self._largest) for _ in range(self._count)]
+        numbers = [random_int(rng, 1, LARGEST) for _ in range(self._count)]
         # Computed from the numbers, because a random target may have no solution.
         target, self._solution = combine([(n, str(n)) for n in numbers], rng)
         given = " ".join(map(str, numbers))

@@ -6,19 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice, product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ludic_gym.envs.core.base import (
-    Info,
-    Turn,
-    checked_choice,
-    checked_range,
-    end,
-    pick,
-    random_int,
-)
+from ludic_gym.envs.core.base import Turn, checked_range, end, pick, random_int
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import NoOracle
@@ -215,15 +207,12 @@ class InstructionFollowingEnv(QuestionEnv):
     - Observation: a topic and the constraints.
     - Action: the text. A text that repeats a constraint, or is not about the topic, earns nothing.
       A program recognises a topic by two of about ten words that belong to it; see `is_on_topic`.
-    - Reward: 1 if all constraints are met, else 0 (component "kept"); or see `reward`.
+    - Reward: 1 if all constraints are met, else 0 (component "kept").
     - Info at the end: see `QuestionEnv`; "rule" names the constraints that are not met, or is
       "off topic"; "topic" is the topic. A success meets all constraints and is on topic.
 
     Args:
         constraints: number of constraints, 1 to 6.
-        reward: "all", or "fraction" for the share of constraints met, one component per kind.
-        loose: also accept a text that meets them without its first line, its last line or its
-            asterisks.
         split: "train" and "test" have no task in common; one in five is in "test".
         render_mode: "ansi", "html" or None.
 
@@ -238,18 +227,10 @@ class InstructionFollowingEnv(QuestionEnv):
     prompt = "Write the text that is asked for. Keep every rule. Reply with nothing but the text."
 
     def __init__(
-        self,
-        constraints: int = 3,
-        reward: Literal["all", "fraction"] = "all",
-        loose: bool = False,
-        render_mode: str | None = None,
-        *,
-        split: Split = "all",
+        self, constraints: int = 3, render_mode: str | None = None, *, split: Split = "all"
     ) -> None:
         super().__init__(render_mode, split=split)
         self._count = checked_range("constraints", constraints, 1, MOST)
-        self._is_shared = checked_choice("reward", reward, ("all", "fraction")) == "fraction"
-        self._loose = loose
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw a topic and constraints."""
@@ -264,21 +245,14 @@ class InstructionFollowingEnv(QuestionEnv):
     def turn(self, action: str) -> Turn:
         """Grade the text and end the episode."""
         truth = self.question.truth
-        constraints = read_constraints(truth)
-        grade = grade_constraints(action, truth, loose=self._loose)
+        grade = grade_constraints(action, truth)
         on_topic = is_on_topic(grade.answer or "", self.about["topic"])
         success, rule = grade.correct and on_topic, grade.rule
         if grade.correct and not on_topic:
             rule = "off topic"
-        parts: Info = {"kept": success}
-        if self._is_shared:
-            # A text that repeats a constraint, or is a template, would earn its share by accident.
-            given = grade.answer if grade.answer and rule != "echo" and on_topic else ""
-            held = constraints_kept(given, constraints, loose=self._loose)
-            parts = {c.kind: h / len(held) for c, h in zip(constraints, held, strict=True)}
         self.verdict = f"{action}\n\n{rule}"
         info = {"answer": grade.answer or "", "rule": rule, "truth": truth, **self.about}
-        return end(success=success, info=info, **parts)
+        return end(success=success, info=info, kept=success)
 
     def best_action(self) -> str:
         """A text that meets all constraints, with words of the topic."""

@@ -98,7 +98,6 @@ class MATHEnv(DatasetEnv):
         split: "test" for MATH-500, "train" for the 12,000 other problems of MATH, both from the
             hub. Without `split` and `data`, the bundled sample, written for this package.
         level: only problems of this level; 0 for all.
-        subject: only problems of this subject; "" for all.
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -118,18 +117,14 @@ class MATHEnv(DatasetEnv):
         data: str | None = None,
         split: str | None = None,
         level: int = 0,
-        subject: str = "",
         render_mode: str | None = None,
     ) -> None:
         # Raised here, because no action may raise later.
         require_math_verify()
         rows = problems_of(data, split)
-        chosen = tuple(p for p in rows if level in (0, p.level) and subject in ("", p.subject))
+        chosen = tuple(problem for problem in rows if level in (0, problem.level))
         if not chosen:
-            subjects = ", ".join(sorted({p.subject for p in rows}))
-            raise ConfigError(
-                f"no problem has level={level!r} and subject={subject!r}; subjects: {subjects}"
-            )
+            raise ConfigError(f"no problem has level={level!r}")
         super().__init__(Rows(chosen, rows.origin), render_mode)
 
     def grade_action(self, action: str) -> Grade:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from ludic_gym.data.load import load_rows
 from ludic_gym.data.row import Row, rename_fields, text_field
-from ludic_gym.envs.core.base import checked_choice
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade
-from ludic_gym.graders.text import grade_exact, grade_f1
+from ludic_gym.graders.text import grade_exact
 
 SAMPLE = Path(__file__).parents[1] / "data" / "short_answer_sample.jsonl"
-GRADERS = {"exact": grade_exact, "f1": grade_f1}
 
 
 class ShortAnswerEnv(DatasetEnv):
@@ -33,8 +29,6 @@ class ShortAnswerEnv(DatasetEnv):
         split: "test" or "train" of Natural Questions (Kwiatkowski et al. 2019; open version of Lee
             et al. 2019, arXiv:1906.00300), from the hub. Without `split` and `data`, the bundled
             sample, written for this package.
-        match: "exact" for all words of an accepted answer; "f1" for a token F1 of 0.8 or more
-            without hedging.
         render_mode: "ansi", "html" or None.
 
     ```text
@@ -48,19 +42,10 @@ class ShortAnswerEnv(DatasetEnv):
     grade = grade_exact
 
     def __init__(
-        self,
-        data: str | None = None,
-        split: str | None = None,
-        match: Literal["exact", "f1"] = "exact",
-        render_mode: str | None = None,
+        self, data: str | None = None, split: str | None = None, render_mode: str | None = None
     ) -> None:
-        self._match = checked_choice("match", match, tuple(GRADERS))
         rows = load_rows(data, question, sample=SAMPLE, real=self.hub_ids["test"], split=split)
         super().__init__(rows, render_mode)
-
-    def grade_action(self, action: str) -> Grade:
-        """The grade by the chosen match."""
-        return GRADERS[self._match](action, self.question.truth)
 
     def best_action(self) -> str:
         """The first accepted answer."""

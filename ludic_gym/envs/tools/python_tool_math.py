@@ -10,7 +10,6 @@ import numpy as np
 from ludic_gym.envs.core.base import Info, pick, random_int
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.errors import ConfigError
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.sandbox.types import Sandbox
 from ludic_gym.tools.interpreters import python_tool
@@ -31,7 +30,6 @@ class PythonToolMathEnv(QuestionEnv):
     - Info: see `QuestionEnv`; "kind" in the first info.
 
     Args:
-        kinds: kinds of questions, separated by spaces; "" for all of `KINDS`.
         sandbox: sandbox of the tool: "auto", a name, or a Sandbox.
         allow_unsafe: run the tool without protection if no sandbox works.
         split: "train" and "test" have no question in common; one in five is in "test".
@@ -51,7 +49,6 @@ class PythonToolMathEnv(QuestionEnv):
 
     def __init__(
         self,
-        kinds: str = "",
         sandbox: str | Sandbox = "auto",
         allow_unsafe: bool = False,
         render_mode: str | None = None,
@@ -59,10 +56,6 @@ class PythonToolMathEnv(QuestionEnv):
         split: Split = "all",
     ) -> None:
         super().__init__(render_mode, split=split)
-        self._kinds = tuple(kinds.split()) or tuple(KINDS)
-        unknown = sorted(set(self._kinds) - set(KINDS))
-        if unknown:
-            raise ConfigError(f"kinds are some of {' '.join(KINDS)}, got {' '.join(unknown)}")
         self._sandbox = sandbox
         self._allow_unsafe = allow_unsafe
 
@@ -72,7 +65,7 @@ class PythonToolMathEnv(QuestionEnv):
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """Draw a kind and a question of it."""
-        self._kind = pick(self.np_random, self._kinds)
+        self._kind = pick(self.np_random, tuple(KINDS))
         text, value = KINDS[self._kind](self.np_random)
         return Question(text, str(value))
 

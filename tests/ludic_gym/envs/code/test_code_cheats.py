@@ -57,7 +57,7 @@ def asserted(row_file):
 @pytest.fixture(scope="module")
 def programs(row_file):
     cases = [["2\n", "4\n"], ["0\n", "0\n"], ["-3\n", "-6\n"]]
-    return StdinStdoutEnv(row_file({"cases": cases}), case_s=1.0, **TIGHT)
+    return StdinStdoutEnv(row_file({"cases": cases}), **TIGHT)
 
 
 def played(env, program):

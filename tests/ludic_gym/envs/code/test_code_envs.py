@@ -61,12 +61,6 @@ def test_partial_credit_is_the_share_of_the_tests(rows):
     assert (earned, info["success"], info["passed"], info["total"]) == (0.5, False, 2, 4)
 
 
-def test_the_penalty_can_be_chosen_and_is_no_reward(rows):
-    assert answer(PythonFunctionsEnv(rows(ADD), penalty=0.5), "(")[0] == -0.5
-    with pytest.raises(ConfigError, match="penalty is 0 or more, got -1"):
-        PythonFunctionsEnv(rows(ADD), penalty=-1)
-
-
 def test_the_first_and_the_last_info_say_what_the_sandbox_guarantees():
     env = PythonFunctionsEnv()
     _, info = env.reset(seed=0)
@@ -149,11 +143,13 @@ def test_copies_share_the_sandbox_and_the_rows(rows):
 
 
 def test_the_comparator_decides_about_white_space_and_numbers(rows):
-    path = rows({"prompt": "p", "cases": [["", "1.0 2\n"]]})
+    row = {"prompt": "p", "cases": [["", "1.0 2\n"]]}
+    path, exact = rows(row), rows({**row, "comparator": "exact"})
     assert answer(StdinStdoutEnv(path), "print('1.0\\n2')")[0] == 1.0
-    assert answer(StdinStdoutEnv(path, comparator="exact"), "print('1.0\\n2')")[0] == 0.0
+    assert answer(StdinStdoutEnv(exact), "print('1.0\\n2')")[0] == 0.0
     assert answer(StdinStdoutEnv(path), "print(1, 2)")[0] == 0.0
-    assert answer(StdinStdoutEnv(path, comparator="numbers"), "print(1, 2)")[0] == 1.0
+    numbers = rows({**row, "comparator": "numbers"})
+    assert answer(StdinStdoutEnv(numbers), "print(1, 2)")[0] == 1.0
 
 
 DATABASE = {

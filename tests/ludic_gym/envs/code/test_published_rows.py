@@ -111,7 +111,7 @@ def test_rows_of_apps_without_cases_are_left_out(rows):
 
 
 def test_rows_of_apps_that_call_a_function_are_tested_by_calls(rows):
-    env = StdinStdoutEnv(rows(DOUBLED), comparator="exact")
+    env = StdinStdoutEnv(rows(DOUBLED))
     question, _ = env.reset(options={"row": 0})
     assert question == "Do it.\n\nWrite the function `twice`."
     assert answer(env, env.oracle_action())[0] == 1.0

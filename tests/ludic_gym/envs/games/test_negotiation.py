@@ -247,13 +247,6 @@ def test_rewards_by_hand(actions, reward, outcome, success):
     assert info["reward/outcome"] == reward
 
 
-def test_the_bonus_is_for_efficient_deals():
-    reward, info = end("propose: 2 hats, 1 ball", efficiency_bonus=0.5)
-    assert (reward, info["reward/efficiency"]) == (1.2, 0.5)
-    reward, info = end("propose: 1 hat, 1 ball", efficiency_bonus=0.5)
-    assert (reward, info["reward/efficiency"]) == (0.4, 0.0)
-
-
 def test_a_stronger_opponent_leaves_the_oracle_less():
     totals = {}
     for opponent in ("soft", "hard"):

@@ -172,62 +172,6 @@ def test_a_board_is_worth_the_same_whoever_asks(state, value):
     assert SOLUTION.value(state) == value
 
 
-def test_a_draw_with_perfect_play_is_forced_and_earns_the_bonus():
-    env = gym.make(ID, opponent="perfect", draw_reward=0.25, forced_draw_bonus=0.5)
-    env.reset(seed=0)
-    terminated = False
-    while not terminated:
-        _, reward, terminated, _, info = env.step(env.unwrapped.oracle_action())
-    assert reward == 0.75
-    assert info["reward/outcome"] == 0.25
-    assert info["reward/forced_draw"] == 0.5
-
-
-def finished(seat, boards_and_actions):
-    """The last reward and info of a game in which the agent meets the boards, in this order."""
-    env = gym.make(ID, seat=seat, forced_draw_bonus=0.5).unwrapped
-    env.reset(seed=0)
-    for board, action in boards_and_actions:
-        env.state = board
-        turn = env.step(action)
-    return turn[1], turn[4]
-
-
-FIRST, SECOND = ("XOXXOOOX.", "C3"), ("XOXXOO.X.", "C1")
-
-
-@pytest.mark.parametrize(
-    ("seat", "turns", "bonus"),
-    [
-        ("first", [FIRST], 0.5),
-        ("second", [SECOND], 0.5),
-        # X could have won by A3, O by B3.
-        ("first", [("XX.OO....", "C1"), FIRST], 0.0),
-        ("second", [("XX.OO.X..", "A3"), SECOND], 0.0),
-    ],
-)
-def test_a_draw_is_forced_unless_a_win_was_missed(seat, turns, bonus):
-    reward, info = finished(seat, turns)
-    assert (reward, info["outcome"], info["reward/forced_draw"]) == (bonus, "draw", bonus)
-
-
-@pytest.mark.parametrize(
-    ("turn", "outcome"), [(("XX.OO....", "A3"), 1.0), (("X...O....", "?"), -1.0)]
-)
-def test_only_a_draw_earns_the_bonus(turn, outcome):
-    reward, info = finished("first", [turn])
-    assert (reward, info["reward/outcome"], info["reward/forced_draw"]) == (outcome, outcome, 0.0)
-
-
-def test_a_win_that_was_missed_is_forgotten_in_the_next_game():
-    env = gym.make(ID, forced_draw_bonus=0.5).unwrapped
-    for board, action in [("XX.OO....", "?"), FIRST]:
-        env.reset(seed=0)
-        env.state = board
-        reward = env.step(action)[1]
-    assert reward == 0.5
-
-
 def test_a_mixed_opponent_is_random_half_of_the_time():
     # The first legal cell beats random play in most games and perfect play in none.
     beaten = outcomes(first_legal, range(400))["win"] / 400

@@ -99,9 +99,9 @@ def test_what_cannot_be_kept_has_no_model_text():
         model_text([Constraint("words_at_most", 2), Constraint("words_at_least", 5)])
 
 
-def asked(**kwargs):
-    """An episode in which no commas and at most three words are asked for."""
-    env = gym.make(ID, **kwargs).unwrapped
+def asked():
+    """An episode in which no commas and a title are asked for."""
+    env = gym.make(ID, constraints=2).unwrapped
     for seed in range(1000):
         text, _ = env.reset(seed=seed)
         if {c.kind for c in read_constraints(env.question.truth)} == {"no_commas", "title"}:
@@ -110,7 +110,7 @@ def asked(**kwargs):
 
 
 def test_the_question_has_a_topic_and_the_rules():
-    _, text = asked(constraints=2)
+    _, text = asked()
     assert text.startswith("Write ")
     assert sorted(text.splitlines()[1:]) == [
         "- Do without any commas.",
@@ -119,31 +119,12 @@ def test_the_question_has_a_topic_and_the_rules():
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "action", "reward", "parts"),
-    [
-        ({}, "<<a>> {}", 1.0, {"reward/kept": 1.0}),
-        ({}, "<<a>>, {}", 0.0, {"reward/kept": 0.0}),
-        ({"loose": True}, "Yes, sure!\n<<a>> {}", 1.0, {"reward/kept": 1.0}),
-        (
-            {"reward": "fraction"},
-            "<<a>>, {}",
-            0.5,
-            {"reward/no_commas": 0.0, "reward/title": 0.5},
-        ),
-        # A text on no topic keeps nothing.
-        ({"reward": "fraction"}, "<<a>> b", 0.0, {"reward/no_commas": 0.0, "reward/title": 0.0}),
-        ({"reward": "fraction"}, "", 0.0, {"reward/no_commas": 0.0, "reward/title": 0.0}),
-        (
-            {"reward": "fraction"},
-            "- Do without any commas.",
-            0.0,
-            {"reward/no_commas": 0.0, "reward/title": 0.0},
-        ),
-    ],
+    ("action", "reward"),
+    [("<<a>> {}", 1.0), ("<<a>>, {}", 0.0), ("<<a>> b", 0.0), ("", 0.0)],
 )
-def test_rewards_by_hand(kwargs, action, reward, parts):
-    env, _ = asked(constraints=2, **kwargs)
+def test_rewards_by_hand(action, reward):
+    env, _ = asked()
     words = " ".join(TOPICS[env.about["topic"]][:2])
     _, earned, terminated, _, info = env.step(action.format(words))
     assert (earned, terminated, info["success"]) == (reward, True, reward == 1.0)
-    assert {key: value for key, value in info.items() if key.startswith("reward/")} == parts
+    assert info["reward/kept"] == reward

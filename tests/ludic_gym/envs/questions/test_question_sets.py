@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -213,12 +212,11 @@ def test_a_row_without_a_right_choice_is_refused(tmp_path, change, complaint):
         MultipleChoiceEnv(file_of(tmp_path, row))
 
 
-def test_problems_are_chosen_by_level_and_subject():
-    env = MATHEnv(level=2, subject="Geometry")
-    # The circle, the triangle, the distance, the diagonal and the angles.
-    assert env.num_rows == 5
-    with pytest.raises(ConfigError, match=r"no problem has level=5 and subject='Geometry'; .*Alg"):
-        MATHEnv(level=5, subject="Geometry")
+def test_problems_are_chosen_by_level():
+    every = MATHEnv().num_rows
+    assert sum(MATHEnv(level=level).num_rows for level in range(1, 6)) == every
+    with pytest.raises(ConfigError, match="no problem has level=7"):
+        MATHEnv(level=7)
 
 
 def test_the_rule_says_how_an_expression_was_compared():
@@ -329,14 +327,3 @@ def test_a_file_says_everywhere_which_it_is(tmp_path):
     assert (info["split"], info["licence"]) == ("file", "not stated")
     assert re.fullmatch(r"rows\.jsonl@[0-9a-f]{16}", info["data"])
     assert f"<GSM8KEnv {info['data']}, 1 rows>" in repr(env)
-
-
-def test_short_answers_may_share_most_of_their_words():
-    for match, reward in [("exact", 0.0), ("f1", 1.0)]:
-        env = gym.make("ludic/ShortAnswer-v0", match=match).unwrapped
-        env.reset(seed=0)
-        # Five words of which four are right: 2 * 4 / 9.
-        env.question = replace(env.question, truth="one two three four")
-        assert env.step("one two three four five")[1] == reward
-    with pytest.raises(ConfigError, match="match is one of exact, f1"):
-        gym.make("ludic/ShortAnswer-v0", match="close")
