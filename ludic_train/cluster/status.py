@@ -1,13 +1,12 @@
-"""State of a run's queue and servers: as values, as tables of a terminal, and for Prometheus."""
+"""State of a run's queue and servers, as values and as tables of a terminal."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -19,9 +18,6 @@ from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.queues.base import QueueStatus
 from ludic_train.errors import PublishError
 from ludic_train.sources.levels import levels_from_text
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 # Seconds per request. A server with a long queue responds late.
 LIMIT_S = 10.0
@@ -61,7 +57,12 @@ async def _status(url: str) -> Status:
         try:
             version = (await server.get("/weight_info"))["weight_version"]
             paused = (await server.get("/is_paused"))["is_paused"]
-            numbers = totals(await server.text("GET", "/metrics"))
+            numbers: dict[str, float] = defaultdict(float)
+            for line in (await server.text("GET", "/metrics")).splitlines():
+                if line and not line.startswith("#"):
+                    label, _, value = line.rpartition(" ")
+                    # The sum is over vLLM's engines, one per data-parallel rank.
+                    numbers[label.partition("{")[0]] += float(value)
             return Status(
                 url=url,
                 version=str(version),
@@ -76,17 +77,6 @@ async def _status(url: str) -> Status:
         # OverflowError is from int(inf): Prometheus' format has infinities.
         except (KeyError, ValueError, OverflowError) as error:
             return Status(url=url, error=f"its responses differ from vLLM's: {error!r}")
-
-
-def totals(metrics: str) -> dict[str, float]:
-    """The metrics of Prometheus' text format, summed over their labels; 0 for all others."""
-    found: dict[str, float] = defaultdict(float)
-    for line in metrics.splitlines():
-        if line and not line.startswith("#"):
-            label, _, value = line.rpartition(" ")
-            # The sum is over vLLM's engines, one per data-parallel rank.
-            found[label.partition("{")[0]] += float(value)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +228,13 @@ def screen(sample: Sample, title: str) -> Group:
     parts: list[RenderableType] = [Text(title, style="bold"), _queue(sample), _actors(sample)]
     if sample.servers:
         parts.append(servers_table(sample.servers))
-    return Group(*parts, _lags(sample.status))
+    table = Table("lag", "groups", "", title="updates between sampling and training")
+    lags = sample.status.lags
+    for lag, groups in lags.items():
+        # The largest fills the bar, whatever the number of groups so far.
+        bar = "█" * max(1, round(BAR * groups / max(lags.values())))
+        table.add_row(str(lag), str(groups), bar)
+    return Group(*parts, table)
 
 
 def _queue(sample: Sample) -> Table:
@@ -292,129 +288,25 @@ def servers_table(loads: Sequence[Load]) -> Group:
     total = sum(load.tokens_per_s for load in loads)
     table.title = f"servers, {total:.0f} tokens/s"
     for load in loads:
-        table.add_row(*_server_row(load))
+        now = load.status
+        if now.error:
+            table.add_row(_plain(now.url), "", Text("silent", style="red"))
+            continue
+        table.add_row(
+            _plain(now.url),
+            _plain(now.version),
+            "paused" if now.is_paused else "serving",
+            str(now.running),
+            str(now.waiting),
+            f"{now.cache:.0%}",
+            f"{now.sampled:,}",
+            f"{load.tokens_per_s:.0f}",
+        )
     silent = [load.status for load in loads if load.status.error]
     return Group(table, *(_plain(f"{each.url}: {each.error}", "red") for each in silent))
-
-
-def _server_row(load: Load) -> tuple[Text | str, ...]:
-    now = load.status
-    if now.error:
-        return _plain(now.url), "", Text("silent", style="red"), *[""] * 5
-    return (
-        _plain(now.url),
-        _plain(now.version),
-        "paused" if now.is_paused else "serving",
-        str(now.running),
-        str(now.waiting),
-        f"{now.cache:.0%}",
-        f"{now.sampled:,}",
-        f"{load.tokens_per_s:.0f}",
-    )
-
-
-def _lags(status: QueueStatus) -> Table:
-    """Groups trained on by lag, as bars that the largest of fills."""
-    table = Table("lag", "groups", "", title="updates between sampling and training")
-    # The largest fills the bar, whatever the number of groups so far.
-    most = max(status.lags.values(), default=1)
-    for lag, groups in status.lags.items():
-        table.add_row(str(lag), str(groups), "█" * max(1, round(BAR * groups / most)))
-    return table
 
 
 def _plain(name: str, style: str = "") -> Text:
     """Neither markup nor what a terminal would obey."""
     # Escape sequences of a hostile name could rewrite the screen, or fill the clipboard.
     return Text("".join(c if c.isprintable() else "?" for c in name), style=style)
-
-
-GAUGE, COUNTER = "gauge", "counter"
-# A metric: its name, its kind, the name of its label, and its value for each value of that.
-Metric = tuple[str, str, str, Mapping[str, float]]
-
-
-def metrics_text(sample: Sample) -> str:
-    """All numbers of a sample, in the text format of Prometheus (version 0.0.4).
-
-    A line per value, `ludic_NAME{LABEL="..."} VALUE`, after a line with the kind of the metric;
-    metrics without any value are left out. Ends with a line end, as the format requires.
-    """
-    metrics = (*_of_queue(sample), *_of_actors(sample), *_of_servers(sample))
-    return "".join(f"{line}\n" for metric in metrics for line in _lines(*metric))
-
-
-async def serve_metrics(newest: Callable[[], Sample], *, host: str, port: int) -> web.AppRunner:
-    """Serve the newest sample at /metrics; the caller cleans the runner up.
-
-    newest: called for each request; must not block. host, port: to listen on.
-    Raises OSError for an address that cannot be listened on.
-    """
-    # A web server takes longer to import than all else here.
-    from aiohttp import web
-
-    async def metrics(request: web.Request) -> web.Response:
-        return web.Response(text=metrics_text(newest()), content_type="text/plain")
-
-    # The caller's loop and signals stay its own, which `web.run_app` would take.
-    app = web.Application()
-    app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
-    return runner
-
-
-def _of_queue(sample: Sample) -> Iterator[Metric]:
-    """Of the queue and its trainer."""
-    # Names of the ends come from the queue, so that a new one needs no change here.
-    status, trainer = sample.status, sample.status.trainer
-    yield "queue_groups", GAUGE, "", {"": status.queued}
-    yield "queue_pending_groups", GAUGE, "", {"": status.pending}
-    yield "queue_held_groups", GAUGE, "", {"": status.held}
-    yield "groups_total", COUNTER, "end", dict(sorted(status.counts.items()))
-    yield "groups_by_lag_total", COUNTER, "lag", {str(lag): n for lag, n in status.lags.items()}
-    yield "trainer_version", GAUGE, "", {} if trainer is None else {"": trainer.version}
-    levels = levels_from_text("" if trainer is None else trainer.levels)
-    yield "trainer_level", GAUGE, "env", levels
-
-
-def _of_actors(sample: Sample) -> Iterator[Metric]:
-    """Of the actors that live; one that ended has no values any more."""
-    actors = sample.status.actors
-    rates = {report.name: sample.actors.get(report.name, Rate()) for report in actors}
-    yield "actors", GAUGE, "", {"": len(actors)}
-    yield "tokens_per_second", GAUGE, "", {"": sample.tokens_per_s}
-    yield "actor_version", GAUGE, "actor", {report.name: report.version for report in actors}
-    yield "actor_running", GAUGE, "actor", {report.name: report.running for report in actors}
-    yield "actor_groups_total", COUNTER, "actor", {report.name: report.groups for report in actors}
-    tokens = {name: rate.tokens for name, rate in rates.items()}
-    yield "actor_tokens_per_second", GAUGE, "actor", tokens
-
-
-def _of_servers(sample: Sample) -> Iterator[Metric]:
-    """Of servers that do not respond, only that they do not."""
-    known = {load.status.url: load.status for load in sample.servers}
-    up = {url: status for url, status in known.items() if not status.error}
-    # A server that was started again calls its params otherwise.
-    named = {url: int(s.version) for url, s in up.items() if s.version.isdecimal()}
-    rates = {load.status.url: load.tokens_per_s for load in sample.servers}
-    yield "server_up", GAUGE, "server", {url: url in up for url in known}
-    yield "server_version", GAUGE, "server", named
-    yield "server_paused", GAUGE, "server", {url: status.is_paused for url, status in up.items()}
-    yield "server_running", GAUGE, "server", {url: status.running for url, status in up.items()}
-    yield "server_waiting", GAUGE, "server", {url: status.waiting for url, status in up.items()}
-    yield "server_cache_share", GAUGE, "server", {url: status.cache for url, status in up.items()}
-    yield "server_tokens_total", COUNTER, "server", {url: s.sampled for url, s in up.items()}
-    yield "server_tokens_per_second", GAUGE, "server", {url: rates[url] for url in up}
-
-
-def _lines(name: str, kind: str, label: str, values: Mapping[str, float]) -> Iterator[str]:
-    """Lines of a metric in the text format; none without values."""
-    if values:
-        yield f"# TYPE ludic_{name} {kind}"
-    for value_of_label, value in values.items():
-        # Actors and servers name themselves, so that any text may stand here.
-        text = value_of_label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        labels = f'{{{label}="{text}"}}' if label else ""
-        yield f"ludic_{name}{labels} {value:g}"

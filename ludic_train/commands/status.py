@@ -28,7 +28,6 @@ from ludic_train.cluster.status import (
     ServerLoads,
     next_sample,
     screen,
-    serve_metrics,
     servers_table,
 )
 from ludic_train.errors import QueueUnavailable
@@ -53,7 +52,6 @@ class Options:
       ludic status http://node1:8000 http://node2:8000
       ludic status runs/tic-tac-toe --watch
       ludic status redis://localhost:6379 --key my-queue --servers http://localhost:8000
-      ludic status runs/tic-tac-toe --prometheus 9464
       ludic status runs/tic-tac-toe --json
 
     Attributes:
@@ -65,8 +63,6 @@ class Options:
         servers: Addresses of a run's servers, if they differ from the trainer's.
         interval: Seconds between two updates.
         json: Print JSON in place of tables; with --watch, an object a line per update.
-        prometheus: Watch, and serve /metrics on this port.
-        host: Address to serve /metrics on.
     """
 
     where: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -76,8 +72,6 @@ class Options:
     servers: tuple[str, ...] = ()
     interval: float = 1.0
     json: bool = False
-    prometheus: int | None = None
-    host: str = "127.0.0.1"
 
 
 def main(argv: list[str]) -> int:
@@ -93,7 +87,7 @@ def main(argv: list[str]) -> int:
     if not 0 < options.interval < math.inf:
         raise ConfigError(f"interval={options.interval:g} s must be above 0")
     if all(each.startswith(("http://", "https://")) for each in options.where):
-        if options.watch or options.prometheus is not None:
+        if options.watch:
             raise ConfigError("name the folder of a run to watch it; servers are shown once")
         return asyncio.run(_show_servers(options))
     if len(options.where) > 1:
@@ -145,7 +139,7 @@ async def _show_run(address: Address, options: Options) -> None:
         stack.push_async_callback(queue.aclose)
         # Once before the screen opens, so that a queue that is down is an error at once.
         sample = next_sample(None, await queue.status(), time.monotonic(), loads.newest)
-        if not options.watch and options.prometheus is None:
+        if not options.watch:
             await loads.look()
             sample = replace(sample, servers=loads.newest)
             if options.json:
@@ -156,9 +150,6 @@ async def _show_run(address: Address, options: Options) -> None:
         # Beside the queue's updates, so that a silent server delays nothing.
         looking = asyncio.create_task(loads.keep_looking(options.interval))
         stack.callback(looking.cancel)
-        if options.prometheus is not None:
-            runner = await serve_metrics(lambda: sample, host=options.host, port=options.prometheus)
-            stack.push_async_callback(runner.cleanup)
         live = None
         if not options.json:
             live = stack.enter_context(Live(screen(sample, address.key), console=console))

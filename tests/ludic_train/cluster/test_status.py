@@ -6,10 +6,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import aiohttp
 import pytest
 from fake_vllm.fleet import running
-from redis_server import free_port
 from rich.console import Console
 
 from ludic_gym.commands.main import main
@@ -25,7 +23,6 @@ from ludic_train.cluster.status import (
     Sample,
     ServerLoads,
     Status,
-    metrics_text,
     next_load,
     next_sample,
     screen,
@@ -91,37 +88,13 @@ def test_names_are_text_whatever_is_in_them():
     assert "[b]x[/b]?[2J" in shown(sample)
     server = load(version="[b]x[/b]\x1b[2J")
     assert "[b]x[/b]?[2J" in shown(Sample(status=status(), at_s=0, servers=(server,)), width=120)
-    evil = Sample(status=status(**{'a"} 1\nludic_fake{b="': (1, 1)}), at_s=0)
-    lines = metrics_text(evil).splitlines()
-    assert not any(line.startswith("ludic_fake") for line in lines)
-    assert r'ludic_actor_version{actor="a\"} 1\nludic_fake{b=\""} 6' in lines
 
 
-def test_prometheus_reads_the_same_numbers():
-    sample = next_sample(
-        next_sample(None, status(one=(4, 100)), at_s=1.0), status(one=(5, 160)), at_s=2.0
-    )
-    lines = metrics_text(sample).splitlines()
-    for line in (
-        "# TYPE ludic_queue_groups gauge",
-        "ludic_queue_groups 5",
-        'ludic_groups_total{end="stale"} 3',
-        'ludic_groups_by_lag_total{lag="2"} 4',
-        "ludic_trainer_version 7",
-        "ludic_tokens_per_second 60",
-        'ludic_actor_groups_total{actor="one"} 5',
-    ):
-        assert line in lines
-    kinds = [line.split()[2] for line in lines if line.startswith("#")]
-    assert len(kinds) == len(set(kinds))
-
-
-def test_the_level_of_a_curriculum_is_on_the_screen_and_in_prometheus():
+def test_the_level_of_a_curriculum_is_on_the_screen():
     plain = status()
     trainer = replace(plain.trainer, levels='{"ludic/ConnectFour-v0": 1}')
     sample = Sample(status=replace(plain, trainer=trainer), at_s=0)
     assert re.search(r"level +│ 1 of ludic/ConnectFour-v0 ", shown(sample))
-    assert 'ludic_trainer_level{env="ludic/ConnectFour-v0"} 1' in metrics_text(sample).splitlines()
     assert "level" not in shown(Sample(status=plain, at_s=0))
 
 
@@ -151,27 +124,6 @@ def test_the_screen_says_what_each_server_is_at_and_which_is_silent():
     assert re.search(r"http://two:8000 +│ +│ silent ", text)
     assert "http://two:8000: no answer within 10 s" in text
     assert "servers" not in shown(Sample(status=status(), at_s=0))
-
-
-def test_prometheus_reads_the_servers_numbers_and_which_do_not_answer():
-    one = load("one", version="12", is_paused=True, running=7, waiting=2, cache=0.25, sampled=100)
-    lost, silent = load("two", version="default"), load("three", error="gone")
-    lines = metrics_text(Sample(status=status(), at_s=0, servers=(one, lost, silent))).splitlines()
-    for line in (
-        'ludic_server_up{server="one"} 1',
-        'ludic_server_up{server="three"} 0',
-        'ludic_server_version{server="one"} 12',
-        'ludic_server_paused{server="one"} 1',
-        'ludic_server_running{server="one"} 7',
-        'ludic_server_waiting{server="two"} 0',
-        'ludic_server_cache_share{server="one"} 0.25',
-        'ludic_server_tokens_total{server="one"} 100',
-        'ludic_server_tokens_per_second{server="one"} 0',
-    ):
-        assert line in lines
-    about = [line for line in lines if line.startswith("ludic_server")]
-    assert not any("version" in line and "two" in line for line in about)
-    assert [line for line in about if "three" in line] == ['ludic_server_up{server="three"} 0']
 
 
 async def test_a_silent_server_holds_up_no_other():
@@ -234,26 +186,15 @@ def test_a_look_can_be_read_by_a_program(run_folder, capsys):
 
 
 @pytest.mark.long
-def test_a_live_look_ends_with_ctrl_c_and_answers_prometheus(run_folder):
-    port = free_port()
-    words = ["status", str(run_folder), "--interval", "0.1", "--prometheus", str(port)]
+def test_a_live_look_ends_with_ctrl_c(run_folder):
+    words = ["status", str(run_folder), "--interval", "0.1", "--watch", "--json"]
     command = [sys.executable, "-m", "ludic_gym", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        text = asyncio.run(first_answer(port))
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.send_signal(2)
         _, errors = process.communicate(timeout=60)
-    assert "ludic_trainer_version 4" in text
+    assert [line["status"]["trainer"]["version"] for line in lines] == [4, 4]
     assert (process.returncode, errors) == (130, b"")
-
-
-async def first_answer(port):
-    async with aiohttp.ClientSession() as session, asyncio.timeout(120):
-        while True:
-            try:
-                async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-                    return await answer.text()
-            except aiohttp.ClientConnectionError:
-                await asyncio.sleep(0.1)
 
 
 def test_a_runs_servers_are_found_in_its_folder_unless_others_are_named(run_folder, capsys):
