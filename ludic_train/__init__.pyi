@@ -5,11 +5,6 @@ from .agents.policies import AgentPolicies as AgentPolicies
 from .agents.policies import agent_episode as agent_episode
 from .agents.programs import AgentTask as AgentTask
 from .agents.session import Session as Session
-from .agents.trace import TrainingTrace as TrainingTrace
-from .agents.trace import completions_of as completions_of
-from .agents.trace import trace_from_json as trace_from_json
-from .agents.trace import trace_of as trace_of
-from .agents.trace import trace_to_json as trace_to_json
 from .algorithms.aggregation import Aggregation as Aggregation
 from .algorithms.aggregation import ConstantLength as ConstantLength
 from .algorithms.aggregation import prompt_mean as prompt_mean

@@ -4,7 +4,7 @@
     POST /v1/messages/count_tokens                            tokens of a prompt
     GET  /v1/models, /health, /version
     POST /mcp, GET /tools, POST /tools/NAME                   tools of the session's environment
-    POST /sessions, GET /sessions/KEY, POST /sessions/KEY/close    with the gateway's token
+    POST /sessions, POST /sessions/KEY/close                  with the gateway's token
 
 All but /health, /version and /sessions are also below /s/KEY, the address of a session.
 """
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import math
 import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +30,14 @@ from aiohttp.typedefs import Handler
 
 import ludic_gym
 from ludic_gym.errors import ClientError, ConfigError, LudicError, PromptTooLong
+from ludic_gym.records import to_json, write_rollouts
 from ludic_gym.tools.mcp_server import ToolServer, serve_call, serve_list, serve_mcp
-from ludic_gym.types import ChatClient, Sampling
+from ludic_gym.types import ChatClient, Decision, Rollout, Sampling, Step, Task
 from ludic_gym.web_pages import page_fault
 from ludic_train.agents.dialects import chat, messages, responses
+from ludic_train.agents.dialects.fields import body_of
 from ludic_train.agents.prompts import Prompts
 from ludic_train.agents.session import Engine, Session
-from ludic_train.agents.trace import trace_of, trace_to_json
 from ludic_train.agents.types import Event, Json, Request, Response
 from ludic_train.errors import ModelNotFound, SessionOver
 from ludic_train.processes import bound_socket, url_of
@@ -76,7 +76,7 @@ class Gateway:
         takes a free one.
     is_open: True responds to requests without a session too; their tokens are in no episode.
     token: of the routes by which other programs open and close sessions; "" for no such routes.
-    out: folder for the traces of sessions that other programs close; None writes none.
+    out: folder for the rollouts of sessions that other programs close; None writes none.
     routes: adds further ones to the application.
     """
 
@@ -158,17 +158,25 @@ class Gateway:
                 f"{KEY_VARIABLE} to one value for the server and for its clients"
             )
 
-    def save(self, session: Session, reward: float | None) -> bytes:
-        """Trace of a session as JSON, which is also written into the gateway's folder, if any."""
-        trace = trace_to_json(trace_of(session.calls))
+    def save(self, session: Session, reward: float) -> Rollout:
+        """Calls of a session as a rollout, which is also written into the gateway's folder, if any.
+
+        Replies by a JSON schema are without tokens: their log-probs are not those of the policy.
+        """
+        steps: list[Step] = []
+        for call in session.calls:
+            completions = () if call.request.schema is not None else (call.completion,)
+            decision = Decision(action=call.completion.text, completions=completions)
+            observation = str(call.request.messages[-1].get("content") or "")
+            steps.append(Step(observation=observation, decision=decision, reward=0.0))
+        if steps:
+            info = {"undelivered": session.undelivered}
+            steps[-1] = replace(steps[-1], reward=reward, terminated=True, info=info)
+        rollout = Rollout(task=Task(env_id="agent"), steps=tuple(steps))
         if self._out is not None:
-            self._out.mkdir(parents=True, exist_ok=True)
             # Not under its key, by which requests are made.
-            path = self._out / f"{secrets.token_hex(8)}.json"
-            line = {"trace": json.loads(trace), "reward": reward}
-            line["undelivered"] = session.undelivered
-            path.write_text(json.dumps(line) + "\n", encoding="utf-8")
-        return trace
+            write_rollouts([rollout], self._out / f"{secrets.token_hex(8)}.jsonl")
+        return rollout
 
     @property
     def url(self) -> str:
@@ -236,6 +244,10 @@ class Gateway:
 GATEWAY = web.AppKey("gateway", Gateway)
 
 
+class _Close(msgspec.Struct, kw_only=True):
+    reward: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """A format of requests and responses.
@@ -272,7 +284,6 @@ def make_app(gateway: Gateway) -> web.Application:
     app.router.add_get("/version", _version)
     if gateway.token:
         app.router.add_post("/sessions", with_token(_open_session))
-        app.router.add_get("/sessions/{key}", with_token(_trace))
         app.router.add_post("/sessions/{key}/close", with_token(_close_session))
     return app
 
@@ -321,36 +332,18 @@ async def _open_session(request: web.Request) -> web.Response:
     return json_response({"key": session.id, **urls})
 
 
-async def _trace(request: web.Request) -> web.Response:
-    """The trace of a session so far."""
-    session = request.app[GATEWAY].session(request.match_info["key"])
-    trace = trace_to_json(trace_of(session.calls))
-    return web.Response(body=trace, content_type="application/json")
-
-
 async def _close_session(request: web.Request) -> web.Response:
-    """End a session; its trace. The body may have its reward, which is written beside it."""
+    """End a session; its rollout. The body may have its reward."""
     gateway = request.app[GATEWAY]
     session = gateway.session(request.match_info["key"])
-    reward = _reward(await request.read())
+    body = body_of(await request.read() or b"{}", _Close)
+    # JSON's numbers may be infinite for Python, which the file of the rollout could not hold.
+    if not math.isfinite(body.reward):
+        raise ConfigError(f"reward={body.reward} must be finite")
     # First: a call that is answered after this is not in the session, and so not missing below.
     gateway.close(session)
-    trace = await asyncio.to_thread(gateway.save, session, reward)
-    return web.Response(body=trace, content_type="application/json")
-
-
-def _reward(data: bytes) -> float | None:
-    """The reward in a body; None for an empty body. Raises ConfigError for anything else."""
-    try:
-        match json.loads(data or b"{}"):
-            # Python's JSON has NaN and infinities, which the file of the trace could not hold.
-            case {"reward": float(value) | int(value)} if math.isfinite(value):
-                return float(value)
-            case {**rest} if not rest:
-                return None
-    except (ValueError, RecursionError, OverflowError):
-        pass
-    raise ConfigError(f'the body is empty or {{"reward": NUMBER}}, got {data!r:.100}')
+    rollout = await asyncio.to_thread(gateway.save, session, body.reward)
+    return json_response(to_json(rollout))
 
 
 def _session_of(request: web.Request) -> Session:

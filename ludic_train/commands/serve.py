@@ -51,7 +51,7 @@ class _Sessions:
     """Options of the sessions of a server, by which episodes of agent programs are recorded.
 
     Attributes:
-        out: Folder for the traces of sessions, one file each. POST /sessions opens one, with the
+        out: Folder for the rollouts of sessions, one file each. POST /sessions opens one, with the
             server's token, which is printed at the start, or is VLLM_API_KEY.
         deadline: Seconds after which a session ends by itself.
         max_tokens: Longest reply of a request that names no limit.
@@ -93,9 +93,9 @@ class _Options:
       ludic serve Qwen/Qwen3-0.6B --port 8001 --gpu-memory-utilization 0.8
       ludic serve path/to/model --lora 16
       ludic serve runs/mine/published --join runs/mine --host 0.0.0.0 --url http://server-2:8000
-      ludic serve ludic-small --engine local --out traces
-      ludic serve openai/gpt-5-mini --port 8100 --out traces
-      ludic serve Qwen/Qwen3-0.6B --server http://localhost:8000 --port 8100 --out traces
+      ludic serve ludic-small --engine local --out sessions
+      ludic serve openai/gpt-5-mini --port 8100 --out sessions
+      ludic serve Qwen/Qwen3-0.6B --server http://localhost:8000 --port 8100 --out sessions
       ludic serve ludic/ToolCalls-v0        (its own options: ludic serve ludic/ToolCalls-v0 --help)
 
     Attributes:

@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 import torch
 
-from ludic_gym.types import Decision, Rollout, Step, Task
-from ludic_train.agents.trace import completions_of, trace_from_json
+from ludic_gym.records import from_json
+from ludic_gym.types import Rollout
 from ludic_train.cluster.servers.process import started_server
 from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.load import save_model
@@ -63,7 +63,7 @@ async def gateway(served):
 
 
 async def played(url, token, kind):
-    """Traces of the sessions, each played by an agent of that kind."""
+    """Rollouts of the sessions, each played by an agent of that kind."""
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:
         sessions = []
         for _ in range(EPISODES):
@@ -76,11 +76,11 @@ async def played(url, token, kind):
         )
         await agents.communicate(json.dumps(sessions).encode())
         assert agents.returncode == 0
-        traces = []
+        rollouts = []
         for session in sessions:
             async with http.post(f"{url}/sessions/{session['key']}/close") as response:
-                traces.append(trace_from_json(await response.read()))
-        return traces
+                rollouts.append(from_json(Rollout, await response.json()))
+        return rollouts
 
 
 @torch.no_grad()
@@ -96,12 +96,9 @@ def error_of(row, model):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_tokens_of_an_agent_are_those_of_vllm(served, gateway, kind):
     _, _, model = served
-    for trace in await played(*gateway, kind):
-        completions = completions_of(trace)
-        step = Step(
-            observation="", decision=Decision(action="", completions=completions), reward=0.0
-        )
-        rows = trajectory_from(Rollout(task=Task(env_id="agent"), steps=(step,))).rows
+    for rollout in await played(*gateway, kind):
+        completions = [c for step in rollout.steps for c in step.decision.completions]
+        rows = trajectory_from(rollout).rows
         sampled = sum(len(each.completion_ids) for each in completions)
         assert sum(int(row.action_mask.sum()) for row in rows) == sampled > 0
         # smolagents writes a prompt of its own for the answer after its last step.

@@ -320,3 +320,32 @@ async def test_any_chat_client_can_be_served_whose_texts_are_recorded(http):
             made = await agent.chat.completions.create(model="m", messages=ASKED)
     assert made.choices[0].message.content == "four"
     assert [call.content for call in session.calls] == ["four"]
+
+
+async def test_sessions_are_opened_and_closed_with_the_token(http, engine, tmp_path):
+    gateway = Gateway(engine, engine.tokenizer, token="secret", out=tmp_path)
+    headers = {"Authorization": "Bearer secret"}
+    async with gateway.running():
+        async with http.post(f"{gateway.url}/sessions") as response:
+            assert response.status == 401
+        async with http.post(f"{gateway.url}/sessions", headers=headers) as response:
+            opened = await response.json()
+        async with openai.AsyncOpenAI(base_url=opened["base_url"], api_key="any") as client:
+            await loop(client)
+        direct = rows_of(gateway.session(opened["key"]))
+        path = f"{gateway.url}/sessions/{opened['key']}/close"
+        for reward in (b'"x"', b"NaN", b"-Infinity", b"1e999", b"1" + b"0" * 400):
+            data = b'{"reward": ' + reward + b"}"
+            async with http.post(path, data=data, headers=headers) as response:
+                assert response.status == 400, reward
+        for status in (200, 401):
+            async with http.post(path, json={"reward": 0.5}, headers=headers) as response:
+                assert response.status == status
+    (file,) = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    (rollout,) = lg.read_rollouts(file)
+    assert rollout.total_reward == 0.5
+    assert opened["key"] not in file.name
+    # The very row that the session itself is.
+    (row,), (expected,) = trajectory_from(rollout).rows, direct
+    for name in ("input_ids", "action_mask", "behavior_logprobs", "versions"):
+        assert getattr(row, name).tolist() == getattr(expected, name).tolist()

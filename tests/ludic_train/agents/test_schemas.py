@@ -6,7 +6,6 @@ from scripted_engine import ScriptedEngine, tokenizer
 from ludic_gym.errors import ClientError
 from ludic_gym.types import Sampling
 from ludic_train.agents.gateway import Gateway
-from ludic_train.agents.trace import completions_of, trace_of
 
 SCHEMA = {"type": "object", "properties": {"color": {"enum": ["red", "green"]}}}
 FLAT = {"type": "json_schema", "name": "color", "schema": SCHEMA}
@@ -33,20 +32,21 @@ class StructuredEngine(ScriptedEngine):
 
 
 async def post(http, engine, path, body, sampling=None):
-    """Status, text and session of a request."""
+    """Status, text and the rollout of a request."""
     async with Gateway(engine, engine.tokenizer).running() as gateway:
         session = gateway.open(sampling=sampling)
         async with http.post(gateway.base_url(session) + path, json=body) as response:
-            return response.status, await response.text(), session
+            return response.status, await response.text(), gateway.save(session, 1.0)
 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_an_engine_gets_the_schema_of_each_dialect(http, path):
     engine = StructuredEngine()
-    status, text, session = await post(http, engine, path, BODIES[path])
+    status, text, rollout = await post(http, engine, path, BODIES[path])
     assert (status, engine.schemas, "red" in text) == (200, [SCHEMA], True)
     # Tokens that a schema chose are not learned from.
-    assert completions_of(trace_of(session.calls)) == ()
+    (step,) = rollout.steps
+    assert (step.decision.completions, step.reward) == ((), 1.0)
 
 
 @pytest.mark.parametrize("path", BODIES)

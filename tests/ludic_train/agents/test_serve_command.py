@@ -18,6 +18,7 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions
+from ludic_gym.records import read_rollouts
 from ludic_gym.types import Sampling
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.publish.files import FilesPublisher
@@ -149,7 +150,7 @@ def test_a_key_that_is_set_wins_over_a_token_that_a_killed_server_left(folder, m
 
 
 def test_sessions_are_recorded_in_a_folder(folder, tmp_path):
-    with local(folder, "--out", str(tmp_path / "traces")) as (_, url, about):
+    with local(folder, "--out", str(tmp_path / "sessions")) as (_, url, about):
         assert about[-2:] == ["token", token_of(url)]
         opened = post(f"{url}/sessions", {})
         chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
@@ -161,23 +162,26 @@ def test_sessions_are_recorded_in_a_folder(folder, tmp_path):
             {"reward": 1},
             Authorization=f"Bearer {token_of(url)}",
         )
-    (file,) = (tmp_path / "traces").iterdir()
-    written = json.loads(file.read_text())
-    assert (written["trace"], written["reward"]) == (closed, 1.0)
-    assert len(closed["turns"]) == 1
+    (file,) = (tmp_path / "sessions").iterdir()
+    (rollout,) = read_rollouts(file)
+    assert (len(rollout.steps), rollout.total_reward) == (1, 1.0)
+    assert len(closed["steps"]) == 1
 
 
 def test_a_model_of_other_servers_is_recorded_too(folder, tmp_path):
     with (
         local(folder) as (_, served, _about),
-        ludic_serve(folder, "--server", served, "--out", str(tmp_path / "traces")) as (_, url, _),
+        ludic_serve(folder, "--server", served, "--out", str(tmp_path / "sessions")) as (_, url, _),
     ):
         opened = post(f"{url}/sessions", {})
         body = {"model": "m", "max_tokens": 3, "messages": [{"role": "user", "content": "a"}]}
         message = post(f"{opened['root_url']}/v1/messages", body)
         assert message["usage"]["output_tokens"] <= 3
-        (turn,) = post(f"{url}/sessions/{opened['key']}/close", {})["turns"]
-    assert len(turn["completion_token_ids"]) == message["usage"]["output_tokens"]
+        post(f"{url}/sessions/{opened['key']}/close", {})
+    (file,) = (tmp_path / "sessions").iterdir()
+    ((step,),) = (rollout.steps for rollout in read_rollouts(file))
+    sampled = len(step.decision.completions[0].completion_ids)
+    assert sampled == message["usage"]["output_tokens"]
 
 
 def test_the_texts_of_any_other_server_are_recorded(tmp_path):
@@ -186,15 +190,14 @@ def test_the_texts_of_any_other_server_are_recorded(tmp_path):
 
     with (
         chat_server(respond) as hosted,
-        ludic_serve(hosted.url, "--out", str(tmp_path / "traces")) as (_, url, _about),
+        ludic_serve(hosted.url, "--out", str(tmp_path / "sessions")) as (_, url, _about),
     ):
         opened = post(f"{url}/sessions", {})
         body = {"model": "m", "messages": [{"role": "user", "content": "2 + 2"}]}
         made = post(f"{opened['base_url']}/chat/completions", body)
         assert made["choices"][0]["message"]["content"] == "four"
-        (turn,) = post(f"{url}/sessions/{opened['key']}/close", {})["turns"]
-    assert turn["response"]["text"] == "four"
-    assert turn["request"]["messages"] == body["messages"]
+        (step,) = post(f"{url}/sessions/{opened['key']}/close", {})["steps"]
+    assert (step["observation"], step["decision"]["action"]) == ("2 + 2", "four")
 
 
 async def test_a_server_that_is_killed_gives_its_clients_an_error_after_the_usual_retries(folder):
