@@ -163,7 +163,6 @@ from .rollout.tasks import grouped as grouped
 from .sampling import packed_masks as packed_masks
 from .sampling import unpacked_masks as unpacked_masks
 from .sandbox.choice import open_sandbox as open_sandbox
-from .sandbox.choice import sandbox_names as sandbox_names
 from .sandbox.choice import shared_sandbox as shared_sandbox
 from .sandbox.loop import run_blocking as run_blocking
 from .sandbox.types import DEFAULT_LIMITS as DEFAULT_LIMITS

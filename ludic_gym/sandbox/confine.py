@@ -4,13 +4,14 @@ The defences, and the attack against which each stands:
 
     process namespace   signals to processes of the host, and processes that outlive the program
     network namespace   connections, also to services on the host's loopback
-    mounts              changes of the host's files; /tmp and /dev/shm are small and in memory
-    Landlock            reading files of the host other than the interpreter and /usr
+    root of its own     reading or changing files of the host; only the interpreter and /usr are
+                        bound into it, read-only, and /tmp and /dev/shm are small and in memory
     filter of calls     undoing the above, and kernel interfaces with a history of exploits
     no capabilities     everything that is reserved to a root, in the namespaces too
 
-The first process of the process namespace is ours. See unshare(2), pid_namespaces(7), landlock(7),
-seccomp(2). Where the kernel refuses a call, the process prints to stderr and exits with code 70.
+The first process of the process namespace is ours. See unshare(2), pid_namespaces(7),
+pivot_root(2), mount_setattr(2), seccomp(2). Where the kernel refuses a call, the process prints to
+stderr and exits with code 70.
 """
 
 import ctypes
@@ -22,36 +23,18 @@ import sys
 NEW_MOUNTS, NEW_IPC, NEW_HOSTNAME = 0x00020000, 0x08000000, 0x04000000
 NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
 NAMESPACES = NEW_MOUNTS | NEW_IPC | NEW_HOSTNAME | NEW_PROCESSES | NEW_NETWORK
-PRIVATE, BIND, NO_SETUID, NO_DEVICES = 0x44000, 0x5000, 2, 4
+PRIVATE, BIND, NO_SETUID, NO_DEVICES, DETACH = 0x44000, 0x5000, 2, 4, 2
 PARENT_DEATH, NO_NEW_PRIVILEGES, SECCOMP, DROP_BOUND = 1, 38, 22, 24
 FILTER_MODE = 2
 SET_MOUNT, RECURSIVE, READ_ONLY = 442, 0x8000, 1
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-# Landlock's rights: execute a file, read a file, list a folder; and all rights of each version. A
-# right that is not handled would be allowed, so all that the kernel knows are handled.
-READ, VERSION_FLAG, BENEATH = 0b1101, 1, 1
-ALL_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
-NEWEST_RIGHTS = (1 << 16) - 1
-# The rights that the kernel accepts in a rule for a file that is no folder.
-FILE_RIGHTS = 0b111 | 1 << 14 | 1 << 15
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-WRITABLE = ("/tmp", "/dev/shm")
+STREAMS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
+# An empty folder of the host on which the new root is made, before it takes the place of "/".
+ROOT = "/tmp"
 REFUSED = 70
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class RulesetAttributes(ctypes.Structure):
-    """struct landlock_ruleset_attr, of the first version."""
-
-    _fields_ = (("handled", ctypes.c_uint64),)
-
-
-class PathBeneath(ctypes.Structure):
-    """struct landlock_path_beneath_attr."""
-
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
 class Filter(ctypes.Structure):
@@ -74,12 +57,7 @@ def checked(result: int, what: str) -> int:
 
 
 def confine(
-    parent: int,
-    as_root: bool,
-    prefix: str,
-    readable: list[str],
-    sizes: list[int],
-    hidden: list[str],
+    parent: int, as_root: bool, prefix: str, hidden: list[str], private: int, shared: int
 ) -> None:
     """Return in a process that is confined except for the filter.
 
@@ -87,9 +65,8 @@ def confine(
     code on. The first one of the namespace reaps orphans. The program runs in the third.
 
     parent: the process whose end ends all. as_root: True for a root that needs no user namespace.
-    prefix: the interpreter's folder. readable: further paths that the program may read.
-    sizes: of the file systems on /tmp and on /dev/shm, in bytes. hidden: folders that are empty for
-        the program.
+    prefix: the interpreter's folder. hidden: folders below it or /usr that are empty for the
+        program. private, shared: bytes of the file systems on /tmp and on /dev/shm.
     """
     enter_namespaces(as_root)
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
@@ -102,9 +79,7 @@ def confine(
     if first:
         end_like(os.waitpid(first, 0)[1])
     checked(LIBC.prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0), "prctl")
-    mount_files(prefix, *sizes)
-    for folder in hidden:
-        mount_empty(folder, "size=4096,mode=755")
+    enter_root(prefix, hidden, private, shared)
     # The program must not be init itself: init ignores signals without a handler, SIGXCPU too.
     program = os.fork()
     if program:
@@ -113,7 +88,6 @@ def confine(
     os.setsid()
     # Without new privileges, no set-user-id program can undo the steps below.
     checked(LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0), "prctl")
-    allow_files([prefix, *readable, *DEVICES, "/proc"])
     if not as_root:
         drop_capabilities()
 
@@ -166,26 +140,46 @@ def reap(program: int) -> None:
             end_like(status)
 
 
-def mount_files(prefix: str, disk_bytes: int, shared_bytes: int) -> None:
-    """Mount all read-only except for two empty folders, and a /proc of the new processes.
+def enter_root(prefix: str, hidden: list[str], private: int, shared: int) -> None:
+    """Change to a root that has the interpreter, the system's programs, and two empty folders.
 
-    prefix: the interpreter's folder, which stays where it is. disk_bytes: of /tmp, in which the
-    program runs. shared_bytes: of /dev/shm.
+    Arguments are those of `confine`. The program runs in /tmp; /proc is that of the new processes.
     """
+    # The folders must be open to the program's user, whatever the mask of this process.
+    os.umask(0o022)
     # Mounts must not propagate to the host's namespace.
     checked(LIBC.mount(None, b"/", None, PRIVATE, None), "mount /")
-    # Landlock alone would let the owner of a file change its mode and its times.
+    links = [path for path in SYSTEM if os.path.islink(path)]
+    paths = [path for path in (*SYSTEM, *DEVICES) if os.path.exists(path) and path not in links]
+    if not f"{prefix}/".startswith("/usr/"):
+        paths.append(prefix)
+    # They may lie below the folder that the new root hides: keep handles on them.
+    handles = {path: os.open(path, os.O_PATH) for path in paths}
+    mount_empty(ROOT, "size=4096,mode=755")
+    for path, handle in handles.items():
+        bind(handle, ROOT + path)
+        # A program with such a handle could leave its root.
+        os.close(handle)
+    for path in links:
+        os.symlink(os.readlink(path), ROOT + path)
+    for name, number in STREAMS.items():
+        os.symlink(f"/proc/self/fd{number}", f"{ROOT}/dev/{name}")
+    for folder in hidden:
+        mount_empty(ROOT + folder, "size=4096,mode=755")
+    for folder in ("/tmp", "/dev/shm", "/proc"):
+        os.mkdir(ROOT + folder)
     frozen = (ctypes.c_uint64 * 4)(READ_ONLY)
     size = ctypes.sizeof(frozen)
-    checked(LIBC.syscall(SET_MOUNT, -1, b"/", RECURSIVE, frozen, size), "mount_setattr")
-    # The folder may lie below /tmp or a home, which the mounts below hide: keep a handle on it.
-    kept = os.open(prefix, os.O_PATH | os.O_CLOEXEC)
-    mount_empty("/tmp", f"size={disk_bytes},mode=1777")
-    mount_empty("/dev/shm", f"size={shared_bytes},mode=1777")
-    if not f"{prefix}/".startswith("/usr/"):
-        mount_alone(prefix, kept)
-    os.close(kept)
-    checked(LIBC.mount(b"proc", b"/proc", b"proc", NO_SETUID | NO_DEVICES, None), "mount /proc")
+    root = os.fsencode(ROOT)
+    checked(LIBC.syscall(SET_MOUNT, -1, root, RECURSIVE, frozen, size), "mount_setattr")
+    mount_empty(f"{ROOT}/tmp", f"size={private},mode=1777")
+    mount_empty(f"{ROOT}/dev/shm", f"size={shared},mode=1777")
+    flags = NO_SETUID | NO_DEVICES
+    checked(LIBC.mount(b"proc", root + b"/proc", b"proc", flags, None), "mount /proc")
+    os.chdir(ROOT)
+    # The old root is then mounted on the new one, from which it is removed.
+    checked(LIBC.pivot_root(b".", b"."), "pivot_root")
+    checked(LIBC.umount2(b".", DETACH), "umount")
     os.chdir("/tmp")
 
 
@@ -199,51 +193,16 @@ def mount_empty(folder: str, options: str) -> None:
     checked(result, f"mount {folder}")
 
 
-def mount_alone(path: str, descriptor: int) -> None:
-    """Mount a folder at its own path, without its siblings.
-
-    descriptor: of the folder, opened before a mount hid its path.
-    """
-    # The folders above it may be closed to the program's user (/root, a home of mode 700). An empty
-    # file system over the topmost one replaces all of them.
-    top = "/" + path.split("/")[1]
-    if top not in WRITABLE:
-        mount_empty(top, "mode=755")
-    os.makedirs(path)
-    source = b"/proc/self/fd/%d" % descriptor
-    checked(LIBC.mount(source, os.fsencode(path), None, BIND, None), f"mount {path}")
-
-
-def allow_files(readable: list[str]) -> None:
-    """Refuse all files except for these, which can be read, and those in memory.
-
-    Landlock checks a path when it is opened. An open descriptor, such as the pipes, stays usable.
-    """
-    version = checked(LIBC.syscall(CREATE_RULESET, None, 0, VERSION_FLAG), "landlock")
-    handled = ALL_RIGHTS.get(version, NEWEST_RIGHTS)
-    attributes = RulesetAttributes(handled)
-    ruleset = LIBC.syscall(CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
-    checked(ruleset, "landlock_create_ruleset")
-    for path in readable:
-        allow(ruleset, path, (READ | 2 if path in DEVICES else READ) & handled)
-    for path in WRITABLE:
-        allow(ruleset, path, handled)
-    checked(LIBC.syscall(RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
-    os.close(ruleset)
-
-
-def allow(ruleset: int, path: str, rights: int) -> None:
-    """Add a rule for all paths below one, if it exists.
-
-    ruleset: its descriptor. rights: bits of Landlock's; those of folders are left out for a file.
-    """
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    rule = PathBeneath(rights if os.path.isdir(path) else rights & FILE_RIGHTS, descriptor)
-    checked(LIBC.syscall(ADD_RULE, ruleset, BENEATH, ctypes.byref(rule), 0), f"landlock {path}")
-    os.close(descriptor)
+def bind(handle: int, target: str) -> None:
+    """Mount the file or folder of an open handle at a new path."""
+    source = f"/proc/self/fd/{handle}"
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT))
+    result = LIBC.mount(os.fsencode(source), os.fsencode(target), None, BIND, None)
+    checked(result, f"mount {target}")
 
 
 def drop_capabilities() -> None:

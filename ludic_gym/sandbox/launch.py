@@ -1,6 +1,7 @@
-"""Back ends: command lines that start an empty sandbox with a worker in it.
+"""Back ends: command lines that start a worker, confined by Linux's namespaces or plain.
 
-A back end differs from another only in its command. This is one of your own:
+Run by root, each program has a user id of its own. Run by a user, it is a user of a new user
+namespace. A back end of your own differs in its command only:
 
     def launch(limits):
         command = ("firejail", "--quiet", "--net=none", *worker_command("python3"))
@@ -8,10 +9,13 @@ A back end differs from another only in its command. This is one of your own:
 
     sandbox = LocalSandbox(Backend(name="firejail", launch=launch))
 
-`measured` in `probes` tests its guarantees.
+`find_breaches` in `probes` tests its guarantees.
 """
 
 import os
+import platform
+import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -21,9 +25,10 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-from ludic_gym.errors import SandboxError
+from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.memory import MemoryGroup
-from ludic_gym.sandbox.types import ALL_GUARANTEES, Guarantees, Limits
+from ludic_gym.sandbox.seccomp import syscall_filter
+from ludic_gym.sandbox.types import ALL_GUARANTEES, MEBIBYTE, Guarantees, Limits
 
 # Not -I, which would ignore PYTHONHASHSEED. Equal programs must see equal orders of sets of
 # strings. The environment holds only the names below, so that ignoring it is not needed.
@@ -37,6 +42,10 @@ ENVIRONMENT: Mapping[str, str] = {
 }
 # Its files hold solutions of tasks.
 PACKAGE = Path(__file__).resolve().parents[1]
+SHARED_MEMORY_BYTES = 16 * MEBIBYTE
+PAGE_BYTES = 4096
+# Before this, RLIMIT_NPROC counted all processes that the user has anywhere.
+COUNTS_PER_NAMESPACE = (5, 14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +53,12 @@ class Launch:
     """A command that starts a worker with its three pipes.
 
     command, environment, folder: of the process; it inherits no variable.
-    descriptors: kept open in the command, closed here.
-    descends: True if the program is a descendant of this process, which then limits its memory.
-    pid_file: if it is not, the file in which the command writes the id of the program's first
-        process, or None: its idle time is then not limited.
     end: cleanup after the command has ended.
     """
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
-    descriptors: tuple[int, ...] = ()
-    descends: bool = True
-    pid_file: Path | None = None
     end: Callable[[], None] = lambda: None
 
 
@@ -65,27 +67,22 @@ class Backend:
     """One way to make a sandbox from a process.
 
     name: for `open_sandbox`.
-    launch: makes the command that starts a worker. Raises NoSandbox if this machine cannot run it.
+    launch: makes the command that starts a worker. Workers start before their programs are known:
+        of the limits it may use `disk_bytes` alone, and a program gets a worker with its own.
+        Raises NoSandbox if this machine cannot run it.
     guarantees: of the sandbox.
-    fixed: the limits that a worker has from its start. Workers start before their programs are
-        known: `launch` may only use these limits, and the program must have equal ones.
-    failed: True for an exit code with which only the sandbox itself can end, not its program.
     """
 
     name: str
     launch: Callable[[Limits], Launch]
     guarantees: Guarantees = ALL_GUARANTEES
-    fixed: Callable[[Limits], tuple[int, ...]] = lambda limits: ()
-    # Popen's negative code: a program in a process namespace cannot send signals to the process
-    # outside that keeps it, so a signal ended the sandbox.
-    failed: Callable[[int], bool] = lambda exit_code: exit_code < 0
 
 
 def start_process(launch: Launch, group: MemoryGroup | None = None) -> subprocess.Popen[bytes]:
     """Start the process in a session of its own. Raises SandboxError if it cannot start.
 
     group: the process and all its descendants belong to it.
-    Closes the launch's descriptors here in any case, and calls its `end` if there is no process.
+    Calls the launch's `end` if there is no process.
     """
     try:
         return subprocess.Popen(
@@ -95,43 +92,28 @@ def start_process(launch: Launch, group: MemoryGroup | None = None) -> subproces
             stderr=subprocess.PIPE,
             env=dict(launch.environment),
             cwd=launch.folder,
-            pass_fds=launch.descriptors,
             start_new_session=True,
         )
     except OSError as error:
         launch.end()
         raise SandboxError(f"cannot start {launch.command[0]}: {error}") from error
-    finally:
-        for descriptor in launch.descriptors:
-            os.close(descriptor)
 
 
 @cache
-def worker_source() -> str:
-    """Source text of the worker, without the call of `main`."""
-    return Path(__file__).with_name("worker.py").read_text(encoding="utf-8")
+def source_of(name: str) -> str:
+    """Source text of a module of this folder that runs inside a sandbox."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def worker_command(python: str, uid: int = 0) -> tuple[str, ...]:
-    """Command of a worker that changes to user `uid`, or keeps its user for 0.
-
-    python: path of an interpreter inside the sandbox, 3.11 or newer.
-    """
-    return (python, *PYTHON_FLAGS, "-c", f"{worker_source()}\nmain({uid})")
+def worker_command(python: str) -> tuple[str, ...]:
+    """Command of a worker. python: path of an interpreter, 3.11 or newer, inside the sandbox."""
+    return (python, *PYTHON_FLAGS, "-c", f"{source_of('worker.py')}\nmain(0)")
 
 
 @cache
 def interpreter() -> tuple[str, str]:
     """Path of the Python below any virtual environment, and the folder of its files."""
     return os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
-
-
-def hidden_folders(prefix: str) -> tuple[str, ...]:
-    """This package's folder if programs could read it, because it is installed below one of theirs.
-
-    prefix: the interpreter's folder.
-    """
-    return (str(PACKAGE),) if any(map(PACKAGE.is_relative_to, (prefix, "/usr"))) else ()
 
 
 def launch_plainly(limits: Limits) -> Launch:
@@ -145,13 +127,85 @@ def launch_plainly(limits: Limits) -> Launch:
     )
 
 
+def launch_natively(limits: Limits) -> Launch:
+    """Launch of a worker that confines itself; see `confine`.
+
+    Raises NoSandbox on other systems than Linux, and on a kernel too old. Where users may make no
+    namespace, the process ends with exit code 70.
+    """
+    if sys.platform != "linux":
+        raise NoSandbox(f"it is made of Linux's system calls, and this is {sys.platform}")
+    uid = program_uid()
+    python, prefix = interpreter()
+    sizes = file_system_sizes(limits.disk_bytes)
+    arguments = (os.getpid(), bool(uid), prefix, hidden_folders(prefix), *sizes)
+    # The filter comes last, because the steps before need the calls that it refuses.
+    calls = f"confine{arguments!r}\nfilter_calls({syscall_filter()!r})\nmain({uid})"
+    text = f"{source_of('confine.py')}{source_of('worker.py')}\n{calls}"
+    return Launch(command=(python, *PYTHON_FLAGS, "-c", text), environment=ENVIRONMENT, folder="/")
+
+
+def hidden_folders(prefix: str) -> list[str]:
+    """This package's folder if programs could read it, because it is installed below one of theirs.
+
+    prefix: the interpreter's folder.
+    """
+    return [str(PACKAGE)] if any(map(PACKAGE.is_relative_to, (prefix, "/usr"))) else []
+
+
+def file_system_sizes(disk_bytes: int) -> tuple[int, int]:
+    """Sizes of /tmp and of /dev/shm, in bytes, that sum to the limit of a program's files.
+
+    The second is half of the limit, but at most 16 MiB. Neither is 0, which would mean no limit.
+
+    >>> file_system_sizes(64 * MEBIBYTE) == (48 * MEBIBYTE, 16 * MEBIBYTE)
+    True
+    """
+    shared = min(SHARED_MEMORY_BYTES, disk_bytes // 2)
+    return max(disk_bytes - shared, PAGE_BYTES), max(shared, PAGE_BYTES)
+
+
+def program_uid() -> int:
+    """Id of a new user for the program if this is root, else 0 to keep the user.
+
+    Raises NoSandbox for users on kernels that cannot limit the processes of a user namespace.
+    """
+    # A root whose user namespace has a single id gets 0, and is treated like any other user.
+    if os.geteuid() == 0 and (uid := fresh_uid()):
+        return uid
+    version = re.match(r"(\d+)\.(\d+)", platform.release())
+    if version is None or tuple(map(int, version.groups())) < COUNTS_PER_NAMESPACE:
+        raise NoSandbox(
+            f"Linux {platform.release()} does not count processes per sandbox; "
+            "use Linux 5.14 or newer, or run as root"
+        )
+    return 0
+
+
+def fresh_uid() -> int:
+    """A random user id that this root may use and that is unlikely to be in use.
+
+    RLIMIT_NPROC counts per user: programs with one id would share the limit.
+    """
+    # The upper half of the largest range: accounts of people and services have low numbers.
+    first, count = max(uid_ranges(), key=lambda one: one[1])
+    return first + count // 2 + secrets.randbelow(max(1, count // 2 - 2))
+
+
+@cache
+def uid_ranges() -> tuple[tuple[int, int], ...]:
+    """Pairs (first, count) of the user ids in this user namespace; outside of containers one."""
+    lines = Path("/proc/self/uid_map").read_text().splitlines()
+    return tuple((int(line.split()[0]), int(line.split()[2])) for line in lines)
+
+
+NATIVE = Backend(name="native", launch=launch_natively)
+"""Back end with all guarantees, in namespaces of Linux."""
 PLAIN = Backend(
     name="process",
     launch=launch_plainly,
     guarantees=Guarantees(
         network=False, filesystem=False, processes=False, memory=False, cpu=False, disk=False
     ),
-    # Any exit code may be the program's own.
-    failed=lambda exit_code: False,
 )
 """Back end with resource limits only, for trusted programs."""

@@ -30,8 +30,8 @@ CPUS = os.cpu_count() or 1
 class Pool:
     """Running programs, and workers in reserve. Used on the sandboxes' loop only.
 
-    size: workers in reserve, replaced as they are taken. Only workers for the most recent limits
-        are kept: mixed limits in turn would start every worker anew.
+    size: workers in reserve, replaced as they are taken. Only workers for the most recent
+        `disk_bytes` are kept: mixed limits in turn would start every worker anew.
     concurrency: programs at a time; more of them wait for a free place.
     """
 
@@ -44,7 +44,7 @@ class Pool:
         HELD.add(self)
 
     def _begin(self) -> None:
-        self._fixed: tuple[int, ...] = ()
+        self._disk_bytes = 0
         self._reserve: deque[asyncio.Task[Child]] = deque()
         self._running: set[Running] = set()
         self._slots = asyncio.Semaphore(self._concurrency)
@@ -102,10 +102,9 @@ class Pool:
 
     async def _take(self, limits: Limits) -> Child:
         """A worker with these limits from the reserve, or a new one."""
-        fixed = self._backend.fixed(limits)
-        if fixed != self._fixed:
+        if limits.disk_bytes != self._disk_bytes:
             self.clear()
-            self._fixed = fixed
+            self._disk_bytes = limits.disk_bytes
         while True:
             coming = self._reserve.popleft() if self._reserve else self._starting(limits)
             try:
@@ -117,7 +116,7 @@ class Pool:
             # The system may have killed a worker that waited long, for lack of memory for instance.
             if child.exit_code is None:
                 # Unless the limits have changed since.
-                while fixed == self._fixed and len(self._reserve) < self._size:
+                while limits.disk_bytes == self._disk_bytes and len(self._reserve) < self._size:
                     self._reserve.append(self._starting(limits))
                 return child
 
@@ -163,12 +162,11 @@ def _kill(coming: asyncio.Task[Child]) -> None:
 async def start_worker(backend: Backend, limits: Limits) -> Child:
     """Start a worker and wait until it is ready.
 
-    limits: for the back end's `fixed`. Raises SandboxError if it does not start within a minute,
+    Raises SandboxError if it does not start within a minute,
     and NoSandbox if the back end cannot run here.
     """
     child = Child(backend.launch(limits))
     await expect(child, READY, f"the sandbox {backend.name!r} does not start")
-    child.identify()
     return child
 
 

@@ -44,22 +44,18 @@ IN_MEMORY = ("tmp", "dev/shm")
 class MemoryGroup:
     """A control group of one program.
 
-    version: 1 or 2. folder: of its files. ours: False if another program made it, sets its limit
-    and removes it.
+    version: 1 or 2. folder: of its files.
     """
 
     version: int
     folder: Path
-    ours: bool = True
 
     def around(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """The command, started as a process of the group."""
         return ("/bin/sh", "-c", JOIN, str(self.folder / "cgroup.procs"), *command)
 
     def bound(self, memory_bytes: int) -> bool:
-        """Set the limit of a group of ours; False if it already holds more than that."""
-        if not self.ours:
-            return True
+        """Set the limit; False if the group already holds more than that."""
         try:
             for name in LIMIT_FILES[self.version]:
                 # Kernels without accounting of swap or of TCP buffers lack their files.
@@ -79,9 +75,7 @@ class MemoryGroup:
         return False
 
     def removed(self) -> bool:
-        """Remove a group of ours; False if one of its processes has not ended yet."""
-        if not self.ours:
-            return True
+        """Remove the group; False if one of its processes has not ended yet."""
         try:
             self.folder.rmdir()
         except FileNotFoundError:
@@ -123,19 +117,17 @@ def make_group(version: int, parent: Path) -> MemoryGroup:
     return MemoryGroup(version, folder)
 
 
-def group_of(pid: int) -> MemoryGroup | None:
-    """The group that a process of another program is in, None if this system has none."""
-    version, folder = folder_of(str(pid))
-    return MemoryGroup(version, folder, ours=False) if version else None
-
-
 @cache
 def place() -> Place:
     """The place for groups of this process, found by making one with a process in it."""
-    version, own = folder_of("self")
+    try:
+        texts = [Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "mountinfo")]
+        version, here = locate_group(*texts)
+    except OSError:
+        version, here = 0, Path()
     # In version 2 a group has either processes or groups with controllers, unless it is the root:
     # groups are made beside this process's own.
-    folders = {0: (), 1: (own,), 2: (own.parent, own)}[version]
+    folders = {0: (), 1: (here,), 2: (here.parent, here)}[version]
     reasons = []
     for folder in folders:
         try:
@@ -153,20 +145,10 @@ def place() -> Place:
     return Place(why_not="; ".join(reasons) or "this system has no control groups of memory")
 
 
-def folder_of(pid: str) -> tuple[int, Path]:
-    """Version and folder of the memory group that a process is in; version 0 for none.
-
-    pid: "self" or a number.
-    """
-    try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text()
-        return locate_group(groups, Path("/proc/self/mountinfo").read_text())
-    except OSError:
-        return 0, Path()
-
-
 def locate_group(groups: str, mounts: str) -> tuple[int, Path]:
     """Version and folder of a memory group, by the texts of /proc/PID/cgroup and of mountinfo.
+
+    Version 0 for none.
 
     >>> mount = "33 24 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
     >>> locate_group("0::/user.slice/a.scope", mount)

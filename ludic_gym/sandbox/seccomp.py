@@ -9,7 +9,7 @@ seccomp(2) and linux/bpf_common.h.
 import errno
 import platform
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ludic_gym.errors import NoSandbox
@@ -88,11 +88,10 @@ MACHINES: Mapping[str, Machine] = {
 }
 
 
-def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> bytes:
+def syscall_filter(machine: str = "") -> bytes:
     """The filter as an array of `struct sock_filter`, for that machine or this one.
 
     machine: "x86_64" or "aarch64", by default this machine's.
-    families: the allowed socket families.
     Raises NoSandbox for other architectures.
 
     The program of the filter, of which the kernel runs one copy before each system call:
@@ -100,7 +99,7 @@ def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> byt
         1. kill on another architecture, ENOSYS for the x32 interface
         2. EPERM for the calls of `REFUSED` and `SHARED`, ENOSYS for those of `ABSENT`
         3. EPERM for clone with a flag of a new namespace
-        4. EAFNOSUPPORT for a socket of another family
+        4. EAFNOSUPPORT for a socket of a family that is not in `FAMILIES`
         5. EPERM for an ioctl that types on a terminal
         6. EPERM for a socket option that enlarges a buffer
         7. allow
@@ -108,25 +107,48 @@ def syscall_filter(machine: str = "", families: Iterable[int] = FAMILIES) -> byt
     >>> len(syscall_filter("x86_64")) % 8  # every instruction has 8 bytes
     0
     """
-    # As macOS names it, whose engines run containers of Linux.
-    machine = machine or platform.machine().replace("arm64", "aarch64")
+    machine = machine or platform.machine()
     if machine not in MACHINES:
-        known = " and ".join(MACHINES)
-        raise NoSandbox(f"the filter of system calls knows {known}, this machine is {machine!r}")
+        names = " and ".join(MACHINES)
+        raise NoSandbox(f"the filter of system calls is for {names}, this machine is {machine!r}")
     this = MACHINES[machine]
     numbers = [pair[this.column] for pair in REFUSED.values()]
     absent = [pair[this.column] for pair in ABSENT.values()]
     # A list of refused calls, not of allowed ones: programs are in any language, and a new libc may
-    # use calls that no list of today knows. Namespaces and Landlock are the first line of defence.
+    # use calls that no list of today knows. Namespaces are the first line of defence.
     return b"".join(
         [
-            _only_on(this.audit),
-            *(_refuse(number, errno.EPERM) for number in (*numbers, *SHARED.values())),
-            *(_refuse(number, errno.ENOSYS) for number in absent),
-            _no_new_namespaces(this.clone),
-            _only_families(this.socket, tuple(families)),
-            _no_typing(this.ioctl),
-            _no_larger_buffers(this.setsockopt),
+            _step(LOAD, ARCHITECTURE_AT),
+            # Numbers mean other calls on other architectures, 32-bit calls on x86_64 among them.
+            _step(EQUAL, this.audit, yes=1),
+            _step(RETURN, KILL),
+            _step(LOAD, NUMBER_AT),
+            _step(AT_LEAST, X32, no=1),
+            _step(RETURN, REFUSE | errno.ENOSYS),
+            *(_case(number, _fail(errno.EPERM)) for number in (*numbers, *SHARED.values())),
+            *(_case(number, _fail(errno.ENOSYS)) for number in absent),
+            _case(
+                this.clone,
+                _step(LOAD, ARGUMENT_AT),
+                _step(AND, NEW_NAMESPACES),
+                *_unless((0,), errno.EPERM),
+            ),
+            _case(this.socket, _step(LOAD, ARGUMENT_AT), *_unless(FAMILIES, errno.EAFNOSUPPORT)),
+            # Input pushed into a terminal would be run by the shell that reads it later.
+            _case(
+                this.ioctl,
+                _step(LOAD, ARGUMENT_AT + 8),
+                *_if((PUSH_INPUT, LINUX_INPUT), errno.EPERM),
+            ),
+            _case(
+                this.setsockopt,
+                # Options of other levels have other meanings.
+                _step(LOAD, ARGUMENT_AT + 8),
+                _step(EQUAL, SOL_SOCKET, yes=1),
+                _step(RETURN, ALLOW),
+                _step(LOAD, ARGUMENT_AT + 16),
+                *_if(BUFFER_OPTIONS, errno.EPERM),
+            ),
             _step(RETURN, ALLOW),
         ]
     )
@@ -137,82 +159,25 @@ def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("=HBBI", code, yes, no, value)
 
 
-def _only_on(audit: int) -> bytes:
-    """Kill on another architecture, refuse the x32 interface, and load the call's number."""
-    # Numbers mean other calls on other architectures (32-bit calls on x86_64 among them), so the
-    # architecture is checked first. After this the call's number is loaded.
-    return b"".join(
-        [
-            _step(LOAD, ARCHITECTURE_AT),
-            _step(EQUAL, audit, yes=1),
-            _step(RETURN, KILL),
-            _step(LOAD, NUMBER_AT),
-            _step(AT_LEAST, X32, no=1),
-            _step(RETURN, REFUSE | errno.ENOSYS),
-        ]
-    )
-
-
-def _refuse(number: int, error: int) -> bytes:
-    """Steps that fail one call with that error."""
-    return _step(EQUAL, number, no=1) + _step(RETURN, REFUSE | error)
+def _fail(error: int) -> bytes:
+    return _step(RETURN, REFUSE | error)
 
 
 def _case(number: int, *steps: bytes) -> bytes:
-    """Steps for one call only; they must return, since they replace the loaded number."""
+    """Steps for one call only; they must return, since they may replace the loaded number."""
     return _step(EQUAL, number, no=len(steps)) + b"".join(steps)
 
 
-def _no_new_namespaces(clone: int) -> bytes:
-    """Steps that allow clone for threads and processes, but not with a new namespace."""
-    return _case(
-        clone,
-        _step(LOAD, ARGUMENT_AT),
-        _step(AND, NEW_NAMESPACES),
-        _step(EQUAL, 0, yes=1),
-        _step(RETURN, REFUSE | errno.EPERM),
-        _step(RETURN, ALLOW),
-    )
+def _if(values: tuple[int, ...], error: int) -> list[bytes]:
+    """Steps that fail for these values, and allow all others."""
+    return [*_jumps(values), _step(RETURN, ALLOW), _fail(error)]
 
 
-def _only_families(socket: int, families: tuple[int, ...]) -> bytes:
-    """Steps that allow socket for these families only."""
-    # Each comparison jumps over those after it and over the refusal, to the last step.
-    allowed = [_step(EQUAL, one, yes=len(families) - i) for i, one in enumerate(families)]
-    return _case(
-        socket,
-        _step(LOAD, ARGUMENT_AT),
-        *allowed,
-        _step(RETURN, REFUSE | errno.EAFNOSUPPORT),
-        _step(RETURN, ALLOW),
-    )
+def _unless(values: tuple[int, ...], error: int) -> list[bytes]:
+    """Steps that allow these values, and fail for all others."""
+    return [*_jumps(values), _fail(error), _step(RETURN, ALLOW)]
 
 
-def _no_typing(ioctl: int) -> bytes:
-    """Steps that refuse the ioctls which put input into a terminal."""
-    # Input pushed into a terminal would be run by the shell that reads it after the program ends.
-    return _case(
-        ioctl,
-        _step(LOAD, ARGUMENT_AT + 8),
-        _step(EQUAL, PUSH_INPUT, yes=1),
-        _step(EQUAL, LINUX_INPUT, no=1),
-        _step(RETURN, REFUSE | errno.EPERM),
-        _step(RETURN, ALLOW),
-    )
-
-
-def _no_larger_buffers(setsockopt: int) -> bytes:
-    """Steps that refuse the options which set the size of a socket's buffers."""
-    refused = [
-        _step(EQUAL, one, yes=len(BUFFER_OPTIONS) - i) for i, one in enumerate(BUFFER_OPTIONS)
-    ]
-    return _case(
-        setsockopt,
-        # Those of other levels have other meanings.
-        _step(LOAD, ARGUMENT_AT + 8),
-        _step(EQUAL, SOL_SOCKET, no=1 + len(BUFFER_OPTIONS)),
-        _step(LOAD, ARGUMENT_AT + 16),
-        *refused,
-        _step(RETURN, ALLOW),
-        _step(RETURN, REFUSE | errno.EPERM),
-    )
+def _jumps(values: tuple[int, ...]) -> list[bytes]:
+    """Comparisons of which each jumps over those after it and over one more step."""
+    return [_step(EQUAL, one, yes=len(values) - i) for i, one in enumerate(values)]

@@ -28,11 +28,10 @@ from pathlib import PurePosixPath
 from ludic_gym.errors import ConfigError, SandboxError
 from ludic_gym.sandbox.launch import Backend, Launch, start_process
 from ludic_gym.sandbox.loop import on_loop
-from ludic_gym.sandbox.memory import MemoryGroup, descendants, exceeds, group_of, is_idle, new_group
+from ludic_gym.sandbox.memory import descendants, exceeds, is_idle, new_group
 from ludic_gym.sandbox.types import Ended, ExecResult, Limits, Program, Session
 
 CHUNK_BYTES = 2**16
-START_S = 30.0
 REMOVE_EVERY_S = 0.05
 REMOVALS = 200
 READY, START = b"ready\n", b"start\n"
@@ -78,7 +77,7 @@ class Child:
     """A process and its three pipes. Made and used on one event loop only.
 
     exit_code: as in Popen, None while it runs.
-    first: the process from which those of the program descend, 0 if it is unknown.
+    pid: of the process from which those of the program descend.
     group: of its memory, None where there can be none. out_of_memory: True if it ended beyond the
     group's limit.
     stdout, stderr: output so far. Every change calls `watch` and wakes all waiting coroutines.
@@ -89,16 +88,14 @@ class Child:
         self._launch = launch
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
-        self.group = new_group() if launch.descends else None
+        self.group = new_group()
         self.out_of_memory = False
         try:
             self._process = process = start_process(launch, self.group)
         except BaseException:
-            self._remove(self.group)
+            self._remove()
             raise
-        # An engine that is killed while it makes a container leaves it, and has forgotten it.
-        self._starting, self._doomed = not launch.descends, False
-        self.first = process.pid if launch.descends else 0
+        self.pid = process.pid
         self._pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
         stdin, stdout, stderr = (pipe.fileno() for pipe in self._pipes)
         os.set_blocking(stdin, False)
@@ -121,10 +118,6 @@ class Child:
     def _readable(self, tap: Tap) -> None:
         """Take the new output of a pipe, and stop listening at its end or its limit."""
         tap.read()
-        if self._starting and self.stdout.data:
-            self._starting = False
-            if self._doomed:
-                self._kill()
         if tap.cut or not tap.open:
             # A pipe at its end stays readable, and would keep the loop busy.
             self._loop.remove_reader(tap.descriptor)
@@ -134,23 +127,6 @@ class Child:
 
     def _look_at_memory(self) -> None:
         self.out_of_memory |= self.group is not None and self.group.exceeded()
-
-    def identify(self) -> None:
-        """Find the first process of a program that is no descendant, and its memory group.
-
-        For a worker that is ready. If its command named no process, kills it and raises
-        SandboxError.
-        """
-        path = self._launch.pid_file
-        if path is None:
-            return
-        try:
-            self.first = int(path.read_text())
-        except (OSError, ValueError) as error:
-            self.kill()
-            command = self._launch.command[0]
-            raise SandboxError(f"{command} wrote no process id to {path}: {error}") from error
-        self.group = group_of(self.first)
 
     def _wait_in_thread(self) -> None:
         self._process.wait()
@@ -162,24 +138,25 @@ class Child:
             self._loop.remove_reader(handle)
             os.close(handle)
         # Kill the rest of its session before `wait` frees the id for another process.
-        self._kill()
+        self.kill()
         code = self._process.wait()
         self.close_stdin()
         for tap in (self.stdout, self.stderr):
             self._loop.remove_reader(tap.descriptor)
             while tap.open and not tap.cut and tap.read():
                 pass
-        self._close_pipes()
+        for pipe in self._pipes:
+            pipe.close()
         self._launch.end()
         self._look_at_memory()
-        self._remove(self.group)
+        self._remove()
         self.exit_code = code
         self._wake()
 
-    def _remove(self, group: MemoryGroup | None, attempts: int = REMOVALS) -> None:
+    def _remove(self, attempts: int = REMOVALS) -> None:
         """Remove the group, which is refused until its last process has ended."""
-        if group and attempts and not group.removed():
-            self._loop.call_later(REMOVE_EVERY_S, self._remove, group, attempts - 1)
+        if self.group and attempts and not self.group.removed():
+            self._loop.call_later(REMOVE_EVERY_S, self._remove, attempts - 1)
 
     def _wake(self) -> None:
         """Report a change to `watch` and to all waiting coroutines."""
@@ -245,29 +222,16 @@ class Child:
             self._pipes[0].close()
 
     def kill(self) -> None:
-        """Kill it and the processes of its session; no effect after its end.
-
-        A container is killed once it has started, or after `START_S`.
-        """
-        if self._starting:
-            self._doomed = True
-            self._loop.call_later(START_S, self._kill)
-        else:
-            self._kill()
-
-    def _kill(self) -> None:
+        """Kill it and the processes of its session; no effect after its end."""
         # After `wait`, the id may belong to another process.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _close_pipes(self) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-
     def release(self) -> None:
         """Drop it in a fork, where it is not a child process."""
-        self._close_pipes()
+        for pipe in self._pipes:
+            pipe.close()
         # Else Popen would wait for it when it is collected, and warn.
         self._process.returncode = 0
 
@@ -382,18 +346,17 @@ class Running(Session):
         self.look()
 
     def _examine_later(self) -> None:
-        """Examine the processes after a pause, if this process can see them."""
-        if self._child.first:
-            loop = asyncio.get_running_loop()
-            # A step later than the timer: output that has come wakes its reader first.
-            again = partial(loop.call_soon, self._examine)
-            self._alarms[1:] = [loop.call_later(LOOK_EVERY_S, again)]
+        """Examine the processes after a pause."""
+        loop = asyncio.get_running_loop()
+        # A step later than the timer: output that has come wakes its reader first.
+        again = partial(loop.call_soon, self._examine)
+        self._alarms[1:] = [loop.call_later(LOOK_EVERY_S, again)]
 
     def _examine(self) -> None:
         """End the program if it holds too much memory, or has been idle for too long."""
         if self._child.exit_code is not None:
             return
-        family = list(descendants(self._child.first))
+        family = list(descendants(self._child.pid))
         group, limits = self._child.group, self._limits
         if group.exceeded() if group else exceeds(family, limits.memory_bytes):
             self.end("memory")
@@ -484,7 +447,9 @@ class Running(Session):
         # The kernel may have killed any process of the group, also one that keeps the sandbox.
         if self._ended is None and self._child.out_of_memory:
             self._ended = "memory"
-        if self._ended is None and self._backend.failed(code):
+        # A program in a process namespace cannot send signals to the process outside that keeps it,
+        # so a signal ended the sandbox.
+        if self._ended is None and code < 0 and self._backend.guarantees.processes:
             name = self._backend.name
             raise SandboxError(
                 f"the sandbox {name!r} broke while a program ran in it; {excerpt(self._child)}"

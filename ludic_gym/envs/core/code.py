@@ -157,7 +157,7 @@ class CodeEnv(DatasetEnv):
 
 
 def sandbox_text(name: str, guarantees: Guarantees) -> str:
-    """A sandbox on one line: "bubblewrap: network, filesystem ..."."""
+    """A sandbox on one line: "native: network, filesystem ..."."""
     held = [one for one in guarantees.__slots__ if getattr(guarantees, one)]
     return f"{name}: {', '.join(held) or 'no protection'}"
 

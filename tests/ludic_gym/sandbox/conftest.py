@@ -1,19 +1,14 @@
-"""Every back end that works here; the others are skipped, and say why."""
+"""The sandbox that confines, if it works here, and the plain process."""
 
 import pytest
 
-from ludic_gym.sandbox.choice import BACKENDS, open_sandbox, why_not
+from ludic_gym.sandbox.choice import open_sandbox, why_not
 from ludic_gym.sandbox.loop import run_blocking
 
-# A container takes a second to start.
-CONTAINERS = ("docker", "podman")
 
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        marked = item.get_closest_marker("slow_in_containers") is not None
-        if marked and {*CONTAINERS} & {*map(str, item.callspec.params.values())}:
-            item.add_marker(pytest.mark.slow)
+def require_native():
+    if reason := why_not():
+        pytest.skip(f"no sandbox works here: {reason}")
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +20,8 @@ def opened():
     sandboxes = {}
 
     def open_once(name):
-        if name in BACKENDS and (reason := why_not(name)):
-            pytest.skip(f"{name} does not work here: {reason}")
+        if name == "native":
+            require_native()
         if name not in sandboxes:
             sandboxes[name] = open_sandbox(name, allow_unsafe=True, warm=1, concurrency=8)
         return sandboxes[name]
@@ -36,13 +31,13 @@ def opened():
         run_blocking(sandbox.close())
 
 
-@pytest.fixture(params=[*BACKENDS, "process"])
+@pytest.fixture(params=["native", "process"])
 def any_sandbox(request, opened):
     """Each sandbox that takes any program, also the one without protection."""
     return opened(request.param)
 
 
-@pytest.fixture(params=list(BACKENDS))
-def safe_sandbox(request, opened):
-    """Each sandbox that protects from any program."""
-    return opened(request.param)
+@pytest.fixture
+def safe_sandbox(opened):
+    """The sandbox that protects from any program."""
+    return opened("native")

@@ -33,7 +33,6 @@ async def test_a_program_is_main_and_has_its_arguments_and_files(any_sandbox):
     assert result.stdout == b"__main__ ['one', 'two words'] 7 deep\n"
 
 
-@pytest.mark.slow_in_containers
 @pytest.mark.parametrize(
     ("source", "code", "last_line"),
     [
@@ -192,7 +191,6 @@ async def test_a_closed_sandbox_says_so_and_ends_its_programs(any_sandbox):
 
 
 @pytest.mark.long
-@pytest.mark.slow_in_containers
 async def test_many_at_once_do_not_mix(any_sandbox):
     results = await asyncio.gather(*(run(any_sandbox, f"print({i})") for i in range(24)))
     assert [int(result.stdout) for result in results] == list(range(24))

@@ -86,12 +86,6 @@ def test_other_ways_into_the_kernel_are_shut():
     assert verdict(rules, X86_64, 0x40000000 | 101) == "ENOSYS"
 
 
-def test_families_can_be_fewer():
-    rules = syscall_filter("x86_64", families=(2,))
-    assert verdict(rules, X86_64, 41, 2) == ALLOWED
-    assert verdict(rules, X86_64, 41, 1) == "EAFNOSUPPORT"
-
-
 def test_jumps_end_where_there_is_something():
     steps = list(struct.iter_unpack("=HBBI", syscall_filter("aarch64")))
     assert len(steps) < 4096
@@ -100,5 +94,5 @@ def test_jumps_end_where_there_is_something():
 
 
 def test_an_unknown_machine_is_refused():
-    with pytest.raises(NoSandbox, match="knows x86_64 and aarch64, this machine is 'riscv64'"):
+    with pytest.raises(NoSandbox, match="for x86_64 and aarch64, this machine is 'riscv64'"):
         syscall_filter("riscv64")

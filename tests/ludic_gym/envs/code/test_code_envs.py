@@ -77,11 +77,11 @@ def test_without_a_sandbox_it_is_made_and_says_at_the_first_reset_what_to_instal
     make, monkeypatch
 ):
     def none(name, *, allow_unsafe=False):
-        raise NoSandbox("no sandbox works here; apt install bubblewrap")
+        raise NoSandbox("no sandbox works here; allow user namespaces")
 
     env = make()
     monkeypatch.setattr(base, "grader_for", none)
-    with pytest.raises(NoSandbox, match="apt install bubblewrap"):
+    with pytest.raises(NoSandbox, match="allow user namespaces"):
         env.reset(seed=0)
 
 
