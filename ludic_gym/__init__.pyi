@@ -146,6 +146,8 @@ from .policies.wrappers import Parsed as Parsed
 from .policies.wrappers import RejectCutOff as RejectCutOff
 from .policies.wrappers import Retry as Retry
 from .policies.wrappers import majority as majority
+from .reader import Reading as Reading
+from .reader import read_reply as read_reply
 from .records import read_episodes as read_episodes
 from .records import read_rollouts as read_rollouts
 from .records import record_episodes as record_episodes

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
+from ludic_gym.reader import one_of, read_reply
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import is_async
 from ludic_gym.terminal import printable
@@ -48,11 +49,11 @@ def play(
 
 
 @runtime_checkable
-class ReadsActions(Protocol):
-    """A game that finds the action in a text."""
+class SpellsActions(Protocol):
+    """An env that knows which action a text spells."""
 
-    def read_action(self, text: str) -> str:
-        """The action, legal or not."""
+    def spelt_action(self, text: str) -> str | None:
+        """The legal action, None if there is none."""
 
 
 def human(
@@ -62,13 +63,11 @@ def human(
 ) -> HumanPolicy:
     """A policy for a human: text is made printable and wrapped, illegal actions are read again.
 
-    If the legal actions are known, upper and lower case are equal, and a game's own reader of
-    actions is used, which may understand sentences.
+    If the legal actions are known, the reader of replies finds them in sentences too.
     """
     legal = env.legal_actions if isinstance(env, KnowsLegalActions) else tuple
-    parsed = env.read_action if isinstance(env, ReadsActions) else str.strip
     return HumanPolicy(
-        read=lambda: _read_action(legal, parsed, read, write),
+        read=lambda: _read_action(env, legal, read, write),
         write=lambda text: write(_page(text)),
     )
 
@@ -81,8 +80,8 @@ def _page(text: str) -> str:
 
 
 def _read_action(
+    env: object,
     legal_actions: Callable[[], tuple[str, ...]],
-    parsed: Callable[[str], str],
     read: Callable[[], str],
     write: Callable[[str], object],
 ) -> str:
@@ -90,12 +89,9 @@ def _read_action(
         action, legal = read().strip(), legal_actions()
         if not legal or action in legal:
             return action
-        if parsed(action) in legal:
-            return parsed(action)
-        # Exact first: two legal actions may differ in case only.
-        for name in legal:
-            if name.casefold() == action.casefold():
-                return name
+        spelt = env.spelt_action if isinstance(env, SpellsActions) else one_of(legal)
+        if (reading := read_reply(action, spelt, legal)).found:
+            return reading.action
         listed = ", ".join(legal[:MOST_LISTED])
         more = f", ... ({len(legal)} in all)" if len(legal) > MOST_LISTED else ""
         write(f"{action!r} is not legal; choose from: {listed}{more}")

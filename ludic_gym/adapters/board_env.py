@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv, Turn, checked_choice, end, pick, proceed
-from ludic_gym.envs.core.game import outcome_of, without_thought
+from ludic_gym.envs.core.game import outcome_of
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.envs.core.two_player import lost_by
 from ludic_gym.packages import optional
@@ -90,9 +90,7 @@ class BoardAECEnv(SeatsAECEnv):
 
     def move(self, seat: int, action: str) -> int | GameOver:
         """Play the move of the seat."""
-        # Notation has one case, but a move in another case is clear.
-        words = {move.lower(): number for move, number in self._moves().items()}
-        number = words.get(without_thought(action).strip().lower())
+        number = self._moves().get(action)
         if number is None:
             return lost_by({seat})
         self._raw.step(number)
@@ -124,6 +122,9 @@ class BoardEnv(TextEnv):
         prompt = self._match.infos[self._agent]["system_prompt"]
         self._reply()
         return str(self._match.observe(self._agent)), prompt
+
+    def read(self, reply: str) -> None:
+        """None: the match reads."""
 
     def turn(self, action: str) -> Turn:
         """Play the move, then the opponent's."""

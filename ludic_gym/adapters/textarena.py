@@ -11,10 +11,10 @@ import numpy as np
 from ludic_gym.adapters.generators import lent_generators, seeded_state
 from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
-from ludic_gym.envs.core.game import without_thought
 from ludic_gym.envs.core.seats import GameOver, SeatsAECEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import optional
+from ludic_gym.reader import without_thought
 
 # Observations of TextArena repeat all earlier messages, and would exceed the space.
 LONGEST = 2**16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from inspect import iscoroutinefunction
@@ -15,6 +16,7 @@ import numpy as np
 
 from ludic_gym.envs.core.levels import with_levels
 from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
+from ludic_gym.reader import Reading, one_of, read_reply
 from ludic_gym.spaces import TEXT
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class TextEnv(gym.Env[str, str], ABC):
     | `step` | `turn(action)` |
     | `render` | `picture()` |
     | `legal_actions` | `allowed_actions()` |
+    | `read` | `allowed_actions()` or `action_pattern` |
     | `oracle_action` | `best_action()` |
 
     Attributes:
@@ -61,6 +64,8 @@ class TextEnv(gym.Env[str, str], ABC):
         asynchronous: True if `start` or `turn` is a coroutine function.
         action_tools: schemas of the functions that are its actions, for agents that call tools; the
             action of a call is {"name": ..., "arguments": {...}} as JSON. () if any text is one.
+        action_pattern: regular expression of an action as a whole, in either case, for actions that
+            are too many to be listed by `allowed_actions`. None: those decide.
         known_options: options of `reset`; any other one is rejected, because it may be misspelt.
 
     >>> class Parrot(TextEnv):
@@ -85,6 +90,7 @@ class TextEnv(gym.Env[str, str], ABC):
     asynchronous: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
     action_tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    action_pattern: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 (as of any class)
         super().__init_subclass__(**kwargs)
@@ -162,14 +168,15 @@ class TextEnv(gym.Env[str, str], ABC):
             )
         if not isinstance(action, str):
             raise EnvError(f"an action is a str, got {action!r} of {type(action).__name__}")
+        reading = self.read(action)
         try:
-            turn = self.turn(action)
+            turn = self.turn(reading.action if reading and reading.found else action)
         except TypeError as error:
             self._check_hook("turn", self.turn, error)
             raise
         if isinstance(turn, CoroutineType):
-            return cast(Turn, self._settle_later(turn))
-        return self._settle(cast(Turn, turn))
+            return cast(Turn, self._settle_later(turn, reading))
+        return self._settle(cast(Turn, turn), reading)
 
     def render(self) -> str:
         """The present state as text, or as an HTML fragment with all characters escaped."""
@@ -180,6 +187,24 @@ class TextEnv(gym.Env[str, str], ABC):
     def legal_actions(self) -> tuple[str, ...]:
         """Legal actions now; () if any text is legal, or if no episode is running."""
         return self.allowed_actions() if self._running else ()
+
+    def read(self, reply: str) -> Reading | None:
+        """The action in a reply, for `turn`; None where the reply is passed on as it stands.
+
+        Where nothing is found, `turn` gets the reply, and the info has "illegal".
+        """
+        names_actions = type(self).allowed_actions is not TextEnv.allowed_actions
+        if not names_actions and self.action_pattern is None:
+            return None
+        legal = self.allowed_actions()
+        # Without legal actions any text is one.
+        return read_reply(reply, self.spelt_action, legal) if legal or self.action_pattern else None
+
+    def spelt_action(self, text: str) -> str | None:
+        """The legal action that a text spells in either case, None if it spells none."""
+        if self.action_pattern is not None:
+            return text if re.fullmatch(self.action_pattern, text, re.IGNORECASE) else None
+        return one_of(self.allowed_actions())(text)
 
     def oracle_action(self) -> str:
         """A best action now. Raises NoOracle if none is known, or if no episode is running."""
@@ -212,20 +237,22 @@ class TextEnv(gym.Env[str, str], ABC):
     async def _begin_later(self, first: Coroutine[Any, Any, Begin]) -> tuple[str, Info]:
         return self._begin(await first)
 
-    def _settle(self, turn: Turn) -> Turn:
+    def _settle(self, turn: Turn, reading: Reading | None) -> Turn:
         """The result of `step`. turn: that of the hook."""
         try:
-            self._observation, _, terminated, truncated, _ = turn
+            self._observation, reward, terminated, truncated, info = turn
         except (TypeError, ValueError) as error:
             raise EnvError(
                 f"{type(self).__name__}.turn() returned {turn!r}; return end(...) or proceed(...)"
             ) from error
         if terminated or truncated:
             self._running = False
-        return turn
+        if reading is None or reading.rule == "whole":
+            return turn
+        return self._observation, reward, terminated, truncated, {**reading.info, **info}
 
-    async def _settle_later(self, turn: Coroutine[Any, Any, Turn]) -> Turn:
-        return self._settle(await turn)
+    async def _settle_later(self, turn: Coroutine[Any, Any, Turn], reading: Reading | None) -> Turn:
+        return self._settle(await turn, reading)
 
     def _check_hook(self, name: str, found: object, error: TypeError) -> None:
         """Raises EnvError if the subclass has hidden a hook, as in `self.turn = 0`."""

@@ -1,4 +1,4 @@
-"""Rules of games as pure functions of an immutable state, perfect play, and readers of replies."""
+"""Rules of games as pure functions of an immutable state, and perfect play."""
 
 from __future__ import annotations
 
@@ -11,31 +11,10 @@ from typing import Any, Generic, SupportsIndex, TypeVar
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, pick
+from ludic_gym.reader import Reading, read_reply, without_thought
 
-# Marks that models put around a short reply: Markdown, quotes, brackets.
-_AROUND = " \t\r\n*_`\"'(["
-_AFTER = _AROUND + ")].,;:!"
 # A feedback lists the legal actions if there are at most so many.
 _FEW = 12
-
-
-def without_thought(text: str) -> str:
-    """The reply after its thought, that is, after the last `</think>`; all of it without one.
-
-    >>> without_thought("<think>B1 or B2?</think> B2"), without_thought(" B2")
-    ('B2', ' B2')
-    """
-    _, closed, reply = text.rpartition("</think>")
-    return reply.strip() if closed else text
-
-
-def bare_text(text: str) -> str:
-    """The text without quotes, Markdown and brackets around it, and punctuation at its end.
-
-    >>> [bare_text(text) for text in ("**B2**", "b)", '"42."', "-7", ".5")]
-    ['B2', 'b', '42', '-7', '.5']
-    """
-    return text.lstrip(_AROUND).rstrip(_AFTER)
 
 
 def refusal(legal: Sequence[str], reply_form: str = "") -> str:
@@ -77,8 +56,8 @@ class Game(Generic[S]):
         system_prompt: the rules and the reply format for a player.
         best_actions: actions of perfect play, the one that wins most often against random replies
             first. Raises NoOracle if they are not known.
-        read: the action in a text, legal or not; by default the text without surrounding white
-            space.
+        read: the action that a text spells, legal or not; by default the text without surrounding
+            white space. `ludic_gym.reader` finds the text in a reply.
         read_in: as `read`, for games in which the state decides how a text is read.
         verdict: a player's outcome and success at the end; by default "win", "draw" or "loss" by
             the return, and a win is a success.
@@ -134,27 +113,27 @@ class Game(Generic[S]):
         # Its functions may be local ones, which cannot be pickled.
         return (self.made_by, ()) if self.made_by else object.__reduce_ex__(self, protocol)
 
-    def action_in(self, state: S, text: str) -> str:
-        """The action in a text of the mover, legal or not.
+    def read_reply(self, state: S, text: str) -> Reading:
+        """The action in a reply of the mover; its rule is "whole" where any text is legal."""
+        legal = self.legal_actions(state)
+        if text in legal:
+            return Reading(text, "whole")
+        if not legal:
+            return Reading(self._read(state, without_thought(text)), "whole")
+        return read_reply(text, lambda part: self.spelt(state, part), legal)
 
-        A thought before it, and quotes, Markdown and punctuation around a legal action are ignored.
-        """
-        if text in self.legal_actions(state):
-            return text
-        text = without_thought(text)
+    def spelt(self, state: S, text: str) -> str | None:
+        """The legal action that a text spells; None if it spells none."""
         action = self._read(state, text)
-        if self.is_allowed(state, action) or (plain := bare_text(text)) == text:
-            return action
-        bare = self._read(state, plain)
-        return bare if self.is_allowed(state, bare) else action
+        return action if self.is_allowed(state, action) else None
 
     def _read(self, state: S, text: str) -> str:
         return self.read(text) if self.read_in is None else self.read_in(state, text)
 
     def is_allowed(self, state: S, action: str) -> bool:
-        """True if the action, as `action_in` returns it, is legal for the mover."""
+        """True if the action, as `read_reply` returns it, is legal for the mover."""
         legal = self.legal_actions(state)
-        return not legal or action in legal
+        return action in legal if legal else True
 
     def outcome(self, state: S, player: int) -> tuple[str, bool]:
         """The player's outcome in a final state, and True if it is a success."""

@@ -22,12 +22,11 @@ from ludic_gym.envs.core.game import (
     Game,
     Opponent,
     S,
-    bare_text,
     find_opponent,
     refusal,
-    without_thought,
 )
 from ludic_gym.envs.core.levels import SPLITS, Split, draw_in_split
+from ludic_gym.reader import Reading, read_reply, without_thought
 
 _SEATS = {"first": (0,), "second": (1,), "random": (0, 1)}
 
@@ -113,9 +112,13 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         """The action of the opponent that moves in the state."""
         return self.opponent(self.game, state, self.np_random)
 
-    def read_action(self, text: str) -> str:
-        """The action in a text of the agent, legal or not."""
-        return self.game.action_in(self.state, text)
+    def read(self, reply: str) -> Reading:
+        """The action in a reply of the agent."""
+        return self.game.read_reply(self.state, reply)
+
+    def spelt_action(self, text: str) -> str | None:
+        """The legal action that a text spells; None if it spells none."""
+        return self.game.spelt(self.state, text)
 
     def opponent_action(self, name: str, rng: np.random.Generator) -> str:
         """The action of a scripted opponent in the place of the agent.
@@ -127,7 +130,6 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     def turn(self, action: str) -> Turn:
         """Play the action, then the opponent's reply."""
         game, state = self.game, self.state
-        action = self.read_action(action)
         if game.is_allowed(state, action):
             result = self._advance(game.play(state, action))
         elif game.refused is None:
@@ -171,13 +173,14 @@ Outcome = Literal["", "win", "loss", "illegal"]
 class SolitaireEnv(TextEnv):
     """A one-player game that is won within a number of turns.
 
-    A subclass sets `prompt` and writes `deal`, `move` and `view`, and for random and oracle
-    policies `allowed_actions` and `best_action`. One with the argument `split` writes `game`.
+    A subclass sets `prompt` and writes `deal`, `move` and `view`, for the reader of replies
+    `allowed_actions` or `action_pattern`, and for oracles `best_action`. One with the argument
+    `split` writes `game`.
 
     - Observation: the position, or where it is a list of hints the newest of them; after an illegal
       action, before it, the legal actions or the form of one.
     - Action: one of `legal_actions()`; an illegal one uses up a turn and changes nothing else.
-      A thought before it, and quotes, Markdown and punctuation around it are ignored.
+      `ludic_gym.reader` finds it in a reply.
     - Reward: 1 for a win (component "win"), else 0.
     - Info: "illegal" in every step; "outcome" ("win" or "loss") in the last one.
 
@@ -199,6 +202,9 @@ class SolitaireEnv(TextEnv):
     ...
     ...     def move(self, action):
     ...         return "win" if action == self.side else "" if action == "tails" else "illegal"
+    ...
+    ...     def allowed_actions(self):
+    ...         return "heads", "tails"
     >>> env = Coin(turns=3)
     >>> env.reset(seed=1)[0], env.step("tails")[0]
     ('Guesses left: 3.', 'Guesses left: 2.')
@@ -234,6 +240,9 @@ class SolitaireEnv(TextEnv):
         """
         return self.view()
 
+    def read(self, reply: str) -> None:
+        """None: `turn` reads, because most replies are an action that `move` takes as it stands."""
+
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Deal a new game of the split."""
         self.turns_left = self.turns
@@ -244,20 +253,21 @@ class SolitaireEnv(TextEnv):
         """Play the action."""
         # Before the move, so that the view shows what is left, and a game can give a turn back.
         self.turns_left -= 1
-        action = without_thought(action).strip()
-        outcome = self.move(action)
-        if outcome == "illegal" and (plain := bare_text(action)) not in ("", action):
+        outcome = self.move(without_thought(action))
+        info = dict[str, Any]()
+        if outcome == "illegal":
             # An illegal move changes nothing, so there can be a second one.
-            outcome = self.move(plain)
+            reading = read_reply(action, self.spelt_action, self.allowed_actions())
+            outcome, info = self.move(reading.action), reading.info
         illegal = outcome == "illegal"
         text = self.view()
         if illegal:
             text = f"{refusal(self.allowed_actions(), self.reply_form)}\n{text}"
         # A win or a loss on the last turn counts: it is decided before the turns are.
         if (illegal or not outcome) and self.turns_left > 0:
-            return proceed(text, 0.0, {"illegal": illegal})
+            return proceed(text, 0.0, {**info, "illegal": illegal})
         won = outcome == "win"
-        info = {"illegal": illegal, "outcome": "win" if won else "loss"}
+        info = {**info, "illegal": illegal, "outcome": "win" if won else "loss"}
         return end(text, success=won, info=info, win=won)
 
 

@@ -11,6 +11,7 @@ from pettingzoo import AECEnv
 
 from ludic_gym.envs.core.base import RENDER_MODES, Info, checked_render_mode, render_text
 from ludic_gym.errors import EnvError, EpisodeOver, NoOracle
+from ludic_gym.reader import Reading, one_of, read_reply
 from ludic_gym.spaces import TEXT, TextObservation, TextSpace, own_copy
 
 # The agents of a game for two.
@@ -140,8 +141,10 @@ class SeatsAECEnv(AECEnv[str, str, str | None], ABC):
             return
         if not isinstance(action, str):
             raise EnvError(f"{agent} is to move: an action is a str, got {action!r}")
+        reading = self.read(action)
         # The system prompt is in the first info only, as in Gymnasium's reset.
-        self.infos[agent] = {}
+        self.infos[agent] = {} if reading is None or reading.rule == "whole" else reading.info
+        action = reading.action if reading and reading.found else action
         after = self.move(self.possible_agents.index(agent), action)
         if isinstance(after, GameOver):
             self.finish(after)
@@ -164,6 +167,15 @@ class SeatsAECEnv(AECEnv[str, str, str | None], ABC):
     def legal_actions(self) -> tuple[str, ...]:
         """Legal actions of the selected agent; () if any text is legal, or no game is running."""
         return self.allowed_actions() if self._running else ()
+
+    def read(self, reply: str) -> Reading | None:
+        """The action in a reply of the selected agent; None where any text is legal."""
+        legal = self.allowed_actions()
+        return read_reply(reply, self.spelt_action, legal) if legal else None
+
+    def spelt_action(self, text: str) -> str | None:
+        """The legal action that a text spells; None if it spells none."""
+        return one_of(self.allowed_actions())(text)
 
     def oracle_action(self) -> str:
         """A best action of the selected agent.

@@ -13,6 +13,7 @@ from ludic_gym.envs.core.base import Info
 from ludic_gym.envs.core.game import OPPONENTS, Game, Opponent, S, find_opponent
 from ludic_gym.envs.core.seats import PLAYERS, GameOver, SeatsAECEnv
 from ludic_gym.errors import EnvError
+from ludic_gym.reader import Reading
 from ludic_gym.spaces import TextSpace
 
 JointTurn = tuple[
@@ -49,7 +50,6 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
     def move(self, seat: int, action: str) -> int | GameOver:
         """Play the action of the seat."""
         game = self.game
-        action = self.read_action(action)
         if not game.is_allowed(self._state, action):
             if game.refused is None:
                 return lost_by({seat})
@@ -67,10 +67,10 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
     def play_jointly(self, actions: list[str]) -> None:
         """Play one action of each player, in order; players of illegal actions lose, even both."""
         game = self.game
-        read = enumerate(map(game.read, actions))
         # Both are checked before either is played: in turn, the first illegal action would end the
         # game and hide the second.
-        wrong = {seat for seat, action in read if not game.is_allowed(self._state, action)}
+        read = [game.read_reply(self._state, action).action for action in actions]
+        wrong = {seat for seat in (0, 1) if not game.is_allowed(self._state, read[seat])}
         if wrong:
             self.infos = {agent: {} for agent in PLAYERS}
             self.finish(lost_by(wrong))
@@ -94,9 +94,13 @@ class GameAECEnv(SeatsAECEnv, Generic[S]):
         """An action of perfect play."""
         return self.game.best_actions(self._state)[0]
 
-    def read_action(self, text: str) -> str:
-        """The action in a text of the selected agent, legal or not."""
-        return self.game.action_in(self._state, text)
+    def read(self, reply: str) -> Reading:
+        """The action in a reply of the selected agent."""
+        return self.game.read_reply(self._state, reply)
+
+    def spelt_action(self, text: str) -> str | None:
+        """The legal action that a text spells; None if it spells none."""
+        return self.game.spelt(self._state, text)
 
     def opponent_action(self, name: str, rng: np.random.Generator) -> str:
         """The action of a scripted opponent in the place of the selected agent.

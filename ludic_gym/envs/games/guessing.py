@@ -147,6 +147,7 @@ class MastermindEnv(SolitaireEnv):
         self._letters = ascii_uppercase[: checked_range("letters", letters, 2, 26)]
         self._alphabet = frozenset(self._letters)
         self._length = checked_range("length", length, 1, 13)
+        self.action_pattern = f"[{self._letters}]{{{self._length}}}"
         if letters**length > MOST_CODES:
             raise ConfigError(
                 f"letters={letters} to the power of length={length} is above {MOST_CODES} codes; "

@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ludic_gym.envs.core.base import checked_choice, checked_range, pick
-from ludic_gym.envs.core.game import Game, bare_text, one_line
+from ludic_gym.envs.core.game import Game, one_line
 from ludic_gym.envs.core.levels import SPLITS, Split
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
+from ludic_gym.reader import bare_text
 
 ITEMS = ("book", "hat", "ball")
 # Value of all items together, for each player.

@@ -134,6 +134,7 @@ class WordleEnv(SolitaireEnv):
     """
 
     reply_form = "a word of five letters, such as stone"
+    action_pattern = r"[a-z]{5}"
 
     def __init__(
         self, turns: int = 6, render_mode: str | None = None, *, split: Split = "all"

@@ -84,12 +84,10 @@ class TextWorldEnv(TextEnv):
         # Before the action, so that an illegal one counts too.
         self._moves_left -= 1
         legal = tuple(self._house.actions())
-        chosen = read(action)
-        illegal = chosen not in legal
-        if illegal:
+        if illegal := action not in legal:
             text = f"That is not possible here. You can: {', '.join(legal)}."
         else:
-            text = self._house.act(chosen)
+            text = self._house.act(action)
         success = self._house.solved()
         if self._moves_left and not success:
             return proceed(text, info={"illegal": illegal})
@@ -102,6 +100,11 @@ class TextWorldEnv(TextEnv):
         """The present room, and the task."""
         return f"{task_text(self._house.quest)}\n{self._house.description()}"
 
+    def spelt_action(self, text: str) -> str | None:
+        """The possible action that a text spells in its words; None if it spells none."""
+        action = normal_form(text)
+        return action if action in self._house.actions() else None
+
     def allowed_actions(self) -> tuple[str, ...]:
         """All actions that are possible in the present state."""
         return tuple(self._house.actions())
@@ -111,14 +114,15 @@ class TextWorldEnv(TextEnv):
         return next_action(self._house)
 
 
-def read(text: str) -> str:
-    """The action in a reply, in its normal form.
+def normal_form(text: str) -> str:
+    """The action that a text spells, in its normal form.
 
-    >>> read("Pick up the red cup."), read("> north"), read("Place red cup onto the oak table")
-    ('take red cup', 'go north', 'put red cup on oak table')
+    >>> normal_form("Pick up the red cup."), normal_form("> north")
+    ('take red cup', 'go north')
+    >>> normal_form("Place red cup onto the oak table")
+    'put red cup on oak table'
     """
-    last = text.rpartition("</think>")[2].strip()[:LONGEST_ACTION]
-    plain = re.sub(r"[^a-z ]", " ", last.lower()).split()
+    plain = re.sub(r"[^a-z ]", " ", text[:LONGEST_ACTION].lower()).split()
     words = " ".join(word for word in plain if word not in ("the", "a", "an"))
     if words in SHORT:
         return SHORT[words]

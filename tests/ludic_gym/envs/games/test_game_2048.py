@@ -69,7 +69,7 @@ def test_a_board_on_which_nothing_moves_loses():
     assert (reward, terminated, info["outcome"]) == (0.0, True, "loss")
 
 
-@pytest.mark.parametrize("action", ["down", "right", "", "l", "left left"])
+@pytest.mark.parametrize("action", ["down", "right", "", "l", "left, up"])
 def test_a_move_must_change_the_board(action):
     rows = ((0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 2, 4))
     env = board(rows)

@@ -29,7 +29,7 @@ def test_a_walk_step_by_step():
     assert env.step("down")[1:3] == (1.0, True)
 
 
-@pytest.mark.parametrize("action", ["up", "left", "down", "", "go right", "r"])
+@pytest.mark.parametrize("action", ["up", "left", "down", "", "go down", "r"])
 def test_walls_and_other_words_are_illegal(action):
     env = corridor()
     assert env.unwrapped.legal_actions() == ("right",)

@@ -206,7 +206,7 @@ def games(strategies, players, seeds):
         while not state.winner:
             yield state
             strategy = strategies[state.roles[state.mover] == "werewolf"]
-            state = play(state, game.action_in(state, strategy(game, state, rng)))
+            state = play(state, game.read_reply(state, strategy(game, state, rng)).action)
         yield state
 
 

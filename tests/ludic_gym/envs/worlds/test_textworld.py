@@ -8,7 +8,7 @@ import pytest
 
 from ludic_gym.envs.games.grids import shortest_path
 from ludic_gym.envs.worlds.quests import SIZES, YOU, Exit, House, Quest, plan, quest_of
-from ludic_gym.envs.worlds.textworld import TextWorldEnv, read
+from ludic_gym.envs.worlds.textworld import TextWorldEnv, normal_form
 
 # The cup is in the box, which is locked; its key is on the floor of the hall, behind a closed door.
 SMALL = Quest(
@@ -133,11 +133,11 @@ def test_nothing_a_player_does_makes_a_quest_unsolvable():
         ("I will open the pine chest.", "open pine chest"),
         ("`take the red cup from the oak table`", "take red cup"),
         ("Insert the red cup into the pine box", "put red cup in pine box"),
-        ("<think>go west</think> i", "inventory"),
+        ("i", "inventory"),
     ],
 )
 def test_a_reader_forgives(text, action):
-    assert read(text) == action
+    assert normal_form(text) == action
 
 
 def test_an_illegal_action_costs_a_move_and_lists_the_legal_ones():
@@ -147,7 +147,7 @@ def test_an_illegal_action_costs_a_move_and_lists_the_legal_ones():
     text, reward, over, _, info = env.step("fly")
     assert text.startswith("That is not possible here. You can: ")
     assert all(action in text for action in env.legal_actions())
-    assert (reward, over, info) == (0.0, False, {"illegal": True})
+    assert (reward, over, info["illegal"]) == (0.0, False, True)
     assert env._house.places == before
 
 
