@@ -8,9 +8,8 @@ of Ludic; a trainer imports only `ludic_vllm.files`, which needs no vLLM.
 import functools
 
 BACKEND = "ludic"
-WORKER_EXTENSION = "ludic_vllm.worker.WorkerExtension"
 
-__all__ = ["BACKEND", "WORKER_EXTENSION", "register"]
+__all__ = ["BACKEND", "register"]
 
 
 @functools.cache

@@ -1,35 +1,38 @@
-"""The receiving end inside a vLLM worker: params are staged, checked, and put in all at once.
+"""The receiving end inside a vLLM worker: params are checked, and loaded all at once.
 
-Params are prepared while requests are sampled from, and the server needs a pause for
-`finish_weight_update` alone. Until then the model is unchanged, so a wrong name, shape or dtype, or
-a missing param, leaves the server with its old version. Written for vLLM 0.28 to 0.33.
+Requests are sampled from until `finish_weight_update`, which needs a pause. Until then the model is
+unchanged, so a wrong name, shape or dtype, or a missing param, leaves the server with its old
+version. Written for vLLM 0.28 to 0.33.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
+from torch import Tensor, nn
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
 )
+from vllm.platforms import current_platform
 
-from ludic_vllm.files import Format, format_of, params_in
-from ludic_vllm.staging import Staging, log_unprepared
-from ludic_vllm.worker import repair_packed
-
-if TYPE_CHECKING:
-    from ludic_vllm.prepared import PreparedParams
+from ludic_vllm.files import Format, format_of, params_in, require_formats
 
 # "type: ignore[misc]": vLLM is not installed where types are checked.
 
@@ -51,9 +54,7 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
     """Loads the params of a folder once all of them are there and fit.
 
     vLLM makes one per worker, and calls each method on all workers, between two decoding steps.
-    Params are prepared in the host's memory in a thread, the worker's shard alone. Those of models
-    that vLLM converts in a way of its own are loaded in the pause, by vLLM.
-    Files are mapped, so that the workers of a machine share one copy.
+    Files are mapped, so that the workers of a machine share one copy, and read in the pause.
     """
 
     init_info_cls = InitInfo
@@ -63,31 +64,35 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         # Now, because vLLM's own reload writes another folder into the config.
         self._origin = (self.model_config.model, self.model_config.revision)
+        self._params: Mapping[str, Tensor] = {}
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Do nothing."""
 
     def start_weight_update(self) -> None:
-        """Begin with nothing staged."""
-        self.staging.drop()
+        """Begin with nothing received."""
+        self._params = {}
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """Check the params of the folder, and begin to prepare them.
+        """Check the params of the folder.
 
-        Raises ValueError as `Staging.stage` does, and for `abort`. After any error vLLM closes the
-        session.
+        Raises ValueError for params that are not those of the model, a folder that cannot be read,
+        and for `abort`. After any error vLLM closes the session.
         """
+        self._params = {}
         if update_info.abort:
-            self.staging.drop()
             raise ValueError("the update was aborted on request")
-        self.staging.stage(update_info.folder)
+        params = dict(params_in(update_info.folder))
+        # vLLM's loaders round to the type that the server computes in.
+        require_formats(params, self._expected, {self.model_config.dtype, torch.float32})
+        self._params = params
 
     def finish_weight_update(self) -> None:
-        """Load the params. Raises ValueError, and changes nothing, if none are staged."""
-        params = self.staging.take()
-        if self._twin is not None and self.staging.is_prepared:
-            self._twin.swap()
-            return
+        """Load the params. Raises ValueError, and changes nothing, if there are none."""
+        # Dropped first, so that a failed load leaves nothing for the next session.
+        params, self._params = self._params, {}
+        if not params:
+            raise ValueError("the update has no params: call /update_weights with a folder first")
         # vLLM loads each layer in the layout of the checkpoint, then converts it again.
         initialize_layerwise_reload(self.model)
         self.model.load_weights(iter(params.items()))
@@ -95,30 +100,10 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
         repair_packed(self.model)
 
     def shutdown(self) -> None:
-        """Drop all that is staged."""
-        self.staging.drop()
+        """Drop what was received."""
+        self._params = {}
 
     @cached_property
-    def staging(self) -> Staging:
-        """The params that are staged."""
-        # vLLM's loaders round to the type that the server computes in.
-        dtypes = {self.model_config.dtype, torch.float32}
-        return Staging(self._expected(), dtypes, self._twin)
-
-    @cached_property
-    def _twin(self) -> PreparedParams | None:
-        """The copy of the model that is filled meanwhile; None for a model that has none."""
-        try:
-            # It needs more of vLLM than all versions have.
-            from ludic_vllm.prepared import PreparedParams, reason_not_to_prepare
-        except ImportError as error:
-            log_unprepared(str(error))
-            return None
-        if reason := reason_not_to_prepare(self.model):
-            log_unprepared(reason)
-            return None
-        return PreparedParams(self.model, self.model_config.dtype)
-
     def _expected(self) -> dict[str, Format]:
         """Formats of the checkpoint that the model was started from."""
         folder = Path(self._origin[0])
@@ -131,3 +116,26 @@ class StagedEngine(WeightTransferEngine):  # type: ignore[misc]
             # Some checkpoints hold the tied head as well; a trainer sends it once.
             formats.pop("lm_head.weight", None)
         return formats
+
+
+def repair_packed(model: nn.Module) -> None:
+    """Pack params on a CPU again that a reload leaves as they are.
+
+    On a CPU, vLLM 0.32 computes from a packed copy of its params. A reload renews all copies but
+    that of a head that is tied to the embeddings, and leaves experts of a mixture unpacked.
+    """
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        if (kernel := getattr(getattr(module, "quant_method", None), "moe_kernel", None)) is None:
+            continue
+        # As vLLM does when it loads the experts first.
+        kernel.fused_experts.process_weights_after_loading(module)
+    if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
+        return
+    tables = [m for m in model.modules() if isinstance(m, VocabParallelEmbedding)]
+    embeddings = [m for m in tables if not isinstance(m, ParallelLMHead)]
+    for head in tables:
+        if isinstance(head, ParallelLMHead):
+            head.weight = embeddings[0].weight
+            dispatch_cpu_unquantized_gemm(head, remove_weight=False)

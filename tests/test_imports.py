@@ -17,7 +17,7 @@ ALLOWED = {
 }
 TRAINING_ONLY = {"torch", "transformers", "peft", "safetensors", "tokenizers", "redis"}
 NEVER_IN_TRAIN = {"vllm", "flash_attn", "accelerate", "deepspeed"}
-INSIDE_VLLM = ("ludic_vllm.engine", "ludic_vllm.worker")
+INSIDE_VLLM = ("ludic_vllm.engine",)
 # Has vLLM send params, and imports it when it does.
 BY_VLLM = "ludic_train.cluster.publish.vllm_transfer"
 

@@ -13,7 +13,7 @@ All POST routes but the first need the server's token.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -258,17 +258,12 @@ class ServedModel:
         return json_response({"message": "Weight update finished"})
 
     async def _call(self, request: web.Request) -> web.Response:
-        """Results of the methods that publishers and `ludic doctor` call, of the one worker."""
+        """Result of the method that `ludic doctor` calls, of the one worker."""
         body = body_of(await request.read(), _Call)
-        results: Mapping[str, Any]
-        match body.method:
-            case "ludic_settled":
-                results = {"settled": True}
-            case "ludic_checksums":
-                # Type and CRC-32 of each param.
-                results = await self.client.between_tokens(lambda: param_checksums(self.model))
-            case method:
-                raise ConfigError(f"the local engine has no method {method!r}")
+        if body.method != "ludic_checksums":
+            raise ConfigError(f"the local engine has no method {body.method!r}")
+        # Type and CRC-32 of each param.
+        results = await self.client.between_tokens(lambda: param_checksums(self.model))
         return json_response({"results": [results]})
 
     async def _load_adapter(self, request: web.Request) -> web.Response:

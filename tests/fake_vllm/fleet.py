@@ -37,7 +37,6 @@ class FakeVLLM:
     faults: by route, what happens instead of an answer: "500", "hang", "mute" (it is done, and the
         answer does not come), "die" (the server is gone), or seconds that the answer is late.
     answers: by route, what it answers to GET instead: an object, or a text.
-    states: what its workers say about the params that are staged.
     """
 
     def __init__(self, params):
@@ -46,7 +45,6 @@ class FakeVLLM:
         self.faults = {}
         self.answers = {}
         self.calls = []
-        self.states = [{"settled": True}]
         self.keys = set()
         self.adapters = {}
         self.paused = False
@@ -164,9 +162,6 @@ class FakeVLLM:
 
     async def _update_weight_version(self, body):
         self.version = body["new_version"]
-
-    async def _collective_rpc(self, body):
-        return {"results": self.states}
 
     async def _weight_checker(self, body):
         return {"checksums": {name: digest({name: t}) for name, t in self.params.items()}}

@@ -80,17 +80,6 @@ class ControlClient:
         """Announce params, in the form of the server's engine; return when they are checked."""
         await self.post("/update_weights", {"update_info": update_info})
 
-    async def is_settled(self) -> bool:
-        """True if all workers are ready to put the announced params in.
-
-        Raises PublishError where a worker cannot.
-        """
-        results = (await self.post("/collective_rpc", {"method": "ludic_settled"}))["results"]
-        states = [state for state in results if isinstance(state, dict)]
-        if errors := [state["error"] for state in states if state.get("error")]:
-            raise PublishError(errors[0])
-        return all(state.get("settled", True) for state in states)
-
     async def finish(self, version: int) -> None:
         """Load the params, close the session, and check the version that the server has then."""
         await self.post("/finish_weight_update", {"weight_version": str(version)})

@@ -33,8 +33,6 @@ SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "ludic-params-"
 # Bytes of a file, which are in memory beside params that have to be converted or come from a card.
 FILE_BYTES = 2**30
-# Seconds between two requests about params that are being prepared.
-POLL_S = 0.05
 # Seconds until a folder without a lock is that of a process which was killed.
 ORPHAN_S = 60.0
 # Types in which params of 32 bits are sent where the servers compute in them.
@@ -112,12 +110,7 @@ class FilesPublisher:
 
     async def _push(self, folder: Path, version: int) -> None:
         """Run all phases, from "start" to "resume", on the servers that are ready."""
-
-        async def stage(replica: Replica) -> None:
-            await replica.server.update({"folder": str(folder.resolve())})
-            # By short requests: one that waits would hold the decoding steps up.
-            while not await replica.server.is_settled():
-                await asyncio.sleep(POLL_S)
+        update_info = {"folder": str(folder.resolve())}
 
         async def finish(replica: Replica) -> None:
             await replica.server.finish(version)
@@ -128,7 +121,7 @@ class FilesPublisher:
         run, fleet = self.fleet.run, self.fleet
         starting = fleet.in_state("ready")
         await run("start", starting, lambda r: r.server.start(), then="updating")
-        await run("update", fleet.in_state("updating"), stage)
+        await run("update", fleet.in_state("updating"), lambda r: r.server.update(update_info))
         began = time.perf_counter()
         await run("pause", fleet.in_state("updating"), lambda r: r.server.pause())
         await run("finish", fleet.in_state("updating"), finish)

@@ -16,7 +16,7 @@ from ludic_gym.errors import ConfigError
 from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
-from ludic_vllm import BACKEND, WORKER_EXTENSION
+from ludic_vllm import BACKEND
 
 OLDEST, NEWEST_TESTED = (0, 28), (0, 33)
 # For a process of the other Python. vLLM itself takes many seconds to import.
@@ -120,9 +120,6 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 CPU_DEFAULTS = {
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    # The matrices of each push are packed into memory that packing has freed before, in huge pages:
-    # new memory, which the kernel clears in pages of 4 KiB, takes as long as the packing.
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1",
 }
 
 
@@ -217,8 +214,8 @@ def command_line(
     # Log-probs of the distribution that was sampled from; no temperature or top_p of the model's
     # own generation_config.json beside those of a request.
     command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
-    # The first adds the route by which VLLMTokenClient samples, the second our workers' methods.
-    command += ["--enable-scale-out", "--worker-extension-cls", WORKER_EXTENSION]
+    # The route by which VLLMTokenClient samples.
+    command += ["--enable-scale-out"]
     backend = BACKEND if options.transfer == "files" else options.transfer
     command += ["--weight-transfer-config", json.dumps({"backend": backend})]
     command += ["--tensor-parallel-size", str(options.tensor_parallel_size)]

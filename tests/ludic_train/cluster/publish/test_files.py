@@ -71,27 +71,11 @@ async def test_the_phases_come_in_order():
         "/server_info",
         "/start_weight_update",
         "/update_weights",
-        # It is asked until the params are prepared.
-        "/collective_rpc",
         "/pause",
         "/finish_weight_update",
         "/weight_info",
         "/resume",
     ]
-
-
-async def test_a_swap_waits_until_all_workers_are_ready_and_their_error_ends_it():
-    async with running(1, params(0)) as (server,):
-        server.states = [{"settled": True}, {"settled": False}]
-        publishing = asyncio.create_task(published(publisher([server]), 1))
-        while server.calls.count("/collective_rpc") < 3:
-            await asyncio.sleep(0.01)
-        assert "/pause" not in server.calls
-        server.states[1] = {"settled": True, "error": "no memory for a twin"}
-        with pytest.raises(PublishError, match=r"failed in update: .*no memory for a twin"):
-            await publishing
-        assert served(server) == ("default", digest(params(0)))
-        assert not server.open
 
 
 async def test_servers_sample_until_all_params_have_arrived():

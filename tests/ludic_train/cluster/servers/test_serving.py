@@ -92,14 +92,6 @@ def test_sampling_masks_are_a_flag_on_gpus_alone():
         command_line("org/model", options, CPU)
 
 
-def test_vllm_on_a_cpu_uses_memory_again_unless_the_user_sets_malloc():
-    own = environment(ServeOptions(), CPU, {}, Path("p"))
-    assert own["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
-    theirs = environment(ServeOptions(), CPU, {"GLIBC_TUNABLES": ""}, Path("p"))
-    assert theirs["GLIBC_TUNABLES"] == ""
-    assert "GLIBC_TUNABLES" not in environment(ServeOptions(), GPU, {}, Path("p"))
-
-
 def test_options_become_flags_and_further_flags_come_last():
     options = ServeOptions(
         lora=8,
