@@ -1,12 +1,21 @@
-"""Tool calls written as JSON in a reply."""
+"""Tool calls written as JSON in a reply, their schemas and their results."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+
+from ludic_gym.tools.tool import (
+    JSONSchema,
+    docstring_parts,
+    parameters_schema,
+    problem_of,
+    shorten,
+)
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 _FENCED = re.compile(r"```[ \t]*(?:json|tool_calls?)?(?=[\s{\[])(.*?)```", re.S | re.I)
@@ -24,6 +33,55 @@ class Call:
     def as_json(self) -> str:
         """The call as text."""
         return json.dumps({"name": self.name, "arguments": dict(self.arguments)})
+
+
+Schemas = Mapping[str, tuple[str, JSONSchema]]
+"""Purpose and parameters of tools, by name."""
+
+
+def schemas_of(functions: Iterable[Callable[..., object]]) -> Schemas:
+    """The schemas of functions, from their types and docstrings.
+
+    functions: methods are bound to an instance, so that they have no `self`.
+    """
+    schemas = {}
+    for function in functions:
+        schema = parameters_schema(function)
+        purpose, _ = docstring_parts(function.__doc__ or "", tuple(schema["properties"]))
+        schemas[function.__name__] = purpose, schema
+    return MappingProxyType(schemas)
+
+
+def listed(schemas: Schemas) -> str:
+    """The tools for a prompt, one in each line."""
+    return "\n".join(
+        json.dumps({"name": name, "description": purpose, "parameters": schema})
+        for name, (purpose, schema) in schemas.items()
+    )
+
+
+def problem_with(call: Call, schemas: Schemas, noun: str = "tool") -> str:
+    """The reason why the call is not valid; "" if it is."""
+    if call.name not in schemas:
+        return f"there is no {noun} {call.name!r:.100}; there are {', '.join(schemas)}"
+    return shorten(problem_of(call.arguments, schemas[call.name][1], "the arguments"), 500)
+
+
+def one_call(text: str, schemas: Schemas) -> tuple[Call, str]:
+    """The one call of a reply, and its error ("" for a valid call)."""
+    calls, problem = calls_in(text)
+    if problem or len(calls) != 1:
+        return Call("", {}), problem or f"a reply has one call, got {len(calls)}"
+    return calls[0], problem_with(calls[0], schemas)
+
+
+def result_of(owner: object, call: Call) -> str:
+    """The result of a valid call of a method; "Error: ..." where the state does not permit it."""
+    try:
+        return str(getattr(owner, call.name)(**call.arguments))
+    # Rules of a world are part of its task: a broken one is a result, and no fault of the program.
+    except (ValueError, ArithmeticError) as error:
+        return f"Error: {error}"
 
 
 def calls_in(text: str) -> tuple[list[Call], str]:

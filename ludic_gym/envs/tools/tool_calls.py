@@ -7,7 +7,6 @@ benchmark.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,16 +25,22 @@ from ludic_gym.envs.core.base import (
     random_int,
 )
 from ludic_gym.envs.core.levels import SPLITS, Split, draw_in_split
-from ludic_gym.envs.tools.calls import FORM, calls_in
-from ludic_gym.tools.tool import (
-    JSONSchema,
-    docstring_parts,
-    parameters_schema,
-    problem_of,
-    tool_schema,
+from ludic_gym.envs.tools.calls import (
+    FORM,
+    Call,
+    Schemas,
+    calls_in,
+    listed,
+    problem_with,
+    result_of,
+    schemas_of,
 )
+from ludic_gym.tools.tool import tool_schema
 
-Call = tuple[str, dict[str, Any]]
+PROMPT = (
+    "Do the errands, and nothing else, with these tools:\n{tools}\nReply with one tool call as "
+    "JSON, {form}, and nothing else. You are told the result."
+)
 PEOPLE = ("Ana", "Boris", "Chidi", "Dana", "Elif", "Femi")
 OCCASIONS = ("lunch with", "call with", "review with", "walk with")
 ACCOUNTS = ("daily", "savings", "rent", "travel")
@@ -70,7 +75,7 @@ def cancel(rng: np.random.Generator, world: World) -> Errand:
     def next_call(now: World) -> Call | None:
         # The calls follow from the state, not from a script, so that the oracle also continues
         # another player's episode.
-        return ("cancel_event", {"number": number}) if number in now.events else None
+        return Call("cancel_event", {"number": number}) if number in now.events else None
 
     return Errand(f"Cancel the {title} on day {day}.", next_call)
 
@@ -85,7 +90,7 @@ def move(rng: np.random.Generator, world: World) -> Errand:
     def next_call(now: World) -> Call | None:
         if number not in now.events or now.events[number][:2] == [day, hour]:
             return None
-        return "move_event", {"number": number, "day": day, "hour": hour}
+        return Call("move_event", {"number": number, "day": day, "hour": hour})
 
     text = f"Move the {title} from day {old_day} to the first free hour of day {day}"
     return Errand(f"{text} (hours begin at 8).", next_call)
@@ -99,7 +104,7 @@ def add(rng: np.random.Generator, world: World) -> Errand:
     def next_call(now: World) -> Call | None:
         if [day, hour, title] in now.events.values():
             return None
-        return "add_event", {"day": day, "hour": hour, "title": title}
+        return Call("add_event", {"day": day, "hour": hour, "title": title})
 
     text = f'Make an appointment "{title}" at the first free hour of day {day} (hours begin at 8).'
     return Errand(text, next_call)
@@ -115,8 +120,8 @@ def transfer(rng: np.random.Generator, world: World) -> Errand:
     def next_call(now: World) -> Call | None:
         # The goal is a sum, not an amount: a player has to look up the balance.
         lacking = goal - now.balances[target]
-        call = {"source": source, "target": target, "amount": lacking}
-        return ("transfer", call) if lacking > 0 else None
+        arguments = {"source": source, "target": target, "amount": lacking}
+        return Call("transfer", arguments) if lacking > 0 else None
 
     text = f"Transfer money from {source} to {target}, so that {target} holds exactly {goal}."
     return Errand(text, next_call)
@@ -133,8 +138,8 @@ def buy(rng: np.random.Generator, world: World) -> Errand:
         if [item, quantity] in now.orders:
             return None
         if now.cart == {item: quantity}:
-            return "check_out", {}
-        return "put_in_cart", {"item": item, "quantity": quantity}
+            return Call("check_out", {})
+        return Call("put_in_cart", {"item": item, "quantity": quantity})
 
     return Errand(f"Buy {quantity} of the {word} {kind} there is.", next_call)
 
@@ -295,20 +300,14 @@ class World:
 
 # The methods in their order, which is that of the tools in the prompt.
 CALLS = tuple(name for name in vars(World) if name[0] != "_" and name != "state")
-# Parameters and description of each call.
-SCHEMAS: Mapping[str, JSONSchema] = MappingProxyType(
-    {name: parameters_schema(getattr(World(), name)) for name in CALLS}
-)
-PURPOSES: Mapping[str, str] = MappingProxyType(
+FINISH = "finish"
+# Arguments of `finish` are ignored: models like to add a summary.
+SCHEMAS: Schemas = MappingProxyType(
     {
-        name: docstring_parts(getattr(World, name).__doc__, tuple(SCHEMAS[name]["properties"]))[0]
-        for name in CALLS
+        **schemas_of(getattr(World(), name) for name in CALLS),
+        FINISH: ("Say that all is done.", {}),
     }
 )
-
-
-FINISH = "finish"
-DONE = "Say that all is done."
 _PARTS = ("calendar", "balances", "cart", "orders")
 
 
@@ -343,9 +342,9 @@ class ToolCallsEnv(TextEnv):
     ```
     """
 
-    action_tools = (
-        *(tool_schema(name, PURPOSES[name], dict(SCHEMAS[name])) for name in SCHEMAS),
-        tool_schema(FINISH, DONE, {"type": "object", "properties": {}}),
+    action_tools = tuple(
+        tool_schema(name, purpose, schema or {"type": "object", "properties": {}})
+        for name, (purpose, schema) in SCHEMAS.items()
     )
 
     def __init__(
@@ -376,21 +375,21 @@ class ToolCallsEnv(TextEnv):
         self._world, errands = task(self._seed, self._count)
         self._goal = copy.deepcopy(self._world)
         while call := next_call(errands, self._goal):
-            getattr(self._goal, call[0])(**call[1])
-        return text_of(errands), system_prompt()
+            result_of(self._goal, call)
+        return text_of(errands), PROMPT.format(tools=listed(SCHEMAS), form=FORM)
 
     def turn(self, action: str) -> Turn:
         """Execute the call."""
         # Before the call, so that a failed call counts too.
         self._turns_left -= 1
-        name, arguments, problem = call_in(action)
-        if name == FINISH and not problem:
+        calls, problem = calls_in(action)
+        # The last one counts, because models write drafts first.
+        call = calls[-1] if calls else Call("", {})
+        if not problem:
+            problem = problem_with(call, SCHEMAS) if calls else f"a tool call is {FORM}"
+        if call.name == FINISH:
             return self._ended(illegal=False)
-        try:
-            text = f"Error: {problem}" if problem else str(getattr(self._world, name)(**arguments))
-        # Rules of the world are part of the game: a broken one is a result and not an exception.
-        except ValueError as error:
-            text = f"Error: {error}"
+        text = f"Error: {problem}" if problem else result_of(self._world, call)
         if not self._turns_left:
             return self._ended(illegal=bool(problem), finished=False)
         return proceed(f"{text}\nCalls left: {self._turns_left}", info={"illegal": bool(problem)})
@@ -408,8 +407,7 @@ class ToolCallsEnv(TextEnv):
     def best_action(self) -> str:
         """The next call that the errands need."""
         _, errands = task(self._seed, self._count)
-        name, arguments = next_call(errands, self._world) or (FINISH, {})
-        return json.dumps({"name": name, "arguments": arguments})
+        return (next_call(errands, self._world) or Call(FINISH, {})).as_json()
 
 
 def task(seed: int, count: int) -> tuple[World, list[Errand]]:
@@ -426,36 +424,7 @@ def text_of(errands: list[Errand]) -> str:
     return "\n".join(errand.text for errand in errands)
 
 
-def next_call(errands: list[Errand], world: World) -> tuple[str, dict[str, Any]] | None:
+def next_call(errands: list[Errand], world: World) -> Call | None:
     """The next call of the first errand that is not done; None if all are done."""
     calls = (errand.next_call(world) for errand in errands)
     return next((call for call in calls if call), None)
-
-
-def call_in(action: str) -> tuple[str, dict[str, Any], str]:
-    """Name and arguments of the call in a text, and its error ("" for a valid call)."""
-    calls, problem = calls_in(action)
-    if not calls:
-        return "", {}, problem or f"a tool call is {FORM}"
-    # The last one counts, because models write drafts first.
-    name, arguments = calls[-1].name, dict(calls[-1].arguments)
-    if name == FINISH:
-        # Arguments of `finish` are ignored: models like to add a summary.
-        return name, {}, ""
-    if name not in SCHEMAS:
-        return name, {}, f"there is no tool {name!r}; there are {', '.join(SCHEMAS)}, {FINISH}"
-    return name, arguments, problem_of(arguments, SCHEMAS[name], "the arguments")
-
-
-def system_prompt() -> str:
-    """The rules, the tools and the reply format."""
-    tools = [
-        {"name": name, "description": PURPOSES[name], "parameters": SCHEMAS[name]}
-        for name in SCHEMAS
-    ]
-    tools.append({"name": FINISH, "description": DONE, "parameters": {}})
-    listed = "\n".join(json.dumps(tool) for tool in tools)
-    return (
-        f"Do the errands, and nothing else, with these tools:\n{listed}\nReply with one tool call "
-        'as JSON, {"name": ..., "arguments": {...}}, and nothing else. You are told the result.'
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,10 +12,9 @@ import numpy as np
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
-from ludic_gym.envs.tools.calls import FORM, Call, calls_in
+from ludic_gym.envs.tools.calls import FORM, Call, Schemas, listed, one_call, result_of, schemas_of
 from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
 from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, phrase
-from ludic_gym.tools.tool import docstring_parts, parameters_schema, problem_of
 
 DOMAINS: Mapping[str, type[Desk]] = MappingProxyType(
     {"airline": Airline, "retail": Retail, "library": Library}
@@ -119,7 +117,7 @@ class CustomerDeskEnv(TextEnv):
         self._goal = copy.deepcopy(self._desk)
         for wish in case.wishes:
             if not wish.rule:
-                self._goal.run(wish.final)
+                result_of(self._goal, wish.final)
             number = wish.wanted.arguments["number"]
             self._goal.resolve(number, "refused" if wish.rule else "done", wish.rule)
         self._customer = Customer(wishes=case.wishes, insistent=self._level == "hard")
@@ -137,16 +135,13 @@ class CustomerDeskEnv(TextEnv):
         said = action.rpartition("</think>")[2].strip()
         if not said.startswith(_SPEAKING):
             return self._proceed(f"Customer: {self._customer.reply(said, self._desk)}")
-        calls, problem = calls_in(action)
-        if not problem and len(calls) != 1:
-            problem = f"a reply has one call, got {len(calls)}"
-        problem = problem or problem_with(calls[0], self._desk)
+        call, problem = one_call(action, SCHEMAS[type(self._desk)])
         if problem:
             return self._proceed(f"Error: {problem}", illegal=True)
-        self._judge(calls[0])
-        text = self._desk.run(calls[0])
-        self._made.append(calls[0])
-        if calls[0].name != "resolve":
+        self._judge(call)
+        text = result_of(self._desk, call)
+        self._made.append(call)
+        if call.name != "resolve":
             return self._proceed(text)
         self._made = []
         if not self._customer.next_wish():
@@ -230,31 +225,13 @@ def open_desk(domain: str, world: int, count: int) -> tuple[Desk, tuple[Wish, ..
     return desk, desk.wishes(count, rng)
 
 
-def tools_of(desk: type[Desk]) -> tuple[str, ...]:
-    """Names of the tools of a domain."""
-    return (*SHARED, *desk.reads, *desk.writes)
-
-
-def _schemas(desk: type[Desk]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Purpose and schema of each tool."""
+def _tools_of(desk: type[Desk]) -> Schemas:
     # Of an instance, whose bound methods have no `self`.
-    made, found = desk(np.random.default_rng(0)), {}
-    for name in tools_of(desk):
-        schema = parameters_schema(getattr(made, name))
-        text, _ = docstring_parts(getattr(desk, name).__doc__ or "", tuple(schema["properties"]))
-        found[name] = (text, schema)
-    return found
+    opened = desk(np.random.default_rng(0))
+    return schemas_of(getattr(opened, name) for name in (*SHARED, *desk.reads, *desk.writes))
 
 
-SCHEMAS = MappingProxyType({desk: _schemas(desk) for desk in DOMAINS.values()})
-
-
-def problem_with(call: Call, desk: Desk) -> str:
-    """The reason why the call is not valid; "" if it is."""
-    schemas = SCHEMAS[type(desk)]
-    if call.name not in schemas:
-        return f"there is no tool {call.name!r}; there are {', '.join(schemas)}"
-    return problem_of(call.arguments, schemas[call.name][1], "the arguments")
+SCHEMAS = MappingProxyType({desk: _tools_of(desk) for desk in DOMAINS.values()})
 
 
 def plain(call: Call) -> tuple[str, dict[str, str]]:
@@ -265,15 +242,11 @@ def plain(call: Call) -> tuple[str, dict[str, str]]:
 def system_prompt(domain: str, turns: int) -> str:
     """The policy, the tools and the reply format."""
     desk = DOMAINS[domain]
-    tools = [
-        json.dumps({"name": name, "description": text, "parameters": schema})
-        for name, (text, schema) in SCHEMAS[desk].items()
-    ]
     return PROMPT.format(
         article="an" if domain[0] == "a" else "a",
         domain="shop" if domain == "retail" else domain,
         policy="\n".join(desk.policy),
-        tools="\n".join(tools),
+        tools=listed(SCHEMAS[desk]),
         form=FORM,
         turns=turns,
     )

@@ -131,14 +131,6 @@ class Desk(ABC):
             raise ValueError(f"there is no {self.noun} {number!r}")
         return self.records[number]
 
-    def run(self, call: Call) -> str:
-        """The result of a valid call; "Error: ..." where the database does not permit it."""
-        try:
-            return str(getattr(self, call.name)(**call.arguments))
-        # Such an error is the result of a call, and no fault of the program.
-        except ValueError as error:
-            return f"Error: {error}"
-
     def state(self) -> tuple[object, ...]:
         """Records and resolutions, which are compared at the end of an episode."""
         return self.records, self.resolutions

@@ -21,7 +21,7 @@ from ludic_gym.envs.core.base import (
     random_order,
 )
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
-from ludic_gym.envs.tools.calls import FORM, Call, calls_in
+from ludic_gym.envs.tools.calls import FORM, Call, calls_in, listed, problem_with
 from ludic_gym.envs.worlds.functions import (
     DAYS,
     GROUPS,
@@ -361,7 +361,8 @@ class FunctionCallsEnv(TextEnv):
         )
         self._number, self._fulfilled = 0, 0
         self._begin_request()
-        prompt = PROMPT.format(functions=self._world.listed(), form=FORM, replies=REPLIES)
+        functions = listed(self._world.functions())
+        prompt = PROMPT.format(functions=functions, form=FORM, replies=REPLIES)
         return f"User: {self._request.text}", prompt
 
     def turn(self, action: str) -> Turn:
@@ -371,7 +372,9 @@ class FunctionCallsEnv(TextEnv):
         calls, problem = ([], "") if is_end else calls_in(action)
         if not problem and len(calls) > MOST_CALLS:
             problem = f"a reply has at most {MOST_CALLS} calls, got {len(calls)}"
-        problem = problem or next(filter(None, map(self._world.problem, calls)), "")
+        functions = self._world.functions()
+        wrong = (problem_with(call, functions, "function") for call in calls)
+        problem = problem or next(filter(None, wrong), "")
         info: Info = {"illegal": bool(problem)}
         if calls and not problem:
             self._made += calls

@@ -8,7 +8,6 @@ reads as the call's result.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ludic_gym.envs.core.base import pick, random_int
-from ludic_gym.envs.tools.calls import Call
-from ludic_gym.tools.tool import JSONSchema, docstring_parts, parameters_schema, problem_of
+from ludic_gym.envs.tools.calls import Call, Schemas, result_of, schemas_of
 
 ROOMS = ("kitchen", "bedroom", "bathroom", "office", "hall", "cellar", "garage", "attic")
 CITIES = ("Aarhus", "Basel", "Cork", "Delft", "Essen", "Faro", "Genoa", "Halle", "Izmir", "Jena")
@@ -318,13 +316,11 @@ GROUP_OF: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _schema(name: str) -> JSONSchema:
-    # Of a bound method, which has no `self`; the generator only fills a state.
-    bound = getattr(GROUPS[GROUP_OF[name]](np.random.default_rng(0)), name)
-    return parameters_schema(bound)
-
-
-SCHEMAS: Mapping[str, JSONSchema] = MappingProxyType({name: _schema(name) for name in GROUP_OF})
+SCHEMAS: Schemas = schemas_of(
+    # Bound methods have no `self`; the generator only fills a state.
+    getattr(GROUPS[group](np.random.default_rng(0)), name)
+    for name, group in GROUP_OF.items()
+)
 
 
 class Toolbox:
@@ -333,23 +329,13 @@ class Toolbox:
     def __init__(self, groups: Sequence[str], rng: np.random.Generator) -> None:
         self._groups = {name: GROUPS[name](rng) for name in groups}
 
-    def functions(self) -> list[str]:
-        """Names of the functions."""
-        return [name for name, group in GROUP_OF.items() if group in self._groups]
-
-    def problem(self, call: Call) -> str:
-        """The reason why the call is not valid; "" if it is."""
-        if call.name not in self.functions():
-            return f"there is no function {call.name!r}; there are {', '.join(self.functions())}"
-        return problem_of(call.arguments, SCHEMAS[call.name], "the arguments")
+    def functions(self) -> Schemas:
+        """The schemas of the functions."""
+        return {name: SCHEMAS[name] for name, group in GROUP_OF.items() if group in self._groups}
 
     def run(self, call: Call) -> str:
         """The result of a valid call; "Error: ..." where the state does not permit it."""
-        try:
-            return str(getattr(self._groups[GROUP_OF[call.name]], call.name)(**call.arguments))
-        # Rules of a group are part of the task: a broken one is a result and not an exception.
-        except (ValueError, ArithmeticError) as error:
-            return f"Error: {error}"
+        return result_of(self._groups[GROUP_OF[call.name]], call)
 
     def state(self) -> list[object]:
         """The state of all groups, for comparisons."""
@@ -358,16 +344,6 @@ class Toolbox:
     def group(self, name: str) -> Any:  # noqa: ANN401 (each group has its own attributes)
         """The group of that name."""
         return self._groups[name]
-
-    def listed(self) -> str:
-        """The schemas of the functions, one in each line."""
-        return "\n".join(LISTED[name] for name in self.functions())
-
-
-def _listed(name: str) -> str:
-    text = getattr(GROUPS[GROUP_OF[name]], name).__doc__ or ""
-    purpose, _ = docstring_parts(text, tuple(SCHEMAS[name]["properties"]))
-    return json.dumps({"name": name, "description": purpose, "parameters": SCHEMAS[name]})
 
 
 # Function -> the values of its optional arguments.
@@ -381,7 +357,6 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
         for name, group in GROUP_OF.items()
     }
 )
-LISTED: Mapping[str, str] = MappingProxyType({name: _listed(name) for name in GROUP_OF})
 
 
 def same_call(one: Call, other: Call) -> bool:

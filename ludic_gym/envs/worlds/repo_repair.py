@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, proceed
 from ludic_gym.envs.core.code import OUTPUT, SandboxedEnv
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split
-from ludic_gym.envs.tools.calls import FORM, Call, calls_in
+from ludic_gym.envs.tools.calls import FORM, Call, listed, one_call, schemas_of
 from ludic_gym.envs.worlds.repair.bugs import (
     Task,
     broken_files,
@@ -22,13 +21,7 @@ from ludic_gym.envs.worlds.repair.bugs import (
     tests_output,
 )
 from ludic_gym.errors import SandboxError
-from ludic_gym.tools.tool import (
-    docstring_parts,
-    parameters_schema,
-    problem_of,
-    shorten,
-    tool_schema,
-)
+from ludic_gym.tools.tool import shorten, tool_schema
 
 # Level -> number of turns.
 TURNS: Mapping[str, int] = MappingProxyType({"easy": 12, "medium": 16, "hard": 24})
@@ -129,17 +122,10 @@ def submit() -> None:
     """End the task: hidden tests are run on the files."""
 
 
-def _schema_of(function: Callable[..., object]) -> tuple[str, dict[str, Any]]:
-    schema = parameters_schema(function)
-    return docstring_parts(function.__doc__ or "", tuple(schema["properties"]))[0], schema
-
-
-# Methods are read off an instance, because `self` is no parameter.
-_FOLDER = Folder({})
 FOLDER_TOOLS = ("list_files", "view_file", "edit_file", "write_file")
-SCHEMAS: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
-    {name: _schema_of(getattr(_FOLDER, name)) for name in FOLDER_TOOLS}
-    | {function.__name__: _schema_of(function) for function in (run_tests, run_python, submit)}
+SCHEMAS = schemas_of(
+    # Methods are read off an instance, because `self` is no parameter.
+    [*(getattr(Folder({}), name) for name in FOLDER_TOOLS), run_tests, run_python, submit]
 )
 
 
@@ -206,16 +192,17 @@ class RepoRepairEnv(SandboxedEnv):
         self._turns_left = self._turns
         self._folder = Folder(self._first_files())
         text = f"{self._task.text}\n\nThe files:\n{self._folder.list_files()[0]}"
-        return text, {"system_prompt": system_prompt(self._turns), "sandbox": sandbox}
+        prompt = PROMPT.format(form=FORM, tools=listed(SCHEMAS), turns=self._turns)
+        return text, {"system_prompt": prompt, "sandbox": sandbox}
 
     def turn(self, action: str) -> Turn:
         """Execute the call."""
         self._turns_left -= 1
-        call, problem = call_in(action)
+        call, problem = one_call(action, SCHEMAS)
         try:
             if call.name == SUBMIT and not problem:
                 return self._ended("", illegal=False)
-            text, illegal = (problem, True) if problem else self._executed(call)
+            text, illegal = (f"Error: {problem}.", True) if problem else self._executed(call)
             if self._turns_left:
                 text = f"{text}\nTurns left: {self._turns_left}"
                 return proceed(text, info={"illegal": illegal})
@@ -271,29 +258,3 @@ class RepoRepairEnv(SandboxedEnv):
                 repaired = {"path": bug.path, "text": original[bug.path]}
                 return Call("write_file", repaired).as_json()
         return Call(SUBMIT, {}).as_json()
-
-
-def call_in(action: str) -> tuple[Call, str]:
-    """The call in a reply, and its error, "" for a valid call."""
-    nothing = Call("", {})
-    calls, problem = calls_in(action)
-    if problem or len(calls) != 1:
-        reason = problem or f"a reply has one call, got {len(calls)}"
-        return nothing, f"Error: {reason}."
-    call = calls[0]
-    if call.name not in SCHEMAS:
-        return (
-            nothing,
-            f"Error: there is no tool {call.name!r:.100}; there are {', '.join(SCHEMAS)}",
-        )
-    wrong = problem_of(call.arguments, SCHEMAS[call.name][1], "the arguments")
-    return (nothing, f"Error: {shorten(wrong, 500)}") if wrong else (call, "")
-
-
-def system_prompt(turns: int) -> str:
-    """The task in general, and the tools."""
-    tools = [
-        json.dumps({"name": name, "description": purpose, "parameters": schema})
-        for name, (purpose, schema) in SCHEMAS.items()
-    ]
-    return PROMPT.format(form=FORM, tools="\n".join(tools), turns=turns)

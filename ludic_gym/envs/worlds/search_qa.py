@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from typing import Any
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
-from ludic_gym.envs.tools.calls import FORM, Call, calls_in
+from ludic_gym.envs.tools.calls import FORM, Call, Schemas, listed, one_call
 from ludic_gym.envs.worlds.archive import (
     COUNTS,
     Query,
@@ -22,7 +21,7 @@ from ludic_gym.envs.worlds.archive import (
 )
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.text import normalised
-from ludic_gym.tools.tool import problem_of, tool_schema
+from ludic_gym.tools.tool import tool_schema
 
 RESULTS = 5
 # Characters of a query that are used.
@@ -32,11 +31,22 @@ SIZES: Mapping[str, tuple[tuple[int, int], int]] = MappingProxyType(
     {"easy": ((1, 2), 8), "medium": ((2, 3), 12), "hard": ((3, 4), 16)}
 )
 # Tool -> its purpose, its argument, and what that is.
-TOOLS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+_TOOLS = (
+    ("search", f"Find {RESULTS} passages by words. Gives their titles.", "query", "words"),
+    ("open", "Read a passage.", "title", "its title, as the search gave it"),
+    ("answer", "Answer the question, which ends the task.", "text", "the answer alone"),
+)
+SCHEMAS: Schemas = MappingProxyType(
     {
-        "search": (f"Find {RESULTS} passages by words. Gives their titles.", "query", "words"),
-        "open": ("Read a passage.", "title", "its title, as the search gave it"),
-        "answer": ("Answer the question, which ends the task.", "text", "the answer alone"),
+        name: (
+            purpose,
+            {
+                "type": "object",
+                "properties": {argument: {"type": "string", "description": about}},
+                "required": [argument],
+            },
+        )
+        for name, purpose, argument, about in _TOOLS
     }
 )
 # A call as a person types it.
@@ -52,15 +62,6 @@ PROMPT = (
     "read all of them. Answer with a name, a word or a number, without a sentence. You have "
     "{turns} turns."
 )
-
-
-def _schema(name: str) -> dict[str, Any]:
-    _, argument, about = TOOLS[name]
-    return {
-        "type": "object",
-        "properties": {argument: {"type": "string", "description": about}},
-        "required": [argument],
-    }
 
 
 class SearchQAEnv(TextEnv):
@@ -96,7 +97,7 @@ class SearchQAEnv(TextEnv):
     ```
     """
 
-    action_tools = tuple(tool_schema(name, TOOLS[name][0], _schema(name)) for name in TOOLS)
+    action_tools = tuple(tool_schema(name, *SCHEMAS[name]) for name in SCHEMAS)
 
     def __init__(
         self, level: Level = "medium", split: Split = "all", render_mode: str | None = None
@@ -116,7 +117,9 @@ class SearchQAEnv(TextEnv):
         self._opened: tuple[int, ...] = ()
         self._has_searched = False
         self._turns_left = self._turns
-        return self._query.text, system_prompt(self._turns)
+        count = sum(COUNTS.values())
+        prompt = PROMPT.format(count=count, tools=listed(SCHEMAS), form=FORM, turns=self._turns)
+        return self._query.text, prompt
 
     def turn(self, action: str) -> Turn:
         """Search, open a passage, or judge the answer."""
@@ -176,20 +179,14 @@ def read(action: str) -> tuple[Call, str]:
     >>> read('search("Tourheir Works")')[0] == read("search: Tourheir Works")[0]
     True
     """
-    none = Call("", {})
     answer, rule = extract(action)
     if rule == "tag" and answer is not None:
         return Call("answer", {"text": answer}), ""
     if plain := _PLAIN.fullmatch(action[-LONGEST_ACTION:].rpartition("</think>")[2].strip()):
         name = plain[1].lower()
-        return Call(name, {TOOLS[name][1]: plain[2]}), ""
-    calls, problem = calls_in(action)
-    if problem or len(calls) != 1:
-        return none, problem or f"a reply has one tool call, got {len(calls)}"
-    (call,) = calls
-    if call.name not in TOOLS:
-        return none, f"there is no tool {call.name!r}; there are {', '.join(TOOLS)}"
-    return call, problem_of(call.arguments, _schema(call.name), "the arguments")
+        (argument,) = SCHEMAS[name][1]["properties"]
+        return Call(name, {argument: plain[2]}), ""
+    return one_call(action, SCHEMAS)
 
 
 def search_result(query: str) -> str:
@@ -198,13 +195,3 @@ def search_result(query: str) -> str:
     numbers = index().best(query[:LONGEST_QUERY], RESULTS)
     lines = [f"{things[number].name} ({things[number].kind})" for number in numbers]
     return "\n".join(lines) or "No passage has these words."
-
-
-def system_prompt(turns: int) -> str:
-    """The task, the tools and the form of the reply."""
-    tools = "\n".join(
-        json.dumps({"name": name, "description": TOOLS[name][0], "parameters": _schema(name)})
-        for name in TOOLS
-    )
-    count = sum(COUNTS.values())
-    return PROMPT.format(count=count, tools=tools, form=FORM, turns=turns)

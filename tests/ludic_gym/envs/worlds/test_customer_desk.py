@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ludic_gym.envs.tools.calls import Call
+from ludic_gym.envs.tools.calls import Call, result_of
 from ludic_gym.envs.worlds.businesses import MOST_BAGS, Airline
 from ludic_gym.envs.worlds.customer_desk import DOMAINS, CustomerDeskEnv, open_desk
 from ludic_gym.envs.worlds.desk import Customer, pattern, phrase
@@ -237,7 +237,7 @@ def test_calls_that_are_not_valid_change_nothing():
         assert info == {"illegal": True}
     assert repr(env._desk.state()) == before
     assert Customer(wishes=[wish]).next_wish() is False
-    assert env._desk.run(Call("show", {"number": "B0"})) == "Error: there is no booking 'B0'"
+    assert result_of(env._desk, Call("show", {"number": "B0"})) == "Error: there is no booking 'B0'"
 
 
 def blind_case(env, rule):
