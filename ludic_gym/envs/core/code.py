@@ -11,7 +11,7 @@ from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError, NoOracle, SandboxError
 from ludic_gym.graders.programs.grader import Grader, grader_for
-from ludic_gym.graders.programs.types import ProgramTests, Verdict, program_in
+from ludic_gym.graders.programs.types import ProgramTests, program_in
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Guarantees, Limits, Program, Sandbox
@@ -22,7 +22,8 @@ PATIENCE = 12.0
 # Taken from the reward of a syntax error or an empty program.
 PENALTY = 0.1
 _VERDICT_KEYS = ("outcome", "passed", "total", "message", "printed")
-_NO_INFO: Info = {}
+# Vector environments run a blocking environment on a thread of its own.
+_BLOCKING = {**TextEnv.metadata, "blocking": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,7 @@ class CodeEnv(DatasetEnv):
         render_mode: "ansi", "html" or None.
     """
 
-    # Vector environments run a blocking environment on a thread of its own.
-    metadata = {**TextEnv.metadata, "blocking": True}  # noqa: RUF012 (Gymnasium declares it so)
+    metadata = _BLOCKING
     languages: ClassVar[tuple[str, ...]] = ("python", "py", "python3")
     question: Problem
 
@@ -83,9 +83,7 @@ class CodeEnv(DatasetEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(rows, render_mode)
-        self.limits = Limits(
-            cpu_s=cpu_s, wall_s=PATIENCE * cpu_s, memory_bytes=memory_mb * MEBIBYTE
-        )
+        self.limits = _limits(cpu_s, memory_mb)
         self._sandbox = sandbox
         self._allow_unsafe = allow_unsafe
         self._partial_credit = partial_credit
@@ -108,45 +106,29 @@ class CodeEnv(DatasetEnv):
         return super().start(options)
 
     def turn(self, action: str) -> Turn:
-        """Submit the program in the action."""
-        return self.submit(program_in(action, self.languages))
-
-    def submit(self, program: str, info: Info = _NO_INFO) -> Turn:
-        """End the episode with the verdict of all tests on the program.
-
-        info: further keys of the last info.
-        """
+        """Run the tests on the program in the action, and end the episode with the verdict."""
+        program, tests = program_in(action, self.languages), self.question.tests
         # Without partial credit the first failure decides, and the other tests need not run.
-        tests, stop = self.question.tests, not self._partial_credit
+        stop = not self._partial_credit
         try:
             verdict = self.grader.grade(program, tests, limits=self.limits, stop=stop)
         except (SandboxError, DataError) as error:
-            return self.failed(error, info)
+            # Truncated: a failure of the machine says nothing about the program, and must not be
+            # learned from.
+            failure = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
+            info = {**failure, **self.about}
+            return end(success=False, truncated=True, info=info, tests=0.0, syntax=0.0, empty=0.0)
         self.verdict = f"{program}\n\n{verdict.outcome}"
-        return self.judged(verdict, info=info)
-
-    def judged(self, verdict: Verdict, observation: str = "", info: Info = _NO_INFO) -> Turn:
-        """The last turn for a verdict."""
         success = verdict.outcome == "passed"
         # An empty program is judged without tests: its total is 0.
         share = verdict.passed / max(verdict.total, 1)
-        found = {name: getattr(verdict, name) for name in _VERDICT_KEYS}
         return end(
-            observation,
             success=success,
-            info={**found, **self.about, **info},
+            info={**{name: getattr(verdict, name) for name in _VERDICT_KEYS}, **self.about},
             tests=share if self._partial_credit else success,
             syntax=-PENALTY if verdict.outcome == "syntax" else 0.0,
             empty=-PENALTY if verdict.outcome == "empty" else 0.0,
         )
-
-    def failed(self, error: Exception, info: Info = _NO_INFO) -> Turn:
-        """The last turn of an episode whose sandbox failed: truncated, without a verdict."""
-        found = {"outcome": "error", "error": f"{type(error).__name__}: {error}"}
-        info = {**found, **self.about, **info}
-        # Truncated: a failure of the machine says nothing about the program, and must not be
-        # learned from.
-        return end(success=False, truncated=True, info=info, tests=0.0, syntax=0.0, empty=0.0)
 
     def best_action(self) -> str:
         """A program that passes, in a fenced block. Raises NoOracle if none is known."""
@@ -154,6 +136,10 @@ class CodeEnv(DatasetEnv):
         if not program:
             raise NoOracle(f"{type(self).__name__}: no solution of this problem is known")
         return f"```{self.languages[0]}\n{program}\n```"
+
+
+def _limits(cpu_s: float, memory_mb: int) -> Limits:
+    return Limits(cpu_s=cpu_s, wall_s=PATIENCE * cpu_s, memory_bytes=memory_mb * MEBIBYTE)
 
 
 def sandbox_text(name: str, guarantees: Guarantees) -> str:
@@ -182,8 +168,7 @@ class SandboxedEnv(TextEnv):
         render_mode: "ansi", "html" or None.
     """
 
-    # Vector environments run a blocking environment on a thread of its own.
-    metadata = {**TextEnv.metadata, "blocking": True}  # noqa: RUF012 (Gymnasium declares it so)
+    metadata = _BLOCKING
 
     def __init__(
         self,
@@ -195,9 +180,7 @@ class SandboxedEnv(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        self.limits = Limits(
-            cpu_s=cpu_s, wall_s=PATIENCE * cpu_s, memory_bytes=memory_mb * MEBIBYTE
-        )
+        self.limits = _limits(cpu_s, memory_mb)
         self._sandbox = sandbox
         self._allow_unsafe = allow_unsafe
 
@@ -213,10 +196,10 @@ class SandboxedEnv(TextEnv):
 
     def failed(self, error: Exception, info: Info, component: str) -> Turn:
         """The last turn of an episode whose sandbox failed."""
-        found = {**info, "error": f"{type(error).__name__}: {error}"}
         # Truncated: a failure of the machine says nothing about the player.
-        parts = {f"reward/{component}": 0.0}
-        return "", 0.0, False, True, {"success": False, **parts, **found}
+        info = {**info, "error": f"{type(error).__name__}: {error}"}
+        parts: dict[str, Any] = {component: 0.0}
+        return end(success=False, truncated=True, info=info, **parts)
 
 
 def output_of(result: ExecResult) -> str:

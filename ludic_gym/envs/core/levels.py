@@ -48,32 +48,23 @@ def with_levels(init: Callable[..., None]) -> Callable[..., None]:
 
     The argument of the level may be given too if it has the same value; otherwise ConfigError.
     """
-    own = "level" in signature(init).parameters
+    has_level = "level" in signature(init).parameters
 
     @functools.wraps(init)
     def levelled(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (those of init)
-        if "level" in kwargs:
-            entry = _ENTRIES.get(f"{type(self).__module__}:{type(self).__qualname__}")
-            # A class that is not in the catalogue has levels of its own, or none.
-            if entry is not None and (entry.levels[1] or not own):
-                kwargs = _level_kwargs(entry, kwargs)
+        entry = _ENTRIES.get(f"{type(self).__module__}:{type(self).__qualname__}")
+        # A class that is not in the catalogue has levels of its own, or none.
+        if "level" in kwargs and entry is not None and (entry.levels[1] or not has_level):
+            level = kwargs.pop("level")
+            for name, value in level_arguments(entry, level).items():
+                if kwargs.setdefault(name, value) != value:
+                    raise ConfigError(
+                        f"level={level!r} of {entry.id} is {name}={value!r}, but "
+                        f"{name}={kwargs[name]!r} is given too; leave one of them out"
+                    )
         init(self, *args, **kwargs)
 
     return levelled
-
-
-def _level_kwargs(entry: EnvEntry, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with those of the level in place of its name."""
-    given = dict(kwargs)
-    level = given.pop("level")
-    arguments = level_arguments(entry, level)
-    for name, value in arguments.items():
-        if given.get(name, value) != value:
-            raise ConfigError(
-                f"level={level!r} of {entry.id} is {name}={value!r}, but {name}={given[name]!r} is "
-                "given too; leave one of them out"
-            )
-    return {**given, **arguments}
 
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from ludic_gym.data.contamination import overlap
 from ludic_gym.envs.worlds.archive import (
     COUNTS,
     INVERSE,
-    PHRASES,
+    NOUNS,
+    QUESTIONS,
     SENTENCES,
     Query,
     country,
@@ -104,7 +105,7 @@ def test_a_title_is_read_with_its_kind_and_in_any_case():
     ("reply", "error"),
     [
         ("hello", "that is not JSON"),
-        ("[]", "a reply has one tool call"),
+        ("[]", "a reply has one call"),
         (call("read", title="x"), "there is no tool 'read'; there are search, open, answer"),
         (call("open", name="x"), "title"),
         (call("search", query=3), "query"),
@@ -218,9 +219,9 @@ def test_the_support_holds_the_answer_and_the_links_of_the_chain():
 
 def test_the_country_has_unique_names_and_every_relation_has_words():
     assert len(country()) == len(titles()) == sum(COUNTS.values()) == 21_000
-    assert {name.removeprefix(INVERSE) for name in PHRASES} == set(SENTENCES)
+    assert {name.removeprefix(INVERSE) for name in QUESTIONS} == set(SENTENCES)
     # In a chain, nothing may follow the inner phrase.
-    assert all(noun.endswith("{x}") for nouns, _ in PHRASES.values() for noun in nouns)
+    assert all(noun.endswith("{x}") for nouns in NOUNS.values() for noun in nouns)
 
 
 def test_the_search_finds_what_is_named_and_what_names_it():
