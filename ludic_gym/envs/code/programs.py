@@ -30,16 +30,7 @@ class PythonFunctionsEnv(CodeEnv):
             "prompt", "name", "solution" and either "calls" with "expected" or "tests".
         split: "test" of HumanEval (Chen et al. 2021, arXiv:2107.03374), from the hub. Without
             `split` and `data`, the bundled sample, written for this package.
-        render_mode: "ansi", "html" or None.
         **options: see `CodeEnv`, from `sandbox` on.
-
-    ~~~text
-    Write `def add(a: int, b: int) -> int`, the sum of both.
-    > ```python
-      def add(a, b):
-          return a + b
-      ```                                       (reward 1)
-    ~~~
     """
 
     hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "openai/openai_humaneval"))
@@ -83,15 +74,7 @@ class StdinStdoutEnv(CodeEnv):
             without cases are skipped.
         split: "train" or "test" of APPS (Hendrycks et al. 2021, arXiv:2105.09938), from the hub.
             Without `split` and `data`, the bundled sample, written for this package.
-        render_mode: "ansi", "html" or None.
         **options: see `CodeEnv`, from `sandbox` on.
-
-    ~~~text
-    Read two integers from one line and write their sum.
-    > ```python
-      print(sum(map(int, input().split())))
-      ```                                       (reward 1)
-    ~~~
     """
 
     hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "codeparrot/apps"))

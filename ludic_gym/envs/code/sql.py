@@ -43,14 +43,7 @@ class SQLEnv(CodeEnv):
         databases: for rows with "db_id", a folder with a SQLite file DB_ID/DB_ID.sqlite for each.
         match: comparison of rows with those of the reference: "rows", the columns in any order too
             ("columns", the rule of Spider), or as sets ("set", the rule of BIRD).
-        render_mode: "ansi", "html" or None.
         **options: see `CodeEnv`, from `sandbox` on.
-
-    ```text
-    CREATE TABLE author (id INTEGER PRIMARY KEY, name TEXT, born INTEGER);
-    Who was born after 1960?
-    > SELECT name FROM author WHERE born > 1960         (reward 1)
-    ```
     """
 
     prompt = (

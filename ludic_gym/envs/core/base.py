@@ -44,8 +44,10 @@ class TextEnv(gym.Env[str, str], ABC):
     defaults. Draw all random numbers from `self.np_random`. `start` and `turn` may be coroutine
     functions; then `reset` and `step` return coroutines, which rollouts await.
 
-    Constructors of the catalogue's environments also take `level`: "easy", "medium", "hard" or a
-    number from 1, for the argument that decides how hard the tasks are (`ludic list --levels`).
+    Constructors of the catalogue's environments also take `render_mode`: "ansi", "html" or None;
+    `level`: "easy", "medium", "hard" or a number from 1, for the argument that decides how hard the
+    tasks are (`ludic list --levels`); and where tasks are generated, `split`: "train" and "test"
+    have no task in common, and one task in five is in "test".
 
     | method | hook |
     |---|---|

@@ -64,7 +64,6 @@ class CodeEnv(DatasetEnv):
         partial_credit: reward the share of tests that pass instead of 0 or 1.
         cpu_s: CPU seconds of one submission.
         memory_mb: memory of one submission, in MiB.
-        render_mode: "ansi", "html" or None.
     """
 
     metadata = _BLOCKING
@@ -165,7 +164,6 @@ class SandboxedEnv(TextEnv):
         allow_unsafe: run programs without protection if no sandbox works.
         cpu_s: CPU seconds of one program.
         memory_mb: memory of one program, in MiB.
-        render_mode: "ansi", "html" or None.
     """
 
     metadata = _BLOCKING

@@ -58,7 +58,6 @@ class OnePlayerEnv(TextEnv, Generic[S]):
             (one of the two, drawn for each episode).
         seat: "first" or "second" to move, or "random": drawn for each episode.
         draw_reward: reward of a draw.
-        render_mode: "ansi", "html" or None.
 
     >>> import gymnasium as gym
     >>> env = gym.make("ludic/TicTacToe-v0", opponent="perfect", seat="second")

@@ -134,7 +134,6 @@ class DatasetEnv(QuestionEnv):
 
     Args:
         rows: the questions and their origin, as `load_rows` returns them.
-        render_mode: "ansi", "html" or None.
 
     >>> import gymnasium as gym
     >>> observation, info = gym.make("ludic/GSM8K-v0").reset(options={"row": 0})

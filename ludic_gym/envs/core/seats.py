@@ -45,7 +45,6 @@ class SeatsAECEnv(AECEnv[str, str, str | None], ABC):
 
     Args:
         name: name of the environment, `metadata["name"]`.
-        render_mode: "ansi", "html" or None.
         seats: number of agents.
     """
 

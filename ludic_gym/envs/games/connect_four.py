@@ -168,18 +168,6 @@ class ConnectFourEnv(OnePlayerEnv[State]):
             at random), or "mixed" (one of the two, drawn for each episode).
         seat: see `OnePlayerEnv`.
         draw_reward: reward of a draw.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    . . . . . . .
-    . . . . . . .
-    . . . . . . .
-    . . . O . . .
-    . . O X O . .
-    . O X X X . .
-    1 2 3 4 5 6 7
-    > 6                         (X has four in the lowest row: reward 1)
-    ```
     """
 
     game = CONNECT_FOUR

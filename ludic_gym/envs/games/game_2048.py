@@ -32,20 +32,6 @@ class Game2048Env(SolitaireEnv):
 
     Args:
         target: the tile that wins, a power of two from 16 to 2048.
-        split: "train" and "test" have no first board in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    0 0 2 2
-    0 0 0 0
-    0 2 0 0
-    0 0 0 0
-    > left
-    4 0 0 0
-    0 0 0 2
-    2 0 0 0
-    0 0 0 0
-    ```
     """
 
     def __init__(

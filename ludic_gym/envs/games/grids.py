@@ -65,22 +65,6 @@ class MazeEnv(SolitaireEnv):
     Args:
         size: cells per side; the map has walls between them.
         turns: number of steps; 0 for two per cell, which is always enough.
-        split: "train" and "test" have no maze in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    #####
-    #@  #
-    ### #
-    #G  #
-    #####
-    > right
-    #####
-    # @ #
-    ### #
-    #G  #
-    #####
-    ```
     """
 
     def __init__(
@@ -185,22 +169,6 @@ class SokobanEnv(SolitaireEnv):
         size: rows and columns, with the outer wall.
         boxes: number of boxes and of goals.
         turns: number of steps; no level needs more than 40.
-        split: "train" and "test" have no level in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    #####
-    #@$.#
-    #   #
-    #   #
-    #####
-    > right
-    #####
-    # @*#
-    #   #
-    #   #
-    #####                       (reward 1)
-    ```
     """
 
     def __init__(

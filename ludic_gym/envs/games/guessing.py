@@ -29,16 +29,6 @@ class GuessTheNumberEnv(SolitaireEnv):
     Args:
         high: largest number that can be hidden.
         turns: number of guesses; 0 for the most that a binary search needs.
-        split: "train" and "test" have no number in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    The number is from 1 to 100. Guesses left: 7.
-    > 50
-    50 is too high. The number is from 1 to 49. Guesses left: 6.
-    > 25
-    25 is correct.              (reward 1)
-    ```
     """
 
     def __init__(
@@ -122,16 +112,6 @@ class MastermindEnv(SolitaireEnv):
         letters: size of the alphabet, from A on.
         length: length of the code.
         turns: number of guesses.
-        split: "train" and "test" have no code in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    You have 10 guesses left.
-    > AABB
-    AABB: 1 in the right place, 1 elsewhere in the code. You have 9 guesses left.
-    > ACAD
-    ACAD: 4 in the right place, 0 elsewhere in the code. You have 8 guesses left.   (reward 1)
-    ```
     """
 
     def __init__(

@@ -148,13 +148,6 @@ class KuhnPokerEnv(OnePlayerEnv[State]):
             for each episode).
         seat: see `OnePlayerEnv`.
         draw_reward: without effect, because there are no draws.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Your card is K. Reply with check or bet.
-    > bet
-    Your card is K. You bet. The other player called. The other card is Q.     (reward 1)
-    ```
     """
 
     game = KUHN_POKER

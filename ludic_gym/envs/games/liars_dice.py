@@ -167,16 +167,6 @@ class LiarsDiceEnv(OnePlayerEnv[State]):
             bluffs).
         players: number of players, 2 to 6; the agent's seat is drawn.
         dice: dice of each player at the start, 1 to 5.
-        split: "train" and "test" have no first roll in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Round 1. Of 9 dice in all, Player 1 has 3, you have 3, Player 3 has 3.
-    Your dice: 5 2 5
-    Bids of this round: Player 1 bid 2 threes.
-    It is your turn. Reply with 'bid 2 fours' or any higher bid (of at most 9 dice) or 'liar'.
-    > bid 3 fives
-    ```
     """
 
     opponents = OPPONENTS

@@ -33,23 +33,6 @@ class MinesweeperEnv(SolitaireEnv):
     Args:
         size: rows and columns.
         mines: number of mines, at most one in five cells.
-        split: "train" and "test" have no board in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-      A B C
-    1 0 1 #
-    2 0 1 #
-    3 0 1 #
-    Mines: 1
-    > C1
-      A B C
-    1 0 1 1
-    2 0 1 #
-    3 0 1 #
-    Mines: 1
-    > C3                        (C2 is the mine: reward 1)
-    ```
     """
 
     reply_form = "the column letter and the row number of a closed cell, such as A1"

@@ -377,22 +377,6 @@ class NegotiationEnv(OnePlayerEnv[State]):
         turns: number of turns of both players together.
         split: "train" and "test" have no items with their values in common; one scenario in five is
             in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    To share: 1 book, 2 hats, 3 balls
-    One of each is worth to you: book 1, hat 3, ball 1
-    Turns left: 10
-    > The hats matter to me.
-      propose: 2 hats
-    To share: 1 book, 2 hats, 3 balls
-    One of each is worth to you: book 1, hat 3, ball 1
-    You said: The hats matter to me.
-    You proposed: you get 2 hats; they get 1 book, 3 balls
-    They said: That suits me.
-    They accepted the proposal
-    Deal: you get 2 hats, worth 6 of 10 to you             (reward 0.6)
-    ```
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)

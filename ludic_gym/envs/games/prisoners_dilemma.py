@@ -86,13 +86,6 @@ class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
             ("tit_for_tat" or "always_defect", drawn for each episode).
         seat: see `OnePlayerEnv`; neither player sees the other's present choice.
         rounds: number of rounds.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    This is round 1 of 10.
-    > defect
-    In round 1 you chose defect and the other player chose cooperate. This is round 2 of 10.
-    ```
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)

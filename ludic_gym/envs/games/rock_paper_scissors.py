@@ -68,13 +68,6 @@ class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
             episode).
         seat: see `OnePlayerEnv`; neither player sees the other's present choice.
         rounds: number of rounds.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    This is round 1 of 9.
-    > paper
-    In round 1 you chose paper and the other player chose rock. This is round 2 of 9.
-    ```
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)

@@ -104,19 +104,6 @@ class TicTacToeEnv(OnePlayerEnv[str]):
         opponent: see `OnePlayerEnv`.
         seat: see `OnePlayerEnv`.
         draw_reward: reward of a draw.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-      1 2 3
-    A . . .
-    B . . .
-    C . . .
-    > B2                        (the opponent takes A2)
-      1 2 3
-    A . O .
-    B . X .
-    C . . .
-    ```
     """
 
     game = TIC_TAC_TOE

@@ -310,15 +310,6 @@ class WerewolfEnv(OnePlayerEnv[State]):
             believe claims and suspicions) or "hard" (they weigh claims, votes and deaths, and
             claim to be the seer when accused). Those of the agent's side play "medium".
         players: number of players, 5 to 7; of 7, two are werewolves, of fewer, one is.
-        split: "train" and "test" have no village in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    You are Ida, the seer. You have learnt: Ben is a werewolf. Day 1. Living players: Ida, Ben, ...
-    A new day begins.
-    It is your turn to speak. Reply with your message to all players.
-    > I am the seer: Ben is a werewolf.
-    ```
     """
 
     opponents = OPPONENTS

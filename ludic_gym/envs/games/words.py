@@ -29,22 +29,6 @@ class HangmanEnv(SolitaireEnv):
 
     Args:
         lives: number of wrong letters that lose the game.
-        split: "train" and "test" have no word in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Word: _ _ _ _ _
-    Wrong letters: none
-    Lives left: 6
-    > e
-    Word: _ _ _ _ e
-    Wrong letters: none
-    Lives left: 6
-    > s
-    Word: _ _ _ _ e
-    Wrong letters: s
-    Lives left: 5
-    ```
     """
 
     reply_form = "a letter that you have not guessed yet, such as e"
@@ -119,18 +103,6 @@ class WordleEnv(SolitaireEnv):
 
     Args:
         turns: number of guesses.
-        split: "train" and "test" have no word in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    You have 6 guesses left.
-    > crane
-    crane -YG--
-    You have 5 guesses left.
-    > roads
-    roads GGGGG
-    You have 4 guesses left.    (reward 1)
-    ```
     """
 
     reply_form = "a word of five letters, such as stone"

@@ -128,15 +128,6 @@ class CountdownEnv(QuestionEnv):
 
     Args:
         numbers: number of numbers, 2 to 8, each from 1 to 25.
-        split: "train" and "test" have no numbers with their target in common; one in five is in
-            "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Numbers: 3 5 25 7
-    Target: 50
-    > <answer>25 * (5 - 3)</answer>             (reward 1)
-    ```
     """
 
     prompt = (

@@ -52,15 +52,6 @@ class KnightsAndKnavesEnv(QuestionEnv):
 
     Args:
         people: number of people, 2 to 6.
-        split: "train" and "test" have no set of claims in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Ann says: "Bob is a knave."
-    Bob says: "Ann and Cy are of the same kind."
-    Cy says: "Ann is a knight."
-    > <answer>knave, knight, knave</answer>     (reward 1)
-    ```
     """
 
     prompt = (

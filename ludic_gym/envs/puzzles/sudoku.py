@@ -49,19 +49,6 @@ class SudokuEnv(QuestionEnv):
         size: side of the grid, 9 or 4.
         clues: number of given numbers; 0 for 40 of 81, or 8 of 16. There are more if the solution
             would not be unique otherwise.
-        split: "train" and "test" have no solution in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    1 . 3 4
-    . 4 . 2
-    2 . 4 .
-    4 3 . 1
-    > <answer>1 2 3 4
-      3 4 1 2
-      2 1 4 3
-      4 3 2 1</answer>          (reward 1)
-    ```
     """
 
     grade = grade_grid

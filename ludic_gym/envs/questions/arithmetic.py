@@ -33,12 +33,6 @@ class ArithmeticEnv(QuestionEnv):
         steps: number of operations in a row.
         split: "train" and "test" have different pairs of first operands, in either order; one
             pair in five is in "test". "all" has both.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Ann has 47 pens and gets 38 more pens. How many pens does Ann have now?
-    > <answer>85</answer>                       (reward 1)
-    ```
     """
 
     prompt = "Give the number in tags, such as <answer>7</answer>."

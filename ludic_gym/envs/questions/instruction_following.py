@@ -186,15 +186,6 @@ class InstructionFollowingEnv(QuestionEnv):
 
     Args:
         constraints: number of constraints, 1 to 6.
-        split: "train" and "test" have no task in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Write a note about baking bread.
-    - Use at most 84 words.
-    - Do without any commas.
-    > Mix flour and water. Wait for a day. Bake it until it sounds hollow.      (reward 1)
-    ```
     """
 
     prompt = "Write the text that is asked for. Keep every rule. Reply with nothing but the text."

@@ -33,13 +33,6 @@ class GSM8KEnv(DatasetEnv):
             of a folder with such a file per split, or a hub id; None for the original.
         split: "train" or "test" of the original, from the hub. Without `split` and `data`, the
             bundled sample of problems in the same style, written for this package.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    A carpenter cuts 12 pieces of 24 centimetres from a board of 3 metres. How many centimetres are
-    left over?
-    > The board has 300 cm and 300 - 12 * 24 = 12. <answer>12</answer>          (reward 1)
-    ```
     """
 
     hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "openai/gsm8k"))
@@ -98,12 +91,6 @@ class MATHEnv(DatasetEnv):
         split: "test" for MATH-500, "train" for the 12,000 other problems of MATH, both from the
             hub. Without `split` and `data`, the bundled sample, written for this package.
         level: only problems of this level; 0 for all.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    What is the value of $\frac{3}{4} + \frac{5}{6}$?
-    > It is \boxed{\frac{19}{12}}.              (reward 1)
-    ```
     """
 
     hub_ids = MappingProxyType(

@@ -59,16 +59,6 @@ class MultipleChoiceEnv(DatasetEnv):
         config: config of a hub dataset, such as a subject of MMLU.
         split: "test" or "train" of MMLU (Hendrycks et al. 2021, arXiv:2009.03300), from the hub.
             Without `split` and `data`, the bundled sample, written for this package.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Which planet is closest to the Sun?
-    A. Venus
-    B. Mercury
-    C. Mars
-    D. Earth
-    > <answer>B</answer>                        (reward 1)
-    ```
     """
 
     hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "cais/mmlu"))

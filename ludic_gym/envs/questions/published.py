@@ -247,17 +247,6 @@ class PublishedEnv(DatasetEnv):
             file per split, or a hub id; None for the published data set, from the hub.
         config: part of a hub dataset, such as a task of BIG-Bench Hard.
         split: split of a hub dataset or a folder.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Question:
-    Which planet is closest to the Sun?
-    Options:
-    A. Venus
-    B. Mercury
-    Answer: Let's think step by step.
-    > Mercury's orbit is the smallest. The answer is (B).         (reward 1)
-    ```
     """
 
     def __init__(

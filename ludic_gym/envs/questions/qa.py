@@ -43,7 +43,6 @@ class QAEnv(DatasetEnv):
         question: template of the question, with the names of fields in braces.
         answer: field with the answer, a text or a number, as the grader expects it.
         split: split of the rows. None: "test" if there is one, else the only one.
-        render_mode: "ansi", "html" or None.
     Raises DataError for a row without a text or a number in one of these fields, and ConfigError
     for other arguments that cannot work.
 

@@ -29,12 +29,6 @@ class ShortAnswerEnv(DatasetEnv):
         split: "test" or "train" of Natural Questions (Kwiatkowski et al. 2019; open version of Lee
             et al. 2019, arXiv:1906.00300), from the hub. Without `split` and `data`, the bundled
             sample, written for this package.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Which river flows through Cairo?
-    > <answer>the Nile</answer>                 (reward 1)
-    ```
     """
 
     hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "google-research-datasets/nq_open"))

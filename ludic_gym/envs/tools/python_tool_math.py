@@ -32,13 +32,6 @@ class PythonToolMathEnv(QuestionEnv):
     Args:
         sandbox: sandbox of the tool: "auto", a name, or a Sandbox.
         allow_unsafe: run the tool without protection if no sandbox works.
-        split: "train" and "test" have no question in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    What is the sum of all prime numbers below 97?
-    > <answer>963</answer>                      (reward 1)
-    ```
     """
 
     prompt = (

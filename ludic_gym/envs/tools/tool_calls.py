@@ -327,19 +327,6 @@ class ToolCallsEnv(TextEnv):
     Args:
         errands: number of errands, each of another kind: calendar, bank, shop.
         turns: number of calls.
-        split: "train" and "test" have no errands in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Cancel the lunch with Ana on day 3.
-    > {"name": "list_events", "arguments": {"day": 3}}
-    7: 12:00 lunch with Ana
-    Calls left: 15
-    > {"name": "cancel_event", "arguments": {"number": 7}}
-    cancelled appointment 7
-    Calls left: 14
-    > {"name": "finish", "arguments": {}}       (reward 1)
-    ```
     """
 
     action_tools = tuple(

@@ -75,24 +75,6 @@ class CustomerDeskEnv(TextEnv):
         level: "easy" (1 request, 15 turns), "medium" (2, 30; with second thoughts) or "hard" (3,
             45; the customer also insists after a refusal).
         domain: "airline", "retail" or "library", or "all": drawn for each episode.
-        split: "train" and "test" have no case in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Customer: Hello, this is Ada Berg. I have more luggage than I thought.
-    > What is your e-mail address, the number of the booking, and how many bags do you have?
-    Customer: My e-mail address is ada.berg@example.org. The number of the booking is B4411. I want
-    to take 2 bags in all.
-    > {"name": "identify", "arguments": {"email": "ada.berg@example.org", "number": "B4411"}}
-    identified as Ada Berg
-    > {"name": "show", "arguments": {"number": "B4411"}}
-    {"number": "B4411", "owner": "Ada Berg", ..., "cabin": "economy", "bags": 0, ...}
-    > Shall I set booking B4411 to 2 bags?
-    Customer: Yes, please do that.
-    > {"name": "set_bags", "arguments": {"number": "B4411", "bags": 2}}
-    booking B4411 has 2 bags
-    > {"name": "resolve", "arguments": {"number": "B4411", "outcome": "done"}}   (reward 1)
-    ```
     """
 
     def __init__(

@@ -77,20 +77,7 @@ class DataAnalysisEnv(SandboxedEnv):
         level: "easy" (60 orders in one tidy table, 6 turns), "medium" (300 orders with missing
             ratings and repeated lines, 8 turns) or "hard" (800 orders in an untidy table and a
             second table to join, 10 turns).
-        split: "train" and "test" have no task in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
         **options: see `SandboxedEnv`.
-
-    ````text
-    What is the total revenue (units times price) of the region North? ...
-    > ```python
-      import csv
-      rows = [row for row in csv.DictReader(open("sales.csv")) if row["region"] == "North"]
-      print(sum(int(row["units"]) * float(row["price"]) for row in rows))
-      ```
-    20485.630000000005
-    > <answer>20485.63</answer>                 (reward 1)
-    ````
     """
 
     def __init__(

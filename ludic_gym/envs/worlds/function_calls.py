@@ -331,19 +331,6 @@ class FunctionCallsEnv(TextEnv):
     Args:
         level: "easy" (functions of one group, 2 requests), "medium" (of three, 4 requests) or
             "hard" (of five, 7 requests).
-        split: "train" and "test" have no conversation in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    User: How warm is it in the kitchen, and in the attic?
-    > [{"name": "read_temperature", "arguments": {"room": "kitchen"}},
-       {"name": "read_temperature", "arguments": {"room": "attic"}}]
-    read_temperature: 19
-    read_temperature: 22
-    > []
-    User: Set the temperature of the hall.
-    > []                                        (reward 1: the number of degrees is missing)
-    ```
     """
 
     def __init__(

@@ -152,19 +152,7 @@ class RepoRepairEnv(SandboxedEnv):
             (a bug with a user's report, 16 turns) or "hard" (one of each, in two files, 24 turns).
         split: "train" and "test" have no bug and no repaired line in common; one bug in five is in
             "test".
-        render_mode: "ansi", "html" or None.
         **options: see `SandboxedEnv`.
-
-    ```text
-    Imports from our bank are wrong since the last update: a fee of "0.5" euros arrives in the book
-    as 5 cents. ...
-    > {"name": "view_file", "arguments": {"path": "ledger/money.py", "first": 11, "last": 11}}
-    11      value = int(whole) * 100 + int(part or 0)
-    > {"name": "edit_file", "arguments": {"path": "ledger/money.py", "old": "int(part or 0)",
-       "new": "int(part.ljust(2, '0'))"}}
-    wrote ledger/money.py (31 lines)
-    > {"name": "submit", "arguments": {}}       (reward 1)
-    ```
     """
 
     action_tools = tuple(

@@ -83,18 +83,6 @@ class SearchQAEnv(TextEnv):
         level: "easy" (1 or 2 passages, 8 turns), "medium" (2 or 3, 12) or "hard" (3 or 4, 16).
         split: "train" and "test" have no question in common, also not in other words; one in five
             is in "test". Both are about the same archive.
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    In which town was the founder of Tourheir Works born?
-    > {"name": "search", "arguments": {"query": "Tourheir Works"}}
-    Tourheir Works (company) ...
-    > {"name": "open", "arguments": {"title": "Tourheir Works"}}
-    Tourheir Works has traded since 1945. ... It was founded by Wanstoum Prurkchin.
-    > {"name": "open", "arguments": {"title": "Wanstoum Prurkchin"}}
-    ... Wanstoum Prurkchin was born in Gomendmouth. ...
-    > {"name": "answer", "arguments": {"text": "Gomendmouth"}}    (reward 1)
-    ```
     """
 
     action_tools = tuple(tool_schema(name, *SCHEMAS[name]) for name in SCHEMAS)

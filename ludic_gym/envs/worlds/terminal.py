@@ -69,18 +69,7 @@ class TerminalEnv(SandboxedEnv):
             "hard" (4 tasks, 24 turns).
         family: "files", "text", "permissions", "git", "services" or "debugging" for tasks of that
             family alone, of which there is then one, or "all".
-        split: "train" and "test" have no tasks in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
         **options: see `SandboxedEnv`.
-
-    ```text
-    1. In the folder harbour, move all files whose names end in .log to the folder harbour/old.
-    > $ cd harbour; ls
-    a.log  b.txt  old
-    > $ mv *.log old
-    (exit code 0)
-    > done                                      (reward 1)
-    ```
     """
 
     def __init__(

@@ -45,22 +45,6 @@ class TextWorldEnv(TextEnv):
     Args:
         level: "easy" (4 to 5 rooms, solutions of 6 to 14 actions, 30 moves), "medium" (7 to 9, 15
             to 28, 80) or "hard" (10 to 13, 29 to 50, 150; two or three items).
-        split: "train" and "test" have no quest in common; one in five is in "test".
-        render_mode: "ansi", "html" or None.
-
-    ```text
-    Your task: put the red cup on the oak table. You are in the pantry. There is a pine box, which
-    is closed. A passage leads north.
-    > open pine box
-    You open the pine box. In the pine box you see a red cup.
-    > take red cup
-    You take the red cup.
-    > go north
-    You are in the hall. There is an oak table. On the oak table there is nothing. A passage leads
-    south.
-    > put red cup on oak table
-    You put the red cup on the oak table.       (reward 1)
-    ```
     """
 
     def __init__(
