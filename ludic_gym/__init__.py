@@ -17,7 +17,6 @@ Public names are imported at their first use, from the modules in `__init__.pyi`
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -37,6 +36,3 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
 
 
 envs_registry.register_envs()
-
-if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
-    import_module("ludic_gym.notebook").load_ipython_extension(_shell)

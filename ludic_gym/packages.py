@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import threading
@@ -11,10 +10,9 @@ import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
-from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ludic_gym.errors import ConfigError, MissingPackage
 
@@ -43,26 +41,8 @@ def optional(module: str, install: str) -> ModuleType:
     # Not ModuleNotFoundError only: an installed package may lack a library of its own.
     except ImportError as error:
         raise MissingPackage(
-            f"{module} cannot be imported: {install_command(install)} ({error})"
+            f"{module} cannot be imported: pip install '{install}' ({error})"
         ) from error
-
-
-def install_command(package: str, ludic: Distribution | None = None) -> str:
-    """The command that installs a package, or an extra in the way that Ludic was installed.
-
-    package: a name, or an extra as "ludic-gym[train]": from a clone if Ludic is from one.
-    ludic: its installation; None for this one.
-    """
-    ludic = ludic or distribution("ludic-gym")
-    # The file of the standard "Recording the Direct URL Origin"; a registry leaves none.
-    origin = json.loads(ludic.read_text("direct_url.json") or "{}")
-    pip = "uv pip" if (ludic.read_text("INSTALLER") or "").strip() == "uv" else "pip"
-    name, bracket, extra = package.partition("[")
-    if name != "ludic-gym" or "dir_info" not in origin:
-        return f"{pip} install '{package}'"
-    clone = unquote(urlsplit(origin["url"]).path)
-    editable = "-e " if origin["dir_info"].get("editable") else ""
-    return f"{pip} install {editable}'{clone}{bracket}{extra}'"
 
 
 def find_plugins(group: str) -> dict[str, EntryPoint]:
@@ -96,8 +76,7 @@ def advice_for(plugin: str, packages: Collection[str] | None = None) -> Iterator
         if missing in OWN_PACKAGES or (packages is not None and missing not in packages):
             raise
         raise MissingPackage(
-            f"{plugin!r} needs {missing}, which is not installed: "
-            f"{install_command('ludic-gym[train]')}"
+            f"{plugin!r} needs {missing}, which is not installed: pip install 'ludic-gym[train]'"
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
-from ludic_gym.packages import find_plugins, import_user_module, install_command, load_plugin
+from ludic_gym.packages import find_plugins, import_user_module, load_plugin
 from ludic_gym.policies.chat import ServedPolicy, openai
 from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
 from ludic_gym.types import MakePolicy
@@ -134,7 +134,7 @@ async def open_agent(spec: str, agent: str) -> AsyncIterator[MakePolicy]:
         )
     loaders = find_plugins("ludic.agents")
     if "local" not in loaders:
-        raise ConfigError(f"nothing installed runs agents: {install_command('ludic-gym[train]')}")
+        raise ConfigError("nothing installed runs agents: pip install 'ludic-gym[train]'")
     opened: AbstractAsyncContextManager[MakePolicy] = load_plugin(loaders["local"])(spec, agent)
     async with opened as make_policy:
         yield make_policy
@@ -191,8 +191,7 @@ def policy_from_path(spec: str, chat_args: Mapping[str, Any] | None = None) -> M
     loader = loaders.get(spec) or loaders.get("run")
     if loader is None:
         raise ConfigError(
-            f"nothing installed can load a policy from {spec!r}: "
-            f"{install_command('ludic-gym[train]')}"
+            f"nothing installed can load a policy from {spec!r}: pip install 'ludic-gym[train]'"
         )
     own = {"chat_args": chat_args} if chat_args else {}
     make_policy: MakePolicy = load_plugin(loader)(spec, **own)

@@ -16,7 +16,6 @@ import tyro
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.audit.report import audit_env, write_audit
-from ludic_gym.audit.splits import split_overlap
 from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
 from ludic_gym.commands.arguments import (
     env_name,
@@ -25,8 +24,6 @@ from ludic_gym.commands.arguments import (
     parse,
     readable_env_errors,
 )
-from ludic_gym.data.contamination import SIZE
-from ludic_gym.envs.core.game import one_line
 from ludic_gym.errors import ConfigError
 
 EXAMPLES = """\
@@ -34,7 +31,6 @@ ludic audit ludic/TicTacToe-v0
 ludic audit ludic/Arithmetic-v0 --levels digits=1,2,4
 ludic audit my_envs:mine/Riddle-v0 --floor 0.25 --out audits
 ludic audit ludic/rg-gcd-v0 --plugins
-ludic audit ludic/GSM8K-v0 --splits --env-kwargs data=FOLDER
 ludic audit --all"""
 
 
@@ -63,8 +59,6 @@ class AuditArgs:
     """An argument of the env and its values in the order of their difficulty."""
     episodes: int = 48
     """Episodes per measurement."""
-    splits: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Compare tasks of split=train and split=test in place of the checks; 1 if any are equal."""
     plugins: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run the checks of other packages too: `learnability` trains a tiny model for two minutes."""
     out: Annotated[Path | None, option("DIR")] = None
@@ -91,9 +85,6 @@ def main(argv: list[str]) -> int:
             # A level that the environment does not take is no fault of its rewards.
             for value in values:
                 replace(subject, kwargs={**subject.kwargs, name: value}).make().close()
-    if args.splits:
-        # A list, since every subject is to be printed: `any` would end at the first.
-        return 1 if [subject for subject in subjects if _equal_tasks(subject)] else 0
     failed = False
     for subject in subjects:
         report = audit_env(subject, plugins=args.plugins)
@@ -108,23 +99,6 @@ def main(argv: list[str]) -> int:
             # After each one, so that Ctrl-C loses the present environment alone.
             write_audit(report, args.out / subject.env_id.replace("/", "-"))
     return 1 if failed else 0
-
-
-def _equal_tasks(subject: AuditSubject) -> int:
-    """Print the overlap of the splits; the number of equal tasks."""
-    with readable_env_errors():
-        found = split_overlap(subject)
-    # Words in common may be those of a rare template, which a reader has to judge.
-    verdict = "FAILED" if found.exact else "look" if found.shared else "ok"
-    print(
-        f"{verdict:8}{subject.env_id}: {found.train} train and "
-        f"{found.test} test tasks: {found.exact} equal, {found.shared} with {SIZE} words in a row "
-        "in common",
-        flush=True,
-    )
-    if found.example:
-        print(f"        such as: {one_line(found.example, 200)}", flush=True)
-    return found.exact
 
 
 def subject_of(spec: str, args: AuditArgs) -> AuditSubject:

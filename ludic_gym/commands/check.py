@@ -1,7 +1,7 @@
 """`ludic check`: test environments against the contract.
 
     $ ludic check ludic/ConnectFour-v0
-    ok      ludic/ConnectFour-v0: keeps 24 rules
+    ok      ludic/ConnectFour-v0: keeps 23 rules
 
 The rules are those of `ludic_gym.testing.rules`.
 """

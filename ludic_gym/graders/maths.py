@@ -24,7 +24,6 @@ from ludic_gym.graders.extract import LONGEST as MOST
 from ludic_gym.graders.extract import Grade, after_thought, boxed, braced, found_answers
 from ludic_gym.graders.latex import in_latex
 from ludic_gym.graders.numeric import Number, changes_number, marked_number
-from ludic_gym.packages import install_command
 
 # Answers in prose that marks them by no tag and no box.
 _SPAN = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$\n]+?)\$", re.DOTALL)
@@ -410,7 +409,7 @@ def require_math_verify() -> None:
             "use WSL, or grade_number where each truth is a number"
         )
     if importlib.util.find_spec("math_verify") is None:
-        raise ConfigError(f"grade_maths needs math-verify: {install_command('ludic-gym[math]')}")
+        raise ConfigError("grade_maths needs math-verify: pip install 'ludic-gym[math]'")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ludic_gym.bench.result import Price, Score, call_cost, token_counts
 from ludic_gym.errors import MissingPackage
-from ludic_gym.packages import find_plugins, install_command, load_plugin
+from ludic_gym.packages import find_plugins, load_plugin
 from ludic_gym.types import Completion, Episode, Message, ModelCall, Rollout, Step
 
 JSON = Any
@@ -199,7 +199,6 @@ def token_texts_from(folder: Path) -> TokenTexts:
     # An entry point, because tokenizers come with torch, which this package must not import.
     readers = find_plugins("ludic.tokens")
     if "texts" not in readers:
-        command = install_command("ludic-gym[train]")
-        raise MissingPackage(f"--tokenizer needs the trainer: {command}")
+        raise MissingPackage("--tokenizer needs the trainer: pip install 'ludic-gym[train]'")
     texts: TokenTexts = load_plugin(readers["texts"])(folder)
     return texts

@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.packages import install_command
 from ludic_train.disk import write_all
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import MetricError
@@ -245,6 +244,5 @@ def _imported(package: str, *, extra: str) -> ModuleType:
         return import_module(package)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{package} is not installed: {install_command(f'ludic-gym[{extra}]')}, or leave its "
-            "logger out"
+            f"{package} is not installed: pip install 'ludic-gym[{extra}]', or leave its logger out"
         ) from error

@@ -39,7 +39,6 @@ COMMANDS = [
     (["bench", "--help"], HEAVY | OURS),
     (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     # Of the plug-ins it runs the help only.
-    (["completion", "bash"], HEAVY - {"aiohttp"}),
     (["check", "--help"], HEAVY | OURS),
     (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"ludic_gym.envs"}),
     (SUMS, HEAVY | PROGRAMS),

@@ -1,12 +1,11 @@
 import sys
 import threading
 import warnings
-from importlib.metadata import Distribution
 
 import pytest
 
 from ludic_gym import ConfigError, LudicError, MissingPackage
-from ludic_gym.packages import install_command, optional
+from ludic_gym.packages import optional
 
 DATA = "ludic-gym[data]"
 
@@ -58,45 +57,3 @@ def test_imports_on_many_threads_leave_the_warnings_of_the_process_alone(package
         thread.join()
     assert warnings.filters == before
     assert sys.stdout is stdout
-
-
-class Installed(Distribution):
-    """A distribution with these files."""
-
-    def __init__(self, **files):
-        self.files_by_name = files
-
-    def read_text(self, filename):
-        return self.files_by_name.get(filename.partition(".")[0])
-
-    def locate_file(self, path):
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize(
-    ("files", "command"),
-    [
-        ({}, "pip install 'ludic-gym[train]'"),
-        ({"INSTALLER": "uv\n"}, "uv pip install 'ludic-gym[train]'"),
-        (
-            {"direct_url": '{"url": "file:///a%20b/ludic", "dir_info": {"editable": true}}'},
-            "pip install -e '/a b/ludic[train]'",
-        ),
-        (
-            {"direct_url": '{"url": "file:///clone", "dir_info": {}}', "INSTALLER": "pip\n"},
-            "pip install '/clone[train]'",
-        ),
-        # A wheel has no folder to install from again.
-        (
-            {"direct_url": '{"url": "file:///x.whl", "archive_info": {}}'},
-            "pip install 'ludic-gym[train]'",
-        ),
-    ],
-)
-def test_an_extra_is_installed_as_ludic_was(files, command):
-    assert install_command("ludic-gym[train]", Installed(**files)) == command
-
-
-def test_other_packages_are_installed_by_their_names():
-    clone = Installed(direct_url='{"url": "file:///clone", "dir_info": {}}')
-    assert install_command("pytest", clone) == "pip install 'pytest'"

@@ -167,8 +167,8 @@ def test_check_all_takes_every_id(monkeypatch, capsys):
     monkeypatch.setattr("ludic_gym.commands.check.CATALOG", few)
     assert main(["check", "--all"]) == 0
     assert capsys.readouterr().out == (
-        "ok      ludic/GSM8K-v0: keeps 16 rules\n"
-        "ok      ludic/ConnectFour-v0: keeps 24 rules\n"
+        "ok      ludic/GSM8K-v0: keeps 15 rules\n"
+        "ok      ludic/ConnectFour-v0: keeps 23 rules\n"
         "2 of 2 keep the contract\n"
     )
 
@@ -186,8 +186,8 @@ def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
     )
     assert done.returncode == 1, done.stderr
     passed, broken, failed, summary = done.stdout.splitlines()
-    assert passed == "ok      ludic/Arithmetic-v0: keeps 16 rules"
-    assert broken == "FAILED  mine/Broken-v0: keeps 15 rules, breaks 1"
+    assert passed == "ok      ludic/Arithmetic-v0: keeps 15 rules"
+    assert broken == "FAILED  mine/Broken-v0: keeps 14 rules, breaks 1"
     assert summary == "1 of 2 keep the contract"
     assert "sum to the reward" in failed
     assert "0.5, but the reward is 1.0" in failed

@@ -1,5 +1,4 @@
 import importlib
-import os
 import time
 from typing import ClassVar
 
@@ -54,13 +53,6 @@ class Caches(Sound):
 CACHE = {}
 
 
-class KnowsItsProcess(Sound):
-    """Shows something else where it was not made first, as in the worker of a vector env."""
-
-    def turn(self, action):
-        return end(str(os.getpid()), success=False)
-
-
 class OnlyHere(Sound):
     """Cannot be made where no device is plugged in."""
 
@@ -103,24 +95,6 @@ def test_what_cannot_be_played_elsewhere_is_told_with_the_reason():
     assert "OSError: there is no device here" in found
 
 
-class Exits(Sound):
-    """Ends the process that plays it, if that is another than the one that made it first."""
-
-    def start(self, options):
-        if not LEAK:
-            os._exit(3)
-        return super().start(options)
-
-
-@pytest.mark.long
-def test_a_process_that_ends_is_told_and_the_next_environment_is_played():
-    LEAK.append("a device")
-    found = broken(Exits, "in every process")
-    LEAK.clear()
-    assert "another process cannot play it: it ended with status" in found
-    assert broken(Sound, "in every process") == ""
-
-
 def test_a_state_that_grows_is_found():
     found = broken(Remembers, "no more memory")
     assert "episodes more made its pickle" in found
@@ -154,10 +128,6 @@ def test_a_cache_is_no_leak():
     assert broken(Caches, "no more memory") == ""
 
 
-def test_another_observation_in_a_worker_is_found():
-    assert "in a SyncVectorEnv, and in an AsyncVectorEnv," in broken(KnowsItsProcess, "Async")
-
-
 def test_a_module_that_checks_itself_when_it_is_imported_starts_no_endless_processes(
     tmp_path, monkeypatch
 ):
@@ -176,17 +146,3 @@ def test_a_module_that_checks_itself_when_it_is_imported_starts_no_endless_proce
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ContractError, match=r"when it is imported.*__main__"):
         importlib.import_module("checks_itself")
-
-
-class Breaks(Sound):
-    """Raises everywhere, here as in the other processes."""
-
-    def turn(self, action):
-        raise RuntimeError("broken")
-
-
-@pytest.mark.long
-def test_an_environment_that_raises_everywhere_leaves_processes_for_the_next():
-    with pytest.raises(RuntimeError, match="broken"):
-        broken(Breaks, "a seed means the same in every process")
-    broken(Sound, "a seed means the same in every process")
