@@ -14,7 +14,7 @@ import contextlib
 import io
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -22,13 +22,11 @@ from typing import Any
 import gymnasium as gym
 import pettingzoo
 from gymnasium.utils import seeding
-from gymnasium.vector import SyncVectorEnv, VectorEnv
 from rates import Line, Work, print_table
 
 import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.graders.numeric import grade_number
 from ludic_gym.spaces import TEXT
-from ludic_gym.vector import RaggedVectorEnv, make_ragged
 
 
 def textarena_games() -> Work:
@@ -191,38 +189,6 @@ def joint_steps() -> Work:
         yield done
 
 
-def vector_steps(vector: VectorEnv, actions: Sequence[str] = CELLS) -> Work:
-    """Steps of all environments of a vector, each with random actions of its own."""
-    rng = random.Random(0)
-    turns = [tuple(rng.choices(actions, k=vector.num_envs)) for _ in range(16)]
-    vector.reset(seed=0)
-    while True:
-        for turn in turns:
-            vector.step(turn)
-        yield len(turns) * vector.num_envs
-
-
-def lone_steps(make: Callable[[], gym.Env[str, str]], actions: Sequence[str] = CELLS) -> Work:
-    """Turns of one env as a vector plays them: random actions, and a reset in place of one."""
-    rng, env, over = random.Random(0), make(), False
-    turns = rng.choices(actions, k=512)
-    env.reset(seed=0)
-    while True:
-        for action in turns:
-            if over:
-                env.reset()
-                over = False
-            else:
-                _, _, terminated, truncated, _ = env.step(action)
-                over = terminated or truncated
-        yield len(turns)
-
-
-def sync_games(size: int) -> VectorEnv:
-    """Tic-Tac-Toe in Gymnasium's vector environment."""
-    return SyncVectorEnv([lambda: gym.make(GAME)] * size)
-
-
 # GEM's "easy" boards, and ours of the same size.
 BOARDS: dict[str, tuple[str, dict[str, int]]] = {
     "GuessTheNumber": ("ludic/GuessTheNumber-v0", {"high": 10, "turns": 4}),
@@ -273,34 +239,6 @@ def board_lines() -> list[Line]:
     ]
 
 
-def vector_lines() -> list[Line]:
-    """RaggedVectorEnv beside SyncVectorEnv."""
-
-    def games(size: int) -> Callable[[], Work]:
-        return lambda: vector_steps(sync_games(size))
-
-    bare = [Bare] * 64
-    return [
-        *(
-            Line(
-                what=f"{size} Tic-Tac-Toe, RaggedVectorEnv: steps",
-                ours=lambda n=size: vector_steps(make_ragged(GAME, n)),
-                peers={"SyncVectorEnv": games(size)},
-                limit=("one env alone", lambda: lone_steps(partial(gym.make, GAME))),
-                goal_ratio=1.2,
-            )
-            for size in (8, 64, 512)
-        ),
-        Line(
-            what="64 bare envs, RaggedVectorEnv: steps",
-            ours=lambda: vector_steps(RaggedVectorEnv(bare)),
-            peers={"SyncVectorEnv": lambda: vector_steps(SyncVectorEnv(bare))},
-            limit=("one env alone", lambda: lone_steps(Bare)),
-            goal_ratio=1.2,
-        ),
-    ]
-
-
 LINES = (
     Line(
         what="Tic-Tac-Toe, gym.make: steps",
@@ -332,7 +270,6 @@ LINES = (
             ("GSM8K", QUESTIONS, 50_000),
         )
     ),
-    *vector_lines(),
     *(
         Line(
             what=f"grade_number: {name}",

@@ -204,9 +204,6 @@ from .types import Step as Step
 from .types import Task as Task
 from .types import ToolCall as ToolCall
 from .types import ToolSchema as ToolSchema
-from .vector import Arrival as Arrival
-from .vector import RaggedVectorEnv as RaggedVectorEnv
-from .vector import make_ragged as make_ragged
 from .view.page import page as page
 from .view.page import view_of as view_of
 from .view.page import write_page as write_page

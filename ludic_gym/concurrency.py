@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 # Tasks that no caller waits for: asyncio itself keeps no reference to a task.
@@ -36,13 +36,6 @@ class Caught(AbstractContextManager["Caught"]):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.error = error if isinstance(error, self._kinds) else None
         return self.error is not None
-
-
-def closing_error(close: Callable[[], object]) -> str:
-    """Close an env after a failure; a description of a further error, "" for none."""
-    with Caught(Exception) as failure:
-        close()
-    return closing_error_text(failure)
 
 
 def closing_error_text(failure: Caught) -> str:
@@ -113,10 +106,6 @@ class WorkerThread:
         self._calls.put(partial(_call_for, result, function))
         return await result
 
-    def post(self, function: Callable[[], object]) -> None:
-        """Call a function that raises nothing, without waiting for it."""
-        self._calls.put(function)
-
     def finish(self, last: Callable[[], object]) -> None:
         """Call a last function after all pending calls, without waiting for it."""
         self._calls.put(last)
@@ -151,53 +140,3 @@ def _call_for(result: asyncio.Future[T], function: Callable[[], T]) -> None:
     # The caller may have been cancelled and its loop closed in the meantime.
     with suppress(RuntimeError):
         result.get_loop().call_soon_threadsafe(deliver)
-
-
-class Inbox(Generic[T]):
-    """Items in the order in which they were put; any thread may put and take."""
-
-    def __init__(self) -> None:
-        self._items: list[T] = []
-        self._changed = threading.Condition()
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-
-    def put(self, items: Iterable[T]) -> None:
-        """Add the items, and wake all waiters that have enough of them."""
-        with self._changed:
-            self._items.extend(items)
-            self._changed.notify_all()
-            for count, waiter in self._waiters:
-                if len(self._items) >= count:
-                    _wake(waiter)
-
-    def take(self, count: int) -> list[T]:
-        """Wait for at least `count` items, blocking the thread; all items."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._items) >= count)
-            items, self._items = self._items, []
-        return items
-
-    async def filled(self, count: int) -> None:
-        """Wait for at least `count` items without blocking the event loop."""
-        while True:
-            waiter = asyncio.get_running_loop().create_future()
-            # Again after each wake-up: another consumer may have taken the items meanwhile.
-            with self._changed:
-                if len(self._items) >= count:
-                    return
-                self._waiters.append((count, waiter))
-            try:
-                await waiter
-            finally:
-                with self._changed:
-                    self._waiters.remove((count, waiter))
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    def settle() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    # The loop may have been closed in the meantime.
-    with suppress(RuntimeError):
-        waiter.get_loop().call_soon_threadsafe(settle)

@@ -230,7 +230,6 @@ def test_a_wrapper_that_cannot_await_is_named():
 @pytest.mark.parametrize(
     ("make", "user"),
     [
-        (lambda: lg.make_ragged("async/Shout-v0", 2), "a vector environment"),
         (lambda: TRLEnvironment("async/Shout-v0"), "TRLEnvironment"),
         (lambda: SkyRLGame(extras={"env_id": "async/Shout-v0"}), "SkyRLGame"),
     ],

@@ -2,11 +2,11 @@ import json
 
 import gymnasium as gym
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.vector import RaggedVectorEnv
 from ludic_gym.wrappers.common import Curriculum, TurnLimit, WeighRewards, cut_short
 
 
@@ -178,7 +178,7 @@ def test_an_episode_that_is_left_does_not_count():
 
 
 def test_every_environment_of_a_vector_has_its_own():
-    vector = RaggedVectorEnv([sums] * 2)
+    vector = SyncVectorEnv([sums] * 2)
     vector.reset(seed=0)
     for _ in range(9):
         vector.step((vector.get_attr("unwrapped")[0].oracle_action(), "no"))
