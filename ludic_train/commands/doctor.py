@@ -25,7 +25,7 @@ STYLES = {"good": "green", "bad": "bold red", "skipped": "yellow"}
 class DoctorOptions:
     """Compare a vLLM server with the model that it should serve.
 
-    Checks its flags, tokens, log-probs at several temperatures, and seeds; then pushes changed
+    Checks its flags, tokens, and log-probs at several temperatures; then pushes changed
     params to it, checks that it computes with them, and restores its own. Not while a trainer uses
     it. The exit code is 1 if a finding is bad.
 
@@ -40,7 +40,7 @@ class DoctorOptions:
         dtype: Precision that the trainer's side computes in.
         push: Push params to the server as well.
         bitwise: Compare bits instead, and name what differs: template, params, their type,
-            temperature, sampling masks. For a server with `--engine local --exact`.
+            sampling masks. For a server with `--engine local --exact`.
         json: Print JSON in place of the table.
     """
 

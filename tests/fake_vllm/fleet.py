@@ -163,9 +163,6 @@ class FakeVLLM:
     async def _update_weight_version(self, body):
         self.version = body["new_version"]
 
-    async def _weight_checker(self, body):
-        return {"checksums": {name: digest({name: t}) for name, t in self.params.items()}}
-
     async def _v1_load_lora_adapter(self, body):
         path = Path(body["lora_path"])
         self.adapters[body["lora_name"]] = load_file(path / "adapter_model.safetensors")

@@ -1,17 +1,14 @@
 """Checks that a server computes the trainer's log-probs to the bit; each names what differs.
 
 A server that computes like the trainer, such as `ludic serve MODEL --engine local --exact`, has
-equal bits. Where it has not, a check tries the faults that it can be: the temperature, the sampling
-masks, the params, and their type.
+equal bits. Where it has not, a check names the sampling masks, the params, or their type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,9 +29,10 @@ from ludic_train.models.exact import param_checksums
 from ludic_train.rows import trajectory_from
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.step import forward
+from ludic_train.types import SAWItem
 
-# Differences below this are rounding, in nats; temperatures are found to this share.
-CLOSE, STEP = 1e-3, 0.03
+# Mean differences below this are rounding, in nats.
+CLOSE = 1e-3
 SAMPLINGS = {
     "bits at T=1": Sampling(max_tokens=TOKENS),
     "bits at T=0.7": Sampling(max_tokens=TOKENS, temperature=0.7),
@@ -46,7 +44,7 @@ NAMED = 3
 def bits(name: str, sampling: Sampling) -> Callable[[Patient], Awaitable[Finding]]:
     """A check that log-probs at this sampling are those of the trainer, bit for bit.
 
-    name: of the finding. A bad one names a wrong temperature, and wrong sampling masks.
+    name: of the finding. A bad one names wrong sampling masks.
     """
 
     async def check(patient: Patient) -> Finding:
@@ -54,8 +52,14 @@ def bits(name: str, sampling: Sampling) -> Callable[[Patient], Awaitable[Finding
         off = _distances(patient.model, completions)
         is_equal = bool(off.max() == 0)
         found = f"{int((off > 0).sum())} of {len(off)} log-probs differ, by up to {off.max():.1e}"
-        fault = "" if is_equal else _fault(patient.model, completions, float(off.mean()))
-        return finding(name, is_equal, found + fault, REMEDY)
+        if not is_equal:
+            found += "; it is rounding" if off.mean() < CLOSE else "; the params are others"
+        if not is_equal and leaves_out_tokens(sampling):
+            if any(c.sampling_mask is None for c in completions):
+                found += "; the server returns no sampling masks"
+            elif any(expected_masks(patient.model, c) != c.sampling_mask for c in completions):
+                found += "; the sampling masks are others"
+        return finding(name, is_equal, found, REMEDY)
 
     return check
 
@@ -93,43 +97,13 @@ async def check_params(patient: Patient) -> Finding:
     return finding("params", not wrong, found, remedy)
 
 
-def _fault(model: nn.Module, completions: Sequence[Completion], off: float) -> str:
-    """The cause of differences of `off` nats on average, as far as the samples show it."""
-    if any(map(leaves_out_tokens, (c.sampling for c in completions))):
-        if any(c.sampling_mask is None for c in completions):
-            return "; the server returns no sampling masks"
-        if any(expected_masks(model, c) != c.sampling_mask for c in completions):
-            return "; the sampling masks are others"
-    likely, remaining = _likeliest_temperature(model, completions[0])
-    asked = completions[0].sampling.temperature
-    # A temperature that explains most of the distance, and not only some of the noise.
-    if remaining < off / 3 and abs(likely / asked - 1) > STEP:
-        return f"; they are near those of temperature {likely:.2f} instead of {asked}"
-    return "; it is rounding" if off < CLOSE else "; the params, or their type, are others"
-
-
-def _likeliest_temperature(model: nn.Module, completion: Completion) -> tuple[float, float]:
-    """The temperature whose log-probs are nearest to the server's, and how near, in nats."""
-
-    def distance(temperature: float) -> float:
-        return float(_distances(model, [completion], temperature).mean())
-
-    # The distance has one minimum over temperatures: a grid, then a finer one around its best.
-    coarse = min(np.geomspace(0.1, 10.0, 21).tolist(), key=distance)
-    fine = min((coarse * np.linspace(0.8, 1.25, 19)).tolist(), key=distance)
-    return fine, distance(fine)
-
-
-def _distances(
-    model: nn.Module, completions: Sequence[Completion], temperature: float | None = None
-) -> Tensor:
-    """|trainer's log-prob - server's| of all tokens, in the trainer's own rows.
-
-    temperature: of the trainer's, in place of that of the request.
-    """
-    items = [row for each in completions for row in trajectory_from(_rollout(each)).rows]
-    if temperature is not None:
-        items = [replace(item, temperature=temperature) for item in items]
+def _distances(model: nn.Module, completions: Sequence[Completion]) -> Tensor:
+    """|trainer's log-prob - server's| of all tokens, in the trainer's own rows."""
+    items: list[SAWItem] = []
+    for completion in completions:
+        decision = Decision(action="", completions=(completion,))
+        step = Step(observation="", decision=decision, reward=0.0)
+        items += trajectory_from(Rollout(task=Task(env_id="doctor"), steps=(step,))).rows
     # Unpacked, so that each row is computed as the engine did, alone.
     (parts,) = plan_update(items, token_budget=4096, packing=False)
     distances = []
@@ -139,13 +113,6 @@ def _distances(
             sampled = torch.from_numpy(part.behavior_logprobs)
             distances.append((forward(model, part).logprobs.cpu() - sampled).abs())
     return torch.cat(distances)
-
-
-def _rollout(completion: Completion) -> Rollout:
-    """One of a single turn."""
-    decision = Decision(action="", completions=(completion,))
-    step = Step(observation="", decision=decision, reward=0.0)
-    return Rollout(task=Task(env_id="doctor"), steps=(step,))
 
 
 REMEDY = (

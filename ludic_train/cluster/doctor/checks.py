@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -20,7 +20,6 @@ from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.engine.sampling import draws_of, log_distribution
 from ludic_train.models.chat_template import render_chat
-from ludic_train.trainer.probes import reason_not_to_pack
 
 QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
 # Tokens per completion: enough to average over, and a second of sampling on a CPU.
@@ -166,35 +165,6 @@ def parity(name: str, sampling: Sampling) -> Check:
     return check
 
 
-async def check_seeds(patient: Patient) -> Finding:
-    """Check that equal seeds give equal tokens, and different seeds different ones.
-
-    Raises ClientError for a request that fails.
-    """
-    prompt = patient.prompt(QUESTIONS[0])
-    sampling = Sampling(max_tokens=TOKENS)
-    seeded = [replace(sampling, seed=seed) for seed in (1, 1, 2)]
-    # One at a time: in a batch, rounding can change a token.
-    one, again, other = [(await patient.client.continued(prompt, s)).completion_ids for s in seeded]
-    same, differ = one == again, one != other
-    found = f"equal seeds {'agree' if same else 'differ'}, others {'differ' if differ else 'agree'}"
-    remedy = "groups of equal samples have no advantage: send requests without seeds"
-    return finding("seeds", same and differ, found, remedy)
-
-
-async def check_packing(patient: Patient) -> Finding:
-    """Check that items in one packed row of the trainer do not influence each other.
-
-    The server is not involved; a bad finding costs time, not correctness.
-    """
-    device = str(next(patient.model.parameters()).device)
-    patient.model.eval()
-    reason = reason_not_to_pack(patient.model, device)
-    found = reason or "items that share a row do not see each other"
-    remedy = "nothing: the trainer pads this architecture instead; it costs time only"
-    return finding("packing", reason is None, found, remedy)
-
-
 def expected_logprobs(model: nn.Module, completion: Completion) -> Tensor:
     """Log-probs [T] of the completion's tokens at its temperature, within its nucleus.
 
@@ -259,6 +229,4 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("flags", check_flags),
     ("tokens", check_round_trip),
     *((name, parity(name, sampling)) for name, sampling in SAMPLINGS.items()),
-    ("seeds", check_seeds),
-    ("packing", check_packing),
 )

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import time
-import timeit
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -53,8 +51,6 @@ GREEDY = Sampling(max_tokens=12, temperature=0)
 CHANGED, RESTORED = 900_000_001, 900_000_000
 # Longer than a block of vLLM's prefix cache.
 CACHED_TOKENS = 300
-# Pushes to time; the first one also connects.
-ROUNDS = 3
 
 PushCheck = Callable[[Patient, PolicyPublisher], Awaitable[Finding]]
 
@@ -93,36 +89,6 @@ async def changed_params(patient: Patient, publisher: PolicyPublisher) -> AsyncI
         yield other
     finally:
         await publisher.publish(patient.model.named_parameters(), RESTORED)
-
-
-async def check_checksums(patient: Patient, publisher: PolicyPublisher) -> Finding:
-    """Check by the server's checksums that a push changes params, and one back restores all.
-
-    Good for a server without the route /weight_checker. On a CPU, vLLM's checksums leave out packed
-    params.
-    """
-    async with aclosing(ControlClient(patient.url)) as server:
-
-        async def sums() -> Mapping[str, str]:
-            found = await server.post("/weight_checker", {"action": "checksum"})
-            return found.get("checksums") or {}
-
-        try:
-            before = await sums()
-        except PublishError as error:
-            return finding("checksums", True, f"not known: {error}", "")
-        async with changed_params(patient, publisher):
-            changed = await sums()
-        after = await sums()
-    same = sum(changed.get(name) == own for name, own in before.items())
-    wrong = sorted(name for name, own in before.items() if after.get(name) != own)
-    return finding(
-        "checksums",
-        not wrong and same < len(before),
-        f"{len(before) - same} of {len(before)} changed, {len(wrong)} not restored"
-        + (f", such as {wrong[0]}" if wrong else ""),
-        "do not train with this server: a push leaves params of another version in it",
-    )
 
 
 async def check_push(patient: Patient, publisher: PolicyPublisher) -> Finding:
@@ -169,37 +135,9 @@ async def check_prefix_cache(patient: Patient, publisher: PolicyPublisher) -> Fi
     )
 
 
-async def check_push_time(patient: Patient, publisher: PolicyPublisher) -> Finding:
-    """Measure the time of a push, and of a copy of as many bytes in memory.
-
-    Never bad: the copy is the lower bound to compare with.
-    """
-    seconds = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        await publisher.publish(patient.model.named_parameters(), RESTORED)
-        seconds.append(time.perf_counter() - started)
-    size = sum(p.numel() * p.element_size() for p in patient.model.parameters())
-    # The fastest, because other processes only ever add time.
-    found = (
-        f"{min(seconds):.3g} s for {size / 1e6:.3g} MB, {size / 1e6 / min(seconds):.3g} MB/s; "
-        f"a copy in memory takes {copy_seconds(size):.2g} s"
-    )
-    return finding("push time", True, found, "")
-
-
-def copy_seconds(num_bytes: int) -> float:
-    """Seconds that this machine takes to copy that many bytes in memory, best of ROUNDS."""
-    source, target = (torch.ones(num_bytes, dtype=torch.uint8) for _ in range(2))
-    return min(timeit.repeat(lambda: target.copy_(source), number=1, repeat=ROUNDS))
-
-
 PUSH_CHECKS: Sequence[tuple[str, PushCheck]] = (
-    # First, when the params are still those that the server has loaded.
-    ("checksums", check_checksums),
     ("push", check_push),
     ("prefix cache", check_prefix_cache),
-    ("push time", check_push_time),
 )
 
 

@@ -65,12 +65,8 @@ async def test_a_server_that_is_well(served):
             "log-probs at T=1",
             "log-probs at T=0.7",
             "log-probs, top_p=0.9",
-            "seeds",
-            "packing",
-            "checksums",
             "push",
             "prefix cache",
-            "push time",
         ]
         # It has its own params back.
         assert all(torch.equal(server.params[name], value) for name, value in before.items())
@@ -93,8 +89,7 @@ async def test_other_params_than_those_of_the_model_are_found(served):
 @pytest.mark.long
 async def test_a_push_that_changes_nothing_is_found(served):
     found = await findings(served, push=True, deaf=True)
-    assert {"checksums", "push", "prefix cache"} <= bad(found)
-    assert found["checksums"].found.startswith("0 of ")
+    assert bad(found) == {"push", "prefix cache"}
 
 
 @pytest.mark.long
@@ -131,7 +126,7 @@ async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
     async with patient(served) as server:
         server.faults["/start_weight_update"] = "500"
         found = await examination(served, server)
-    assert bad(found) == {"checksums", "push", "prefix cache", "push time"}
+    assert bad(found) == {"push", "prefix cache"}
     assert "failed in start: " in found["push"].found
 
 
