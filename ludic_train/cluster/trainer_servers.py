@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -11,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-from ludic_gym.concurrency import cancel_all, gather_all
+from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.sampling import leaves_out_tokens
 from ludic_train.cluster.layout import Card, Layout, Need, ServerCards, layout
@@ -33,7 +31,6 @@ from ludic_train.processes import (
     without_options,
 )
 from ludic_train.runs.config import RunConfig
-from ludic_train.runs.folder import METRICS
 from ludic_train.runs.machine import VLLM, Machine
 from ludic_train.trainer.config import Load
 
@@ -160,10 +157,6 @@ def vllm_flags(place: ServerCards) -> list[str]:
     ]
 
 
-# Seconds between two looks at the run's numbers.
-NOTE_S = 1.0
-
-
 def run_with_servers(
     argv: Sequence[str],
     config: RunConfig,
@@ -250,7 +243,7 @@ def _started_servers(
     stack = AsyncExitStack()
 
     async def started() -> list[SupervisedServer]:
-        servers = await gather_all(
+        return await gather_all(
             stack.enter_async_context(
                 supervised_server(
                     _starter(config, machine, place, number),
@@ -261,9 +254,6 @@ def _started_servers(
             )
             for number, place in enumerate(found.servers)
         )
-        watching = asyncio.create_task(_note_updates(config.out / METRICS, servers))
-        stack.push_async_callback(cancel_all, [watching])
-        return servers
 
     # A thread of their own: this one waits for the ranks, and takes signals. Servers end with the
     # thread that has started them.
@@ -287,18 +277,6 @@ def _starter(
     return lambda: ServerProcess(
         f"http://127.0.0.1:{port}", log, spawn(tied_to_parent(command), log, env)
     )
-
-
-async def _note_updates(metrics: Path, servers: Sequence[SupervisedServer]) -> None:
-    """Allow all restarts again whenever the run has made an update."""
-    before = 0
-    while True:
-        await asyncio.sleep(NOTE_S)
-        size = metrics.stat().st_size if metrics.exists() else 0
-        if size > before:
-            for server in servers:
-                server.updated()
-        before = size
 
 
 def _serve(config: RunConfig, machine: Machine, place: ServerCards) -> list[str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
-import subprocess
 import sys
-import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -23,27 +25,22 @@ from ludic_train.cluster.servers.process import (
     POLL_S,
     START_S,
     ServerProcess,
-    ended_with_log,
-    last_error,
-    started_server,
+    launched,
+    plugin_folder,
 )
-from ludic_train.cluster.servers.supervisor import RESTARTS, Pulse
+from ludic_train.cluster.servers.supervisor import supervised_server
 from ludic_train.cluster.servers.vllm_command import Installed, ServeOptions, find_vllm
 from ludic_train.errors import ServerError
 from ludic_train.processes import (
     FAILED,
-    Stopped,
+    STOP_SIGNALS,
     bound_socket,
     free_port,
     printed_progress,
     stop_by_signal,
     url_of,
 )
-from ludic_train.runs.machine import LOST_S
 from ludic_train.server_tokens import KEY_VARIABLE
-
-# Seconds in which at most RESTARTS ends of a server are made good.
-RECENT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,49 +236,36 @@ def _note_exposure(options: ServeOptions, ability: str) -> None:
 def _serve_vllm(args: _Options, vllm: Installed, further: list[str]) -> int:
     """Start vLLM, again where it ends by itself or is lost, until a signal; the exit code.
 
-    Raises ServerError for one that does not start, or ends RESTARTS times within RECENT_S.
+    Raises ServerError as `supervised_server`.
     """
     # One port for all starts: trainers and actors have its address.
     options = replace(args.options, port=free_port(args.options.host, args.options.port))
-    ends: list[float] = []
-    with stop_by_signal():
-        while True:
-            with (
-                started_server(
-                    args.model,
-                    options,
-                    vllm,
-                    further,
-                    start_s=args.start_timeout,
-                    progress=printed_progress(),
-                ) as server,
-                _joined(args, server.url),
-            ):
-                reason = _until_end(server, args.model)
-            if not reason:
-                return 0
-            now = time.monotonic()
-            # Only recent ones: a server that fails once a day may run for ever.
-            ends = [*(end for end in ends if now - end < RECENT_S), now]
-            if len(ends) > RESTARTS:
-                reason = f"{reason}, after {RESTARTS} restarts"
-                raise ended_with_log(reason, server.log)
-            error = last_error(server.log)
-            print(f"{reason}; starting it again. Its last error: {error}", file=sys.stderr)
+    # The log stays after the end: a user reads it after a failure.
+    descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
+    os.close(descriptor)
 
+    async def serve(start: Callable[[], ServerProcess]) -> None:
+        loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+        assert serving is not None
 
-def _until_end(server: ServerProcess, model: str) -> str:
-    """Wait for a signal or the end of the server; the reason of an end by itself, "" for none."""
-    try:
-        # Inside the try: a program that reads this line may stop the server at once.
-        print(f"ready  {server.url}  ({model}; log: {server.log})", flush=True)
-        pulse = Pulse(server.url)
-        while not pulse.is_lost():
-            with suppress(subprocess.TimeoutExpired):
-                return f"vLLM ended with code {server.process.wait(POLL_S)}"
-    except Stopped:
-        print("stopping", flush=True)
-        return ""
-    # SIGKILL, because a stopped process handles no other signal.
-    server.process.kill()
-    return f"vLLM did not respond for {LOST_S:g} s"
+        def stop() -> None:
+            # A second Ctrl-C would interrupt the clean-up and leave processes behind.
+            if not serving.cancelling():
+                print("stopping", flush=True)
+                serving.cancel()
+
+        for signum in STOP_SIGNALS:
+            loop.add_signal_handler(signum, stop)
+        with suppress(asyncio.CancelledError):
+            async with supervised_server(
+                start, start_s=args.start_timeout, progress=printed_progress()
+            ) as server:
+                print(f"ready  {server.url}  ({args.model}; log: {log})", flush=True)
+                while server.error is None:
+                    await asyncio.sleep(POLL_S)
+                raise server.error
+
+    with plugin_folder() as plugin, _joined(args, url_of(options.host, options.port)):
+        start = partial(launched, args.model, options, vllm, further, plugin=plugin, log=Path(log))
+        asyncio.run(serve(start))
+    return 0

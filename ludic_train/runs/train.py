@@ -36,7 +36,6 @@ from ludic_train.distributed.device import (
     resolved_precision,
 )
 from ludic_train.distributed.ranks import call_on_rank_0, rank, run_on_rank_0
-from ludic_train.metrics import Metrics
 from ludic_train.runs.config import IN_PYTHON, SETTINGS, RunConfig, check_names
 from ludic_train.runs.config_file import MACHINE
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
@@ -299,14 +298,7 @@ async def _run_all(
     recipe: Recipe, config: RunConfig, opened: _Opened, stages: Sequence[Stage], *, resume: bool
 ) -> None:
     """Make the updates of all stages."""
-    learner, server, floors = opened.learner, opened.server, Floors(config)
-    ends = stages[-1].ends
-
-    def guard(metrics: Metrics) -> None:
-        floors(metrics)
-        if server is not None:
-            server.updated()
-
+    learner, server, ends = opened.learner, opened.server, stages[-1].ends
     if server is not None:
         # Without it, a trainer would wait ten minutes for a server that is not started again.
         ends.stop.failure = lambda: server.error
@@ -328,7 +320,7 @@ async def _run_all(
                 evaluate=evaluated,
                 eval_every=config.evaluate.eval_every,
                 logger=logger,
-                guard=guard,
+                guard=Floors(config),
             )
             await run_stages(run, resume=resume)
     # Also after an error: the threads of the queue's reader and of a push keep connections.

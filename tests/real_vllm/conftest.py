@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from fake_vllm.started import started_server
 from torch import nn
 from transformers import PreTrainedTokenizerBase, Qwen3Config, Qwen3ForCausalLM
 
-from ludic_train.cluster.servers.process import started_server
 from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import save_model

@@ -12,10 +12,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 import torch
+from fake_vllm.started import started_server
 
 from ludic_gym.records import from_json
 from ludic_gym.types import Rollout
-from ludic_train.cluster.servers.process import started_server
 from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model

@@ -4,12 +4,12 @@ import os
 
 import pytest
 import torch
+from fake_vllm.started import started_server
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Message, Sampling
 from ludic_train.cluster.publish.files import FilesPublisher
-from ludic_train.cluster.servers.process import started_server
 from ludic_train.cluster.servers.vllm_command import ServeOptions, find_vllm
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model

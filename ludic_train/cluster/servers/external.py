@@ -15,16 +15,13 @@ from ludic_train.cluster.publish.files import FilesPublisher, folder_for
 from ludic_train.cluster.publish.vllm_transfer import VLLMTransferPublisher, server_backend
 from ludic_train.cluster.servers.health import ANSWER_S, PATIENCE_S, POLL_S, server_version
 from ludic_train.cluster.servers.run_server import OwnClient, OwnPublisher
-from ludic_train.cluster.servers.supervisor import RESTARTS
+from ludic_train.cluster.servers.supervisor import RECENT_S, RESTARTS
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
 from ludic_train.errors import ServerError
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.sources.publisher import PolicyPublisher
-
-# Seconds within which losses are counted.
-RECENT_S = 600.0
 
 
 class FoundServers:

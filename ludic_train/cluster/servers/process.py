@@ -9,10 +9,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkstemp
+from tempfile import TemporaryDirectory
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -24,7 +24,7 @@ from ludic_train.cluster.servers.vllm_command import (
     environment,
 )
 from ludic_train.errors import ServerError
-from ludic_train.processes import Progress, free_port, last_lines, spawn, tied_to_parent, url_of
+from ludic_train.processes import last_lines, spawn, tied_to_parent, url_of
 
 # Large models take minutes to load and compile.
 START_S = 600.0
@@ -70,39 +70,6 @@ class ServerProcess:
         self.process.wait()
 
 
-@contextmanager
-def started_server(
-    model: str,
-    options: ServeOptions,
-    vllm: Installed,
-    further: Sequence[str] = (),
-    *,
-    start_s: float = START_S,
-    progress: Progress = lambda waited_s: None,
-) -> Iterator[ServerProcess]:
-    """A server that responds; stopped at the end of the block.
-
-    model: a run's folder, a folder in Hugging Face format, or a hub id.
-    further: flags for vLLM as they are.
-    start_s: time limit of the start, in seconds.
-    progress: called every POLL_S seconds during the start, with the seconds that have passed.
-    Raises ConfigError for a port in use, ServerError for a server that ends or does not respond
-    within `start_s`, with the end of its log.
-    """
-    # Chosen here, so that the URL is known before vLLM starts to listen.
-    options = replace(options, port=free_port(options.host, options.port))
-    # The log stays after the block: a user reads it after a failure.
-    descriptor, log = mkstemp(prefix="ludic-serve-", suffix=".log")
-    os.close(descriptor)
-    with ExitStack() as stack:
-        plugin = stack.enter_context(plugin_folder())
-        server = launched(model, options, vllm, further, plugin=plugin, log=Path(log))
-        # Before the wait, so that a server that fails to start is stopped as well.
-        stack.callback(server.stop)
-        _wait(server, start_s, progress)
-        yield server
-
-
 def launched(
     model: str,
     options: ServeOptions,
@@ -139,20 +106,6 @@ def plugin_folder() -> Iterator[Path]:
         (info / "METADATA").write_text(METADATA, encoding="utf-8")
         (info / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
         yield folder
-
-
-def _wait(server: ServerProcess, start_s: float, progress: Progress) -> None:
-    """Wait for a response. Raises ServerError if the server ends, or after `start_s` seconds."""
-    started = time.monotonic()
-    while not responds(server.url):
-        waited = time.monotonic() - started
-        # A server that has ended is reported at once, not after the time limit.
-        if (code := server.process.poll()) is not None:
-            raise ended_with_log(f"vLLM ended with code {code} during its start", server.log)
-        if waited > start_s:
-            raise ended_with_log(f"vLLM did not respond within {start_s:g} s", server.log)
-        progress(waited)
-        time.sleep(POLL_S)
 
 
 def ended_with_log(reason: str, log: Path) -> ServerError:

@@ -63,8 +63,8 @@ class Pulse:
         return self._looked - self._seen > self._lost_s
 
 
-# Restarts without an update in between; a server that ends more often is broken.
-RESTARTS = 3
+# Restarts within RECENT_S seconds; a server that ends more often is broken.
+RESTARTS, RECENT_S = 3, 3600.0
 
 
 class SupervisedServer:
@@ -92,7 +92,8 @@ class SupervisedServer:
         self._name, self._lost_s = name, LOST_S if lost_s is None else lost_s
         self.starts = 0
         self.error: ServerError | None = None
-        self._restarts, self._was_ready = 0, False
+        self._ends: list[float] = []
+        self._was_ready = False
         self._pulse: Pulse | None = None
         self._launch()
 
@@ -104,8 +105,8 @@ class SupervisedServer:
     async def ready(self) -> None:
         """Return once the server responds.
 
-        Raises ServerError with the end of the log if it ended in its first start, ended RESTARTS
-        times without an update, or takes longer than `start_s` to start.
+        Raises ServerError with the end of the log if it ended in its first start, ended more
+        than RESTARTS times within RECENT_S seconds, or takes longer than `start_s` to start.
         """
         while not await self._responds():
             if self.error is not None:
@@ -137,10 +138,6 @@ class SupervisedServer:
             if time.monotonic() > until:
                 self._current.process.kill()
 
-    def updated(self) -> None:
-        """Note an update of the run, after which all restarts are allowed again."""
-        self._restarts = 0
-
     def stop(self) -> None:
         """Stop the server and its workers; takes up to half a minute."""
         self._current.stop()
@@ -162,17 +159,17 @@ class SupervisedServer:
 
         ended: the reason, a sentence without its period.
         """
-        log = self._current.log
+        log, now = self._current.log, time.monotonic()
+        self._ends = [*(end for end in self._ends if now - end < RECENT_S), now]
         if not self._was_ready:
             self.error = ended_with_log(f"{ended} during its start", log)
-        elif self._restarts == RESTARTS:
-            self.error = ended_with_log(
-                f"{ended}, after {RESTARTS} restarts without an update in between", log
-            )
+        elif len(self._ends) > RESTARTS:
+            minutes = RECENT_S / 60
+            reason = f"{ended}, after {RESTARTS} restarts within {minutes:.0f} minutes"
+            self.error = ended_with_log(reason, log)
         else:
-            self._restarts += 1
             print(
-                f"{ended}; starting it again ({self._restarts} of {RESTARTS}; log: {log})\n"
+                f"{ended}; starting it again ({len(self._ends)} of {RESTARTS}; log: {log})\n"
                 f"its last error: {last_error(log)}",
                 flush=True,
             )
