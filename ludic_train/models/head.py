@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -221,35 +221,6 @@ def _is_plain(head: nn.Module, hidden: Tensor) -> bool:
     return head.weight.dtype == hidden.dtype and hidden.dtype in PLAIN_TYPES
 
 
-class Softmax(NamedTuple):
-    """Two passes over the logits of a plain head, [N, V].
-
-    read: from logits and targets [N], whether there are masks, and whether entropies are wanted:
-        log-probs and entropies [N], and what else `gradient` needs of each token. It may write over
-        the logits.
-    gradient: from what `read` has left of the logits, the targets, what it returned, the gradients
-        [N] of log-probs and entropies divided by the temperature, None for none, and the type of
-        the head: that of the logits, and factors [N] by which its rows are to be multiplied.
-    overwrites: True if `gradient` takes other logits than the head gives.
-    """
-
-    read: Callable[[Tensor, Tensor, bool, bool], tuple[Tensor, ...]]
-    gradient: Callable[..., tuple[Tensor, Tensor | None]]
-    overwrites: bool
-
-
-def softmax_on(device: torch.device) -> Softmax:
-    """The passes on this device: on a card by kernels of Triton, which comes with torch there."""
-    if device.type == "cuda":
-        try:
-            from ludic_train.models import card_softmax
-        except ImportError:
-            return TORCH_SOFTMAX
-        if card_softmax.compiles_on(device):
-            return Softmax(card_softmax.read_logits, card_softmax.logit_gradient, False)
-    return TORCH_SOFTMAX
-
-
 def plain_logprobs(
     hidden: Tensor,
     weight: Tensor,
@@ -261,8 +232,7 @@ def plain_logprobs(
     is_kept: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """As `chunked`, of a head that is the matrix `weight` [V, D]; entropies may be left out."""
-    softmax = softmax_on(hidden.device)
-    inputs = hidden, weight, targets, temperature, masks, softmax, entropy, is_kept
+    inputs = hidden, weight, targets, temperature, masks, entropy, is_kept
     scores: tuple[Tensor, Tensor] = _PlainHead.apply(*inputs)  # type: ignore[no-untyped-call]
     return scores
 
@@ -286,24 +256,21 @@ class _PlainHead(torch.autograd.Function):
         targets: Tensor,
         temperature: Tensor,
         masks: SamplingMasks | None,
-        softmax: Softmax,
         wants_entropy: bool,
         is_kept: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
+        chunks: list[tuple[Tensor, Tensor]] = []
         kept: list[Tensor] = []
-        chunks: list[tuple[Tensor, ...]] = []
         for h, y, t, mask in token_chunks(hidden, targets, temperature, masks):
             logits = float32_logits(h, weight, t, mask)
-            chunks.append(softmax.read(logits, y, mask is not None, wants_entropy))
+            chunks.append(read_logits(logits, y, mask is not None, wants_entropy))
             if is_kept and any(ctx.needs_input_grad[:2]):
                 kept.append(logits)
-        stats = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
-        ctx.masks, ctx.softmax, ctx.num_stats = masks, softmax, len(stats)
-        ctx.save_for_backward(hidden, weight, targets, temperature, *stats, *kept)
-        logprobs, entropy = stats[:2]
+        logprobs, entropy = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+        ctx.masks = masks
+        ctx.save_for_backward(hidden, weight, targets, temperature, logprobs, entropy, *kept)
         if not wants_entropy:
-            entropy = entropy.new_empty(0)
             ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
@@ -314,8 +281,7 @@ class _PlainHead(torch.autograd.Function):
         of_logprob: Tensor | None,
         of_entropy: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, temperature, *rest = ctx.saved_tensors
-        stats, kept = rest[: ctx.num_stats], rest[ctx.num_stats :]
+        hidden, weight, targets, temperature, logprobs, entropy, *kept = ctx.saved_tensors
         for_hidden, for_weight, *_ = ctx.needs_input_grad
         of_hidden: list[Tensor] = []
         of_weight: Tensor | None = None
@@ -323,12 +289,12 @@ class _PlainHead(torch.autograd.Function):
         at = 0
         for k, (h, y, t, mask) in enumerate(token_chunks(hidden, targets, temperature, ctx.masks)):
             own = slice(at, at := at + len(h))
-            logits = kept[k] if kept else float32_logits(h, weight, t, mask)
-            if not kept and ctx.softmax.overwrites:
-                ctx.softmax.read(logits, y, mask is not None, False)
+            less = kept[k] if kept else float32_logits(h, weight, t, mask)
+            if not kept:
+                read_logits(less, y, mask is not None, False)
             of_tokens = [None if each is None else each[own] for each in slopes]
-            own_stats = [each[own] for each in stats]
-            slope, scale = ctx.softmax.gradient(logits, y, own_stats, *of_tokens, weight.dtype)
+            stats = logprobs[own], entropy[own]
+            slope, scale = logit_gradient(less, y, stats, *of_tokens, weight.dtype)
             if for_hidden:
                 product = slope @ weight
                 of_hidden.append(product if scale is None else product.mul_(scale[:, None]))
@@ -338,14 +304,14 @@ class _PlainHead(torch.autograd.Function):
         return (
             torch.cat(of_hidden) if for_hidden else None,
             None if of_weight is None else of_weight.to(weight.dtype),
-            *(None,) * 6,
+            *(None,) * 5,
         )
 
 
 def read_logits(
     logits: Tensor, targets: Tensor, is_masked: bool, wants_entropy: bool
 ) -> tuple[Tensor, Tensor]:
-    """As `Softmax.read`; the logits become p - onehot(target)."""
+    """Log-probs of the targets and entropies [N] by logits [N, V], which become p - onehot(y)."""
     rows = max((CPU_PART if logits.is_cpu else CARD_PART) // logits.shape[1], 1)
     chosen, entropies = [], []
     for z, y in zip(torch.split(logits, rows), torch.split(targets, rows), strict=True):
@@ -371,7 +337,11 @@ def logit_gradient(
     of_entropy: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None]:
-    """As `Softmax.gradient`, from p - onehot(target)."""
+    """Gradient of the logits in `dtype`, and factors [N] by which its rows are still multiplied.
+
+    less: p - onehot(y). stats: what `read_logits` returned. of_logprob, of_entropy: gradients [N]
+    with respect to these, divided by the temperature; None for none.
+    """
     logprobs, entropy = stats
     scale = torch.zeros_like(logprobs) if of_logprob is None else -of_logprob
     if of_entropy is not None:
@@ -384,9 +354,6 @@ def logit_gradient(
     if dtype == torch.float32:
         return less, scale
     return torch.mul(less, scale[:, None], out=torch.empty_like(less, dtype=dtype)), None
-
-
-TORCH_SOFTMAX = Softmax(read_logits, logit_gradient, True)
 
 
 def token_chunks(

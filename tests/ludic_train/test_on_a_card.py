@@ -117,19 +117,6 @@ def test_moments_of_8_bits_learn_nearly_the_same():
     assert relative_error(found - start, expected - start) < 0.1
 
 
-@pytest.fixture
-def replays(monkeypatch):
-    """A list that gets an entry for each step that is replayed."""
-    found, replay = [], torch.cuda.CUDAGraph.replay
-
-    def noted(graph):
-        found.append(graph)
-        replay(graph)
-
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", noted)
-    return found
-
-
 def sharp_model():
     """A model with sharp distributions, which show errors."""
     model = random_model("135M", device=CARD)
@@ -166,23 +153,20 @@ def errors_of_sampled(client, model, seed=0):
 
 
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 2e-3), (torch.bfloat16, 0.2)])
-def test_log_probs_of_the_local_engine_are_those_of_the_full_forward(dtype, most, replays):
+def test_log_probs_of_the_local_engine_are_those_of_the_full_forward(dtype, most):
     model = sharp_model().to(dtype)
     client = LocalChatClient(model, tokenizer())
     errors = errors_of_sampled(client, model)
     assert client.cached_keys.device == torch.device(CARD)
-    assert len(replays) > 10
     assert errors.mean() < most / 10
     assert errors.max() < most
 
 
-def test_replayed_steps_see_params_and_adapters_that_have_changed(replays):
+def test_steps_see_params_and_adapters_that_have_changed():
     model = get_peft_model(sharp_model(), LoraConfig(r=4, target_modules=["q_proj", "down_proj"]))
     client = LocalChatClient(model.eval(), tokenizer())
     for seed in range(3):
-        replays.clear()
         errors = errors_of_sampled(client, model, seed)
-        assert len(replays) > 10
         assert errors.max() < 2e-3
         with torch.no_grad():
             for name, param in model.named_parameters():
