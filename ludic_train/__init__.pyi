@@ -22,11 +22,7 @@ from .algorithms.credit import HybridNormalizedReturn as HybridNormalizedReturn
 from .algorithms.credit import LeaveOneOutReturn as LeaveOneOutReturn
 from .algorithms.credit import MonteCarloReturn as MonteCarloReturn
 from .algorithms.credit import PerStepReward as PerStepReward
-from .algorithms.entropy_control import AdaptiveEntropy as AdaptiveEntropy
-from .algorithms.entropy_control import AdaptiveEntropyBonus as AdaptiveEntropyBonus
-from .algorithms.entropy_control import with_target_entropy as with_target_entropy
 from .algorithms.filters import Filter as Filter
-from .algorithms.filters import any_of as any_of
 from .algorithms.filters import combine as combine
 from .algorithms.filters import drop_incomplete_completions as drop_incomplete_completions
 from .algorithms.filters import drop_parse_errors as drop_parse_errors
@@ -212,7 +208,6 @@ from .trainer.config import cosine as cosine
 from .trainer.config import linear as linear
 from .trainer.trainer import Trainer as Trainer
 from .types import BOOTSTRAP as BOOTSTRAP
-from .types import ENTROPY_COEFFICIENT as ENTROPY_COEFFICIENT
 from .types import PROXIMAL as PROXIMAL
 from .types import REFERENCE as REFERENCE
 from .types import RETURNS as RETURNS

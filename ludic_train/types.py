@@ -37,9 +37,6 @@ BOOTSTRAP = "bootstrap"
 REWARDS = "rewards"
 """Attachment: reward of a step, at the last token that was sampled for it, 0 elsewhere."""
 
-ENTROPY_COEFFICIENT = "entropy_coefficient"
-"""Attachment: coefficient of the entropy bonus of a batch; see `AdaptiveEntropy`."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TopTokens:

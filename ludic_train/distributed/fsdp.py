@@ -201,12 +201,6 @@ def sharded_modules(model: nn.Module) -> list[FSDPModule]:
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
-def sync_gradients(model: nn.Module, now: bool) -> None:
-    """Make the next backward pass add gradients up over ranks, or keep them whole here."""
-    for module in sharded_modules(model):
-        module.set_requires_gradient_sync(now, recurse=False)
-
-
 def whole(tensor: Tensor) -> Tensor:
     """The tensor with all its shards, on every rank; all ranks must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

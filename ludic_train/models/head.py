@@ -292,9 +292,9 @@ class _PlainHead(torch.autograd.Function):
             less = kept[k] if kept else float32_logits(h, weight, t, mask)
             if not kept:
                 read_logits(less, y, mask is not None, False)
-            of_tokens = [None if each is None else each[own] for each in slopes]
+            for_logprob, for_entropy = (None if each is None else each[own] for each in slopes)
             stats = logprobs[own], entropy[own]
-            slope, scale = logit_gradient(less, y, stats, *of_tokens, weight.dtype)
+            slope, scale = logit_gradient(less, y, stats, for_logprob, for_entropy, weight.dtype)
             if for_hidden:
                 product = slope @ weight
                 of_hidden.append(product if scale is None else product.mul_(scale[:, None]))

@@ -36,21 +36,15 @@ ALL_LINEAR = "all-linear"
 class LoRA:
     """Settings of new low-rank adapters (Hu et al. 2021, arXiv:2106.09685).
 
-    rank: of the two matrices. alpha: the change is scaled by alpha / rank, or by alpha / sqrt(rank)
-        with `rslora`; None makes that factor 2, for `rslora` at a rank of 16.
+    rank: of the two matrices. alpha: the change is scaled by alpha / rank; None makes that 2.
     targets: modules that are adapted, by the last parts of their names, such as "q_proj,v_proj";
         "all-linear" is every linear layer but the head.
-    rslora: rank-stabilised scaling (Kalajdzievski 2023, arXiv:2312.03732), for large ranks.
-    dora: the size of each column is learned apart from its direction (Liu et al. 2024,
-        arXiv:2402.09353): sampled from by the local engine alone.
     Raises ConfigError for a rank below 1, and an alpha that is not positive.
     """
 
     rank: int
     alpha: float | None = None
     targets: str = ALL_LINEAR
-    rslora: bool = False
-    dora: bool = False
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -70,22 +64,15 @@ class LoRA:
     def config(self, model: PreTrainedModel) -> LoraConfig:
         """The settings for a model as peft has them."""
         # A factor of 2 for any rank, so that a learning rate suits all of them.
-        alpha = (8.0 if self.rslora else 2.0 * self.rank) if self.alpha is None else self.alpha
+        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
         given = {"target_modules": self.target_names}
         targets = _all_targets(model) if self.targets == ALL_LINEAR else given
-        if self.dora and "target_parameters" in targets:
-            raise ConfigError(
-                "dora=True for a mixture of experts, whose fused experts peft adapts without it: "
-                "name linear layers as lora_targets, or leave out dora"
-            )
         # Here and below where it is needed: importing it takes a third of a second.
         from peft import LoraConfig
 
         return LoraConfig(
             r=self.rank,
             lora_alpha=alpha,
-            use_rslora=self.rslora,
-            use_dora=self.dora,
             task_type="CAUSAL_LM",
             **targets,
         )

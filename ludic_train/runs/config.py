@@ -50,10 +50,6 @@ class Tune:
     """Scale of the adapters, divided by their rank; without it, twice the rank."""
     lora_targets: str = "all-linear"
     """Modules that get adapters, such as q_proj,v_proj."""
-    rslora: bool = False
-    """Divides the scale by the root of the rank: for ranks of 64 and more."""
-    dora: bool = False
-    """Learns sizes and directions of columns apart, with the local engine alone."""
     dtype: Literal["auto", "float32", "bf16"] = "auto"
     """Type of forward and backward. "bf16" computes in bfloat16 over float32 params and moments;
     "auto" is bf16 on a CUDA card and float32 on a CPU."""
@@ -77,14 +73,9 @@ class Tune:
 
     @property
     def adapter_settings(self) -> dict[str, Any]:
-        """Settings of the adapters beside their rank, those that are off left out."""
-        named = {
-            "alpha": self.lora_alpha,
-            "targets": self.lora_targets,
-            "rslora": self.rslora,
-            "dora": self.dora,
-        }
-        return {n: value for n, value in named.items() if value is not None and value is not False}
+        """Settings of the adapters beside their rank, without those that were left open."""
+        alpha = {} if self.lora_alpha is None else {"alpha": self.lora_alpha}
+        return {**alpha, "targets": self.lora_targets}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +110,6 @@ class Learn:
     final_entropy: float | None = None
     """Coefficient that it falls to, on a straight line over `updates`; without it, an `entropy`
     that is given stays."""
-    target_entropy: float | None = None
-    """Nats per token below which the coefficient rises from 0 by 0.005 a batch, up to `entropy`,
-    and above which it falls and gives no bonus."""
     demonstrations: int = at_least(0, 0)
     """Episodes for supervised fine-tuning before learning from rewards."""
     sft_updates: int = at_least(0, 0)
@@ -143,14 +131,6 @@ class Learn:
             raise ConfigError(
                 f"final_entropy={self.final_entropy}; the bonus falls from entropy={self.entropy}, "
                 "so it must be between 0 and that"
-            )
-        if self.target_entropy is not None and (
-            not self.target_entropy > 0 or self.entropy == 0 or self.final_entropy is not None
-        ):
-            raise ConfigError(
-                f"target_entropy={self.target_entropy} with entropy={self.entropy} and "
-                f"final_entropy={self.final_entropy}; it is above 0, `entropy` is the largest "
-                "coefficient, and nothing else may set it"
             )
         if self.max_lag is not None and self.max_lag < self.minibatches - 1:
             raise ConfigError(

@@ -1,7 +1,7 @@
 """The one algorithm and the settings of a run, from what its user and its recipe left open.
 
 The only place where an algorithm meets the settings of a run that change it: `kl`, `entropy`,
-`final_entropy`, `target_entropy`, `full_batches`, `max_lag`, and the limit of thoughts. A preset by
+`final_entropy`, `full_batches`, `max_lag`, and the limit of thoughts. A preset by
 name and the same one as an object become the same algorithm; a setting that an object cannot take
 is an error.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms import presets
-from ludic_train.algorithms.entropy_control import AdaptiveEntropyBonus, with_target_entropy
 from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
@@ -67,9 +65,7 @@ def settled(
     if learn.full_batches:
         # Only what a filter drops can be replaced, and some algorithms drop nothing.
         algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
-    if learn.target_entropy is not None:
-        algo = with_target_entropy(algo, learn.target_entropy, highest=learn.entropy or 0.0)
-    elif learn.entropy:
+    if learn.entropy:
         falling = learn.final_entropy is not None
         bonus = EntropyBonus(
             learn.entropy, final=learn.final_entropy, updates=learn.updates if falling else None
@@ -98,7 +94,7 @@ def _completed(algo: RLAlgorithm, config: RunConfig) -> RunConfig:
     entropy, final = learn.entropy, learn.final_entropy
     if entropy is None and config.mode == "nothing" and not _has_bonus(algo):
         entropy = TINY_ENTROPY
-        final = 0.0 if final is None and learn.target_entropy is None else final
+        final = 0.0 if final is None else final
     thought = sample.think_tokens
     # An agent program makes its own requests, and a tiny model has no thoughts.
     if thought is None and algo.think_share and config.mode != "nothing" and not sample.agent:
@@ -114,13 +110,11 @@ def _refuse_parts_twice(algo: RLAlgorithm, config: RunConfig) -> None:
             f"them to the function that made the object, or take algo={algo.name!r}"
         )
     learn = config.learn
-    bonus = {"entropy": learn.entropy, "target_entropy": learn.target_entropy}
-    for name, value in bonus.items():
-        if value and _has_bonus(algo):
-            raise ConfigError(
-                f"{name}={value}, and {algo.name} has an entropy bonus of its own: leave out one "
-                "of them (entropy=0 keeps the algorithm's)"
-            )
+    if learn.entropy and _has_bonus(algo):
+        raise ConfigError(
+            f"entropy={learn.entropy}, and {algo.name} has an entropy bonus of its own: leave out "
+            "one of them (entropy=0 keeps the algorithm's)"
+        )
     if learn.kl and REFERENCE in algo.attach:
         raise ConfigError(
             f"kl={learn.kl}, and {algo.name} compares with a reference model already: leave out "
@@ -129,20 +123,15 @@ def _refuse_parts_twice(algo: RLAlgorithm, config: RunConfig) -> None:
 
 
 def _has_bonus(algo: RLAlgorithm) -> bool:
-    """True for a loss with an entropy bonus in it."""
-    bonuses = EntropyBonus | AdaptiveEntropyBonus
-    return any(isinstance(part, bonuses) for part in _parts(algo.loss))
+    def found_in(loss: object) -> bool:
+        if isinstance(loss, list | tuple):
+            return any(map(found_in, loss))
+        inner = fields(loss) if is_dataclass(loss) else ()
+        return isinstance(loss, EntropyBonus) or any(
+            found_in(getattr(loss, field.name)) for field in inner
+        )
 
-
-def _parts(loss: object) -> Iterator[object]:
-    """The loss, and all losses in it."""
-    yield loss
-    if isinstance(loss, list | tuple):
-        for part in loss:
-            yield from _parts(part)
-    elif is_dataclass(loss):
-        for field in fields(loss):
-            yield from _parts(getattr(loss, field.name))
+    return found_in(algo.loss)
 
 
 def check_combination(
@@ -167,12 +156,6 @@ def check_combination(
         )
     if config.sample.agent is not None and recipe.self_play:
         raise ConfigError(f"agent={config.sample.agent!r} plays alone: leave out self-play")
-    if config.tune.dora and (not machine.samples_here or machine.queue is not None):
-        raise ConfigError(
-            f"dora=True with engine={' '.join(machine.engine)} and queue={machine.queue}: servers "
-            "have no such adapters, and none merges them; sample with engine=local and without a "
-            "queue, or leave out dora"
-        )
     if machine.exact and (config.tune.dtype == "bf16" or "WORLD_SIZE" in os.environ):
         raise ConfigError(
             "exact log-probs are of float32 in one process: leave out --dtype bf16 and torchrun"

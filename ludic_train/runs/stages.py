@@ -143,8 +143,6 @@ def distribute_learner(
         if machine.replicas != 1:
             raise ConfigError(f"replicas={machine.replicas} in one process: take --gpus")
         return whole
-    if config.tune.dora:
-        raise ConfigError("dora=True on several ranks: train DoRA on one GPU, or leave out dora")
     param_dtype = torch.bfloat16 if config.tune.dtype == "bf16" else None
     return sharded_learner(
         whole,

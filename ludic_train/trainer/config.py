@@ -83,8 +83,6 @@ class Execution:
     packing: rows may be shared by several items where padding would waste much.
     share_prompts: items of equal prompts may share a row in which the prompt is computed once; not
         without `packing`.
-    sync_last_only: sharded gradients are added up over ranks once per update instead of once per
-        micro-batch, for the price of holding them whole.
     context_parallel: ranks that compute each row together, a part of its tokens each, for rows that
         are too long for one; divides the number of ranks. `micro_token_budget` is then of these
         ranks together, and rows are not packed.
@@ -97,7 +95,6 @@ class Execution:
 
     packing: bool = True
     share_prompts: bool = True
-    sync_last_only: bool = False
     context_parallel: int = 1
     entropy: bool = True
     attention: str | None = None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ludic_train.algorithms.losses import OnDevice, fetch_metrics, token_stat
 from ludic_train.algorithms.off_policy import mismatch, without_empty_lags
 from ludic_train.algorithms.presets import RLAlgorithm
-from ludic_train.distributed.fsdp import local_part, sync_gradients, whole
+from ludic_train.distributed.fsdp import local_part, whole
 from ludic_train.distributed.ranks import add_up_gradients, all_gather, rank, world_size
 from ludic_train.errors import OutOfMemory, UntrainableRollout
 from ludic_train.metrics import Metrics, Peak, Stat, Total, merge
@@ -36,20 +36,16 @@ def accumulate_gradient(
     algo: RLAlgorithm,
     version: int,
     cfg: TrainerConfig,
-    sharded: bool,
 ) -> Metrics:
     """Add the gradients of an update's micro-batches to the params; metrics of this rank.
 
-    version: of the params. sharded: the model was spread by `shard_model`.
+    version: of the params.
     Raises OutOfMemory with the settings that need less.
     """
     found: list[OnDevice] = []
     largest = max((m.input_ids.size for m in micro_batches), default=0)
     with memory_explained(cfg.device, largest):
-        for number, micro_batch in enumerate(micro_batches, start=1):
-            if sharded:
-                is_last = number == len(micro_batches)
-                sync_gradients(model, is_last or not cfg.execution.sync_last_only)
+        for micro_batch in micro_batches:
             with replayed(model, micro_batch):
                 found.append(_backward(model, micro_batch, algo=algo, version=version, cfg=cfg))
     if rank() % cfg.execution.context_parallel:

@@ -313,7 +313,6 @@ class Trainer:
                 algo=self.algo,
                 version=self.version,
                 cfg=self.cfg,
-                sharded=self._sharded,
             )
         metrics = merge([*of_plan, of_passes, peak_memory(self.cfg.device)])
         if world_size() > 1:

@@ -77,7 +77,7 @@ def gradient_errors():
         items = random_rows(count, seed=k, masked=masked, cut=True)
         if k % 3:
             items = with_few_prompts(items, prompts=k % 3, seed=k)
-        cfg = settings(budget, packing=bool(flag), sync_last_only=bool(flag))
+        cfg = settings(budget, packing=bool(flag))
         mine = items if dist.get_rank() == 0 else []
         found, metrics = gradient_of(mine, cfg, shard=SHARDINGS[sharding])
         expected = one_process_gradient(items)
@@ -95,7 +95,7 @@ def mixture_errors():
         for flag, shard in enumerate([shard_model, sharded_with_checkpoints]):
             # With checkpoints, the backward pass goes through the routers once more.
             expected = one_process_gradient(items, tiny_mixture(kind, lora), bool(flag))
-            cfg = settings(100, sync_last_only=bool(flag))
+            cfg = settings(100)
             cfg = replace(cfg, router_replay=bool(flag))
             found, _ = gradient_of(mine, cfg, shard=shard, model=tiny_mixture(kind, lora))
             errors[f"{kind} lora={lora} {shard.__name__}"] = relative_error(found, expected)

@@ -1,12 +1,10 @@
 import math
-from dataclasses import replace
 
 import pytest
 from trajectories import trajectory as rollout
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.filters import (
-    any_of,
     combine,
     drop_incomplete_completions,
     drop_parse_errors,
@@ -66,41 +64,6 @@ def test_combine_applies_from_left_to_right():
     assert combine(drop_truncated, variance)(group) == []
     assert combine(variance, drop_truncated)(group) == group[:2]
     assert combine()(group) == group
-
-
-def test_any_of_keeps_what_one_filter_keeps_in_the_order_of_the_batch():
-    flat = [rollout(1.0, group="a"), rollout(1.0, group="a")]
-    mixed = [rollout(0.0, group="b"), rollout(0.5, group="b", truncated=True)]
-    batch = [flat[0], mixed[0], flat[1], mixed[1]]
-    variance = drop_zero_variance_groups()
-    assert any_of(variance)(batch) == mixed
-    # The best of the flat group is kept too; of the mixed one both are kept already.
-    assert any_of(keep_best(above=0.9), variance)(batch) == [flat[0], *mixed]
-    assert any_of(drop_truncated, variance)(batch) == batch
-    assert any_of(keep_best(above=2.0), keep_best(above=3.0))(batch) == []
-
-
-def test_filters_inside_any_of_see_the_whole_batch():
-    # Alone, either rollout would have no group to be compared with.
-    group = [rollout(1.0), rollout(0.0, truncated=True)]
-    assert any_of(drop_truncated, drop_zero_variance_groups())(group) == group
-
-
-def test_combine_and_any_of_nest():
-    cut, bad, best = rollout(0.0, truncated=True), rollout(0.0, parsed=False), rollout(1.0)
-    keep = any_of(combine(drop_truncated, drop_parse_errors), combine(keep_best(above=0.5)))
-    assert keep([cut, bad, best]) == [best]
-
-
-def test_any_of_nothing_and_rollouts_made_by_a_filter_are_refused():
-    with pytest.raises(ConfigError, match="no filters"):
-        any_of()
-
-    def copies(trajectories):
-        return [replace(trajectory) for trajectory in trajectories]
-
-    with pytest.raises(ConfigError, match="returned 2 rollouts"):
-        any_of(drop_truncated, copies)([rollout(1.0), rollout(0.0)])
 
 
 def test_the_best_of_each_group_are_kept_in_order_if_they_earned_enough():

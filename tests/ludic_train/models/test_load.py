@@ -203,8 +203,6 @@ def adapter_of(tmp_path, **settings):
     [
         ({}, 2.0),
         ({"alpha": 6.0}, 6 / 4),
-        ({"rslora": True}, 8 / 2),
-        ({"rslora": True, "alpha": 6.0}, 6 / 2),
     ],
 )
 def test_the_change_of_an_adapter_is_scaled_as_documented(settings, scaling, tmp_path):

@@ -11,7 +11,6 @@ from trajectories import trajectory
 
 import ludic_train as lt
 from ludic_gym.errors import ConfigError
-from ludic_train.algorithms.entropy_control import AdaptiveEntropy, AdaptiveEntropyBonus
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.runs.config import IN_PYTHON, RunConfig
 from ludic_train.runs.machine import Machine
@@ -25,7 +24,6 @@ SETTINGS = {
     "kl": {"kl": 0.5},
     "entropy": {"entropy": 0.3},
     "final_entropy": {"entropy": 0.3, "final_entropy": 0.1},
-    "target_entropy": {"entropy": 0.3, "target_entropy": 0.2},
     "full_batches": {"full_batches": True},
     "max_lag": {"max_lag": 3},
     "a tiny model": {"model": None},
@@ -127,8 +125,6 @@ def test_settings_reach_an_object_in_a_run():
     ("algo", "settings", "setting"),
     [
         (lt.grpo(entropy=0.1), {"entropy": 0.3}, "entropy=0.3"),
-        (lt.grpo(entropy=0.1), {"entropy": 0.3, "target_entropy": 0.2}, "entropy=0.3"),
-        (lt.with_target_entropy(lt.grpo(), 0.2), {"entropy": 0.3}, "entropy=0.3"),
         (lt.distillation(), {"kl": 0.5}, "kl=0.5"),
         (lt.grpo(), {"algo_options": {"clip": 0.1}}, "algo_options"),
     ],
@@ -188,18 +184,9 @@ def test_options_and_their_help_are_those_of_the_functions():
         assert all(option.help for option in options.values()), name
 
 
-def test_a_target_entropy_makes_the_bonus_follow_it():
-    (made, _), _ = by_both("grpo", entropy=0.06, target_entropy=0.3)
-    assert made.refine == AdaptiveEntropy(0.3, highest=0.06)
-    assert made.loss == CompositeLoss((lt.grpo().loss, AdaptiveEntropyBonus()))
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        {"target_entropy": 0.3},
-        {"entropy": 0.06, "target_entropy": -1.0},
-        {"entropy": 0.06, "target_entropy": 0.3, "final_entropy": 0.0},
         {"entropy": 0.06, "final_entropy": -0.01},
         {"entropy": 0.06, "final_entropy": 0.07},
     ],
