@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import gymnasium as gym
 
 from envs_registry.catalog import SUITES, bench_kwargs
 from envs_registry.published import PUBLISHED
@@ -17,20 +18,17 @@ from ludic_gym.bench.folder import (
     keep_finished,
     open_transcripts,
     put_in_order,
-    read_request,
     read_scores,
     transcript_path,
 )
-from ludic_gym.bench.provenance import Provenance, provenance
 from ludic_gym.bench.report import percent, progress_bar
 from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
-from ludic_gym.bench.runner import Job, bench_tasks, run_bench
+from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.base import PlainCall, run_blocking
 from ludic_gym.policies.chat import ServedPolicy
-from ludic_gym.policies.reference import ReplayPolicy
-from ludic_gym.records import read_episodes
-from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Sampling
+from ludic_gym.rollout.pool import close
+from ludic_gym.types import Episode, MakePolicy, Sampling, Task
 
 
 def evaluate(
@@ -110,16 +108,24 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvPlan:
-    """The jobs of one env.
+    """The tasks of one env, its arguments, and name and hash of its rows, "" without rows."""
 
-    jobs: to be iterated over once, except for a tuple. count: their number.
-    kwargs: arguments of the env. origin: of the env's episodes.
-    """
-
-    jobs: Iterable[Job]
-    count: int
+    tasks: tuple[Task, ...]
     kwargs: Mapping[str, Any]
-    origin: Provenance
+    data: str
+
+
+def data_of(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """Name and hash of the rows of an environment with these arguments; "" without rows."""
+    # Imported here: `ludic bench --help` makes no env.
+    from ludic_gym.envs.core.question import DatasetEnv
+
+    env = gym.make(env_id, **kwargs)
+    try:
+        inner = env.unwrapped
+        return str(inner.origin) if isinstance(inner, DatasetEnv) else ""
+    finally:
+        close(env)
 
 
 def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -137,35 +143,6 @@ def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         else:
             named.update(bench_kwargs(name) if name in SUITES else {name: {}})
     return named
-
-
-def rescoring_plans(folder: Path, kwargs: Mapping[str, Any]) -> dict[str, EnvPlan]:
-    """Plans that repeat the decisions of a benchmark's folder in its envs with these kwargs too.
-
-    Failed episodes are left out. An episode fails if its observations differ from the record.
-    """
-
-    # A generator, because transcripts may be larger than the memory.
-    def jobs(path: Path) -> Iterator[Job]:
-        for episode in read_episodes(path):
-            for rollout in episode.rollouts:
-                task = replace(episode.task, kwargs={**episode.task.kwargs, **kwargs})
-                yield task, partial(_replay, rollout)
-
-    plans = {}
-    for env_id, env in read_request(folder)["envs"].items():
-        path = transcript_path(folder, env_id)
-        plans[env_id] = EnvPlan(
-            jobs=jobs(path),
-            count=sum(score.error is None for score in read_scores(path)),
-            kwargs={**env["kwargs"], **kwargs},
-            origin=provenance(env_id, {**env["kwargs"], **kwargs}),
-        )
-    return plans
-
-
-def _replay(rollout: Rollout, env: Env) -> Policy:
-    return ReplayPolicy(rollout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +173,8 @@ async def play_env(
     path = None if play.folder is None else transcript_path(play.folder, env_id)
     done = set()
     if path is not None:
-        # Failed episodes say nothing about the policy: they are removed, and played again. Those
-        # of a rescoring are in the order of its file.
-        keep_finished(path, plan.jobs if isinstance(plan.jobs, tuple) else ())
+        # Failed episodes say nothing about the policy: they are removed, and played again.
+        keep_finished(path, plan.tasks)
         # Before the bar begins, which includes them and their success rate.
         for score in read_scores(path):
             tally.add(score)
@@ -206,12 +182,11 @@ async def play_env(
     with ExitStack() as stack:
         record = times = None
         if play.folder is not None and path is not None:
-            transcripts = open_transcripts(
-                path, policy=play.policy, price=play.price, origin=plan.origin
+            record = stack.enter_context(
+                open_transcripts(path, policy=play.policy, price=play.price)
             )
-            record = stack.enter_context(transcripts)
             times = stack.enter_context((play.folder / TIMES).open("a", encoding="ascii"))
-        bar = progress_bar(env_id, total=plan.count, done=len(done), note=note)
+        bar = progress_bar(env_id, total=len(plan.tasks), done=len(done), note=note)
         show = stack.enter_context(bar)
 
         def on_episode(episode: Episode) -> None:
@@ -237,7 +212,7 @@ async def play_env(
                 )
 
         await run_bench(
-            plan.jobs,
+            plan.tasks,
             play.make_policy,
             concurrency=play.concurrency,
             timeout_s=play.timeout_s,

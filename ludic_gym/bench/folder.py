@@ -14,12 +14,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.bench.provenance import Provenance
 from ludic_gym.bench.result import BenchResult, Price, Score, score
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.records import episode_to_json, open_records, read_lines, to_json
@@ -105,12 +104,9 @@ def finite(value: JSON) -> JSON:
 
 
 def _grown(before: Mapping[str, JSON], now: Mapping[str, JSON]) -> Mapping[str, JSON]:
-    """The earlier request with the numbers of tasks and samples of the new one, if they are larger.
-
-    Episodes that repeat a recorded run cannot be added to.
-    """
+    """The earlier request with the numbers of tasks and samples of the new one, if larger."""
     samples = (before.get("samples", 1), now.get("samples", 1))
-    if now.get("rescored") is not None or samples[0] > samples[1]:
+    if samples[0] > samples[1]:
         return before
     envs = dict(before["envs"])
     for env_id in envs.keys() & now["envs"].keys():
@@ -148,41 +144,33 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def open_transcripts(
-    path: Path, *, policy: str, price: Price | None = None, origin: Provenance | None = None
+    path: Path, *, policy: str, price: Price | None = None
 ) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, at once, as one line.
 
-    policy: its name on the command line. price: as of `score`. origin: of the env's episodes.
+    The record has the policy, the score and Ludic's version too, so that lines of different runs
+    can be joined into one file. policy: its name on the command line. price: as of `score`.
     An empty file is removed at the end.
     """
-    with open_records(
-        path, partial(bench_record, policy=policy, price=price, origin=origin)
-    ) as append:
+
+    def record(episode: Episode) -> dict[str, Any]:
+        about: dict[str, Any] = {
+            "ludic": ludic_version(),
+            "policy": policy,
+            "score": asdict(score(episode, price)),
+        }
+        # The cost of a call can then be read off its tokens.
+        if price is not None:
+            about["price"] = price
+        return {**episode_to_json(episode), **about}
+
+    with open_records(path, record) as append:
         try:
             yield append
         finally:
             # An env that was interrupted before its first episode leaves no trace.
             if path.stat().st_size == 0:
                 path.unlink()
-
-
-def bench_record(
-    episode: Episode, *, policy: str, price: Price | None = None, origin: Provenance | None = None
-) -> dict[str, Any]:
-    """The record of the episode, with the policy, the score, versions and the env's source."""
-    # Each line is complete, so that lines of different runs can be joined into one file.
-    about: dict[str, Any] = {
-        "ludic": ludic_version(),
-        "policy": policy,
-        "score": asdict(score(episode, price)),
-    }
-    # The cost of a call can then be read off its tokens.
-    if price is not None:
-        about["price"] = price
-    # The data is in the score, as the episode itself has named it.
-    if origin is not None:
-        about |= {"environment": origin.environment, "versions": origin.versions}
-    return {**episode_to_json(episode), **about}
 
 
 def read_scores(path: Path) -> Iterator[Score]:
@@ -194,12 +182,12 @@ def read_scores(path: Path) -> Iterator[Score]:
         yield from read_lines(path, lambda record: Score(**record["score"]))
 
 
-def keep_finished(path: Path, tasks: Iterable[Task] = ()) -> None:
+def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
     """Remove episodes to be played again: failed ones, and a line that was cut by a crash.
 
     Only the last line can be cut, and then it has no line end. A missing file stays missing.
-    tasks: if given, every episode gets the index of its task among them, and the task's group: both
-        change with the number of samples.
+    tasks: every episode gets the index of its task among them, and the task's group: both change
+        with the number of samples.
     Raises DataError for an episode of none of the tasks.
     """
     if not path.exists():
@@ -213,10 +201,10 @@ def keep_finished(path: Path, tasks: Iterable[Task] = ()) -> None:
             if record["error"] is not None:
                 continue
             place = places.get(_key(record["task"]))
-            if places and place is None:
+            if place is None:
                 task = record["task"]
                 raise DataError(f"{path} has an episode that this command does not play: {task}")
-            if place is not None and place != (record["index"], record["task"]["group"]):
+            if place != (record["index"], record["task"]["group"]):
                 record["index"] = record["score"]["index"] = place[0]
                 record["task"]["group"] = place[1]
                 line = f"{json.dumps(record)}\n".encode()

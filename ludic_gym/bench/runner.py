@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ludic_gym.bench.result import BenchResult, Price, Tally, score
@@ -15,14 +16,13 @@ from ludic_gym.rollout.tasks import grouped, rows_of
 from ludic_gym.sampling import check_sampling
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Sampling, Task
 
-Job = Task | tuple[Task, MakePolicy]
 PROCEDURAL_EPISODES = 100
 # Most environments have a lower limit of their own.
 MAX_TURNS = 1000
 
 
 async def run_bench(
-    tasks: Iterable[Job],
+    tasks: Iterable[Task],
     make_policy: MakePolicy,
     *,
     concurrency: int = 64,
@@ -39,7 +39,6 @@ async def run_bench(
     those before, and the error in `stopped`.
 
     make_policy: makes the policy of an episode; usable by all episodes at the same time.
-    tasks: a task that comes with a MakePolicy is played by that one.
     concurrency: episodes in flight.
     timeout_s: seconds after which an episode fails; None for no limit.
     on_episode: called with every episode as it ends, failed ones included, in order of completion.
@@ -60,20 +59,16 @@ async def run_bench(
     indices: list[int] = []
     starts: dict[int, float] = {}
 
-    def timed(make: MakePolicy, index: int) -> MakePolicy:
-        def make_policy(env: Env) -> Policy:
-            # An episode begins when its policy is built.
-            starts[index] = time.perf_counter()
-            return make(env)
-
-        return make_policy
+    def timed(index: int, env: Env) -> Policy:
+        # An episode begins when its policy is built.
+        starts[index] = time.perf_counter()
+        return make_policy(env)
 
     def wanted() -> Iterator[tuple[Task, MakePolicy]]:
-        for index, job in enumerate(tasks):
+        for index, task in enumerate(tasks):
             if index not in skip:
                 indices.append(index)
-                task, make = job if isinstance(job, tuple) else (job, make_policy)
-                yield task, timed(make, index)
+                yield task, partial(timed, index)
 
     stream = run_episodes(wanted(), make_policy, concurrency=concurrency, timeout_s=timeout_s)
     # If `on_episode` raises, the stream is closed at once, with all episodes in flight.

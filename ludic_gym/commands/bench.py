@@ -65,7 +65,6 @@ from ludic_gym.commands.bench_args import (
 )
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_gym.policies.chat import ServedPolicy
-from ludic_gym.policies.reference import RandomPolicy
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
 from ludic_gym.terminal import nearest
@@ -78,8 +77,7 @@ ludic bench ludic/GSM8K-v0 --data test.jsonl --policy http://localhost:8000/v1 -
 ludic bench ludic/Arithmetic-v0 --policy my_agents:make --samples 4 --fail-under 0.9
 ludic bench math --model openai/ONE --model openai/TWO --out results
 ludic bench ludic/TicTacToe-v0 --policy random --policy oracle --tournament
-ludic bench --like results/one --model openai/NEW --out results/new
-ludic bench --rescore results --env-kwargs strict=true --out rescored"""
+ludic bench --like results/one --model openai/NEW --out results/new"""
 GAMES = 20
 
 
@@ -109,10 +107,9 @@ def main(argv: list[str]) -> int:
     args = read()
     if args.like is not None:
         args = read(default=settings_like(args.like, args.player))
-    if bool(args.ids) + (args.rescore is not None) + (args.like is not None) != 1:
+    if bool(args.ids) == (args.like is not None):
         raise ConfigError(
-            "name an environment or a suite (see `ludic list`), or a run to --rescore, or one "
-            "that is played --like"
+            "name an environment or a suite (see `ludic list`), or a run that is played --like"
         )
     runs = runs_of(args)
     if args.tournament:
@@ -165,10 +162,7 @@ async def play_all(outcome: Outcome, plans: Mapping[str, EnvPlan]) -> None:
     """
     args, player, tallies = outcome.args, outcome.args.player, outcome.tallies
     opened: AbstractAsyncContextManager[MakePolicy]
-    if args.rescore is not None:
-        # Every job of a rescoring brings its own policy.
-        opened = nullcontext(RandomPolicy)
-    elif player.agent is not None:
+    if player.agent is not None:
         opened = open_agent(player.spec, player.agent)
     else:
         opened = open_policy(
@@ -293,7 +287,7 @@ def board_runs(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> lis
                 Setup(
                     env_id=env_id,
                     kwargs=json.dumps(plan.kwargs, sort_keys=True),
-                    data=plan.origin.data,
+                    data=plan.data,
                 ): outcome.tallies[env_id].scores if env_id in outcome.tallies else ()
                 for env_id, plan in plans.items()
             },

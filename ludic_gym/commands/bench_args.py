@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.evaluation import EnvPlan, named_envs, rescoring_plans
+from ludic_gym.bench.evaluation import EnvPlan, data_of, named_envs
 from ludic_gym.bench.folder import ludic_version, read_request
 from ludic_gym.bench.policies import is_provided
-from ludic_gym.bench.provenance import provenance
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.runner import MAX_TURNS, bench_tasks
 from ludic_gym.commands.arguments import ChatArg, env_name, keyword_arguments, option
@@ -246,16 +245,14 @@ class BenchArgs:
     """Let the policies play a two-player game against each other, and rate them on Elo's scale."""
     like: Annotated[Path | None, option("DIR")] = None
     """Play what this earlier run played, with its settings, and its policy unless one is given."""
-    rescore: Annotated[Path | None, option("DIR")] = None
-    """Repeat the decisions of this earlier run, without a model, in the envs as they are now."""
     tasks: Annotated[TaskArgs, tyro.conf.arg(name="")] = field(default_factory=TaskArgs)
     sampling: Annotated[SamplingArgs, tyro.conf.arg(name="")] = field(default_factory=SamplingArgs)
     run: Annotated[RunArgs, tyro.conf.arg(name="")] = field(default_factory=RunArgs)
 
     @property
     def policy(self) -> str:
-        """Name of the policy in tables and records; that of the earlier run if it is rescored."""
-        return self.player.name if self.rescore is None else read_request(self.rescore)["policy"]
+        """Name of the policy in tables and records."""
+        return self.player.name
 
 
 def settings_like(folder: Path, player: Player) -> BenchArgs:
@@ -264,8 +261,6 @@ def settings_like(folder: Path, player: Player) -> BenchArgs:
     player: as on the command line; the run's own is taken if it names neither policy nor model.
     """
     request = read_request(folder)
-    if request.get("rescored") is not None:
-        raise ConfigError(f"{folder} only rescores {request['rescored']}: name that run")
     if not (player.policy or player.model):
         # Folders of earlier versions lack settings that came later.
         own = {name: request[name] for name in PLAYER if name in request}
@@ -295,8 +290,6 @@ def runs_of(args: BenchArgs) -> dict[str, BenchArgs]:
         )
     if max(len(policies), len(models)) <= 1:
         return {args.player.spec: args}
-    if args.rescore is not None:
-        raise ConfigError("--rescore repeats one policy: leave out --policy and --model")
     runs: dict[str, BenchArgs] = {}
     for name in policies if len(policies) > 1 else models:
         out = None if args.run.out is None else args.run.out / folder_name(name)
@@ -331,13 +324,11 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> dict[str, Any]:
         **{name: getattr(args.tasks, name) for name in TASKS},
         "ludic": ludic_version(),
         "policy": args.policy,
-        "rescored": None if args.rescore is None else str(args.rescore),
         "envs": {
             name: {
                 "kwargs": plan.kwargs,
-                "episodes": plan.count,
-                "environment": plan.origin.environment,
-                "data": plan.origin.data,
+                "episodes": len(plan.tasks),
+                "data": plan.data,
             }
             for name, plan in plans.items()
         },
@@ -352,8 +343,6 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
     Raises ConfigError for arguments that cannot work, and Gymnasium's errors for unknown ids.
     """
     own = dict(keyword_arguments(args.tasks.env_kwargs))
-    if args.rescore is not None:
-        return rescoring_plans(args.rescore, own)
     earlier = {} if args.like is None else read_request(args.like)
     envs = earlier.get("envs", {})
     named = {name: env["kwargs"] for name, env in envs.items()} or named_envs(args.ids)
@@ -384,9 +373,7 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
             attempts=args.tasks.attempts,
             samples=args.tasks.samples,
         )
-        origin = provenance(env_id, kwargs)
-        plans[env_id] = EnvPlan(jobs=tasks, count=len(tasks), kwargs=kwargs, origin=origin)
-        for name, now in (("environment", origin.environment), ("data", origin.data)):
-            if env_id in envs and envs[env_id][name] != now:
-                print(f"{env_id}: {name} was {envs[env_id][name]}, is {now}", file=sys.stderr)
+        plan = plans[env_id] = EnvPlan(tasks=tasks, kwargs=kwargs, data=data_of(env_id, kwargs))
+        if env_id in envs and envs[env_id]["data"] != plan.data:
+            print(f"{env_id}: data was {envs[env_id]['data']}, is {plan.data}", file=sys.stderr)
     return plans

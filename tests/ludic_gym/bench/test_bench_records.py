@@ -70,7 +70,7 @@ async def test_a_line_that_a_crash_cut_is_taken_out_wherever_it_was_cut(tmp_path
     first = whole.splitlines(keepends=True)[0]
     for end in range(len(first), len(whole)):
         path.write_bytes(whole[:end])
-        keep_finished(path)
+        keep_finished(path, sums(2))
         assert path.read_bytes() == first
 
 
@@ -78,7 +78,7 @@ async def test_failed_episodes_are_taken_out(tmp_path):
     path = tmp_path / "a.jsonl"
     good, bad = [await recorded(path, sums(1), p) for p in (OraclePolicy, lambda e: SILENT)]
     assert (len(good), len(bad)) == (1, 2)
-    keep_finished(path)
+    keep_finished(path, sums(1))
     assert [json.loads(line) for line in path.read_text().splitlines()] == good
 
 

@@ -57,12 +57,6 @@ async def test_a_tally_goes_on_from_what_it_holds():
     assert result == await run_bench(tasks, OraclePolicy)
 
 
-async def test_a_task_that_brings_its_policy_is_played_by_that_one():
-    one, other = bench_tasks("ludic/Arithmetic-v0", episodes=2)
-    result = await run_bench([one, (other, OraclePolicy)], lambda env: ScriptedPolicy(["no"]))
-    assert result.successes == 1
-
-
 async def test_samples_of_a_task_share_the_env_and_differ_in_sampling():
     tasks = bench_tasks("ludic/Arithmetic-v0", episodes=3, samples=4, seed=7)
     assert [task.seed for task in tasks] == [7] * 4 + [8] * 4 + [9] * 4

@@ -12,7 +12,6 @@ from ludic_gym.bench.folder import open_folder, read_request
 from ludic_gym.commands.arguments import keyword_arguments
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
-from ludic_gym.records import read_episodes
 
 QUESTIONS = (
     '{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?", "answer": "#### 4"}\n'
@@ -207,37 +206,6 @@ def test_a_rate_that_is_too_low_is_told_and_the_code_is_1(capsys):
     assert bench(capsys, *arguments, "--policy", "oracle")[0] == 0
 
 
-def test_decisions_are_scored_again_in_the_env_as_it_is_now(tmp_path, capsys):
-    first, second = tmp_path / "first", tmp_path / "second"
-    win = ["ludic/TicTacToe-v0", "--policy", "oracle", "--episodes", "8", "--seed", "3"]
-    bench(capsys, *win, "--env-kwargs", "opponent=perfect", "--out", str(first))
-    rewards = ["--env-kwargs", "draw_reward=0.5"]
-    code, table, _ = bench(capsys, "--rescore", str(first), *rewards, "--out", str(second))
-    assert code == 0
-    assert "policy: oracle" in table
-    assert "0.50 [0.50, 0.50]" in table
-    before, after = [list(read_episodes(f / "ludic-TicTacToe-v0.jsonl")) for f in (first, second)]
-    assert [actions(e) for e in before] == [actions(e) for e in after]
-    assert json.loads((second / "bench.json").read_text())["rescored"] == str(first)
-
-
-def actions(episode):
-    return [step.decision.action for step in episode.rollouts[0].steps]
-
-
-def test_decisions_that_the_env_no_longer_asks_for_fail_one_by_one(tmp_path, capsys):
-    words = ["ludic/Arithmetic-v0", "--episodes", "2", "--policy", "oracle"]
-    bench(capsys, *words, "--out", str(tmp_path))
-    code, screen, _ = bench(capsys, "--rescore", str(tmp_path), "--env-kwargs", "digits=4")
-    assert code == 1
-    assert "recorded was" in screen
-
-
-def test_nothing_to_rescore_is_refused(tmp_path, capsys):
-    code, _, error = bench(capsys, "--rescore", str(tmp_path))
-    assert (code, "holds no bench.json" in error) == (2, True)
-
-
 def test_a_suite_takes_the_bundled_samples_of_its_data_sets(capsys):
     words = ["core", "--data", "sample", "--policy", "oracle", "--episodes", "2"]
     code, shown, _ = bench(capsys, *words)
@@ -246,9 +214,8 @@ def test_a_suite_takes_the_bundled_samples_of_its_data_sets(capsys):
     assert "ludic/Countdown-v0 " in shown
 
 
-@pytest.mark.parametrize("words", [[], ["ludic/Arithmetic-v0", "--rescore", "somewhere"]])
-def test_either_environments_or_a_run_to_rescore_are_named(words, capsys):
-    code, _, error = bench(capsys, *words)
+def test_environments_are_named(capsys):
+    code, _, error = bench(capsys)
     assert (code, "name an environment or a suite" in error) == (2, True)
 
 

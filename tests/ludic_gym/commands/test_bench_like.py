@@ -55,22 +55,20 @@ def test_another_policy_plays_the_same_tasks_and_options_replace_settings(capsys
     assert json.loads((tmp_path / "best" / "bench.json").read_text())["param"] == []
 
 
-def test_an_environment_that_has_changed_is_named(capsys, tmp_path):
+def test_rows_that_have_changed_are_named(capsys, tmp_path):
     first = tmp_path / "first"
     assert bench(capsys, GAME, "--episodes", "1", "--out", first)[0] == 0
     path = first / "bench.json"
     request = json.loads(path.read_text())
-    request["envs"][GAME]["environment"] = "old@0123"
+    request["envs"][GAME]["data"] = "old@0123"
     # As a version wrote it that had neither.
     del request["chat_arg"], request["samples"]
     path.write_text(json.dumps(request))
     code, _, error = bench(capsys, "--like", first)
-    assert (code, f"{GAME}: environment was old@0123, is ludic_gym." in error) == (0, True)
+    assert (code, f"{GAME}: data was old@0123, is " in error) == (0, True)
 
 
 def test_what_cannot_be_repeated_is_refused(capsys, tmp_path):
     assert "holds no bench.json" in bench(capsys, "--like", tmp_path)[2]
     assert bench(capsys, GAME, "--episodes", "1", "--out", tmp_path / "a")[0] == 0
-    assert bench(capsys, "--rescore", tmp_path / "a", "--out", tmp_path / "b")[0] == 0
-    assert "only rescores" in bench(capsys, "--like", tmp_path / "b")[2]
     assert "name an environment" in bench(capsys, GAME, "--like", tmp_path / "a")[2]

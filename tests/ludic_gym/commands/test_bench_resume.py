@@ -5,6 +5,7 @@ import json
 import pytest
 from chat_server import answering, chat_server, completion
 
+import ludic_gym
 from ludic_gym.commands.main import main
 from ludic_gym.records import read_episodes
 
@@ -73,8 +74,7 @@ def test_a_record_holds_all_that_an_audit_needs(capsys, tmp_path):
     # 7 * 3 and 3 * 10, in millionths.
     assert (record["score"]["model"], record["score"]["cost"]) == ("small-1", 51e-6)
     assert record["score"]["data"].startswith("sample@")
-    assert record["environment"].startswith("ludic_gym.envs.questions.maths@")
-    assert {"python", "ludic-gym", "gymnasium", "numpy"} <= set(record["versions"])
+    assert record["ludic"] == ludic_gym.__version__
     request = json.loads((tmp_path / "bench.json").read_text())
     assert request["served"] == "small-1"
     results = json.loads((tmp_path / "results.json").read_text())["ludic/GSM8K-v0"]
@@ -91,19 +91,6 @@ def test_changed_rows_of_one_path_are_refused_with_both_hashes(capsys, tmp_path)
     assert code == 2
     assert "(envs.ludic/GSM8K-v0.data: 'rows.jsonl@" in error
     assert ", now 'rows.jsonl@" in error
-
-
-def test_a_changed_environment_is_refused_with_both_hashes(capsys, tmp_path):
-    (tmp_path / "run").mkdir()
-    options = ["--episodes", "1", "--out", str(tmp_path / "run")]
-    assert bench(capsys, SUMS, *options)[0] == 0
-    path = tmp_path / "run" / "bench.json"
-    request = json.loads(path.read_text())
-    request["envs"][SUMS]["environment"] = "ludic_gym.envs.questions.arithmetic@0123456789ab"
-    path.write_text(json.dumps(request))
-    code, _, error = bench(capsys, SUMS, *options)
-    assert code == 2
-    assert f"envs.{SUMS}.environment: 'ludic_gym.envs.questions.arithmetic@0123456789ab', " in error
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,6 @@ def test_a_model_that_changes_during_the_run_keeps_the_episodes_before(capsys):
         ([SUMS, *models("vllm/a", "vllm/b"), "--temperature", "-1"], "temperature"),
         ([SUMS, *policies("random", "oracle"), "--model", "a"], "name each model as a --policy"),
         (["ludic/Arithmetik-v0", *models("vllm/a", "vllm/b")], "Arithmetic"),
-        (["--rescore", "absent", *policies("random", "oracle")], "repeats one policy"),
     ],
 )
 def test_mistakes_in_what_all_runs_share_end_the_command_at_once(capsys, words, why):
