@@ -132,13 +132,6 @@ async def test_a_dialog_is_sent_and_its_reply_read_in_anthropics_format(served, 
     assert client.usage.cached_tokens == 80
 
 
-async def test_no_key_is_sent_where_none_is_set(served, monkeypatch):
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    client, seen = await served(message(text()))
-    await client.complete(ASK, Sampling())
-    assert "x-api-key" not in seen[0][0]
-
-
 async def test_tools_are_offered_called_and_their_results_sent_with_the_thinking(served):
     client, seen = await served(message(THOUGHT, USE, stop_reason="tool_use"), message(text()))
 
@@ -166,12 +159,6 @@ async def test_tools_are_offered_called_and_their_results_sent_with_the_thinking
         {"role": "assistant", "content": [THOUGHT, USE]},
         {"role": "user", "content": [result, text("So?")]},
     ]
-
-
-async def test_an_empty_reply_is_left_out_of_the_dialog(served):
-    client, seen = await served(message(text()))
-    await client.complete([*ASK, {"role": "assistant", "content": ""}, *ASK], Sampling())
-    assert seen[0][1]["messages"] == [{"role": "user", "content": [text("2+2?")] * 2}]
 
 
 @pytest.mark.parametrize(

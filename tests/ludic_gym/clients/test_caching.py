@@ -2,7 +2,7 @@ import pytest
 
 from ludic_gym.clients.caching import CachingClient
 from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.errors import ConfigError, DataError, ScriptExhausted
+from ludic_gym.errors import DataError, ScriptExhausted
 from ludic_gym.types import Sampling
 
 SEEDED = Sampling(seed=1)
@@ -51,13 +51,6 @@ async def test_a_draw_without_a_seed_is_always_a_new_one(tmp_path):
     assert drawn == ["a", "b"]
 
 
-async def test_the_greedy_answer_needs_no_seed(tmp_path):
-    client = CachingClient(ScriptedClient(["a"]), tmp_path, model="m")
-    greedy = Sampling(temperature=0)
-
-    assert await client.complete(user("q"), greedy) == await client.complete(user("q"), greedy)
-
-
 async def test_a_failure_is_not_kept(tmp_path):
     with pytest.raises(ScriptExhausted):
         await CachingClient(ScriptedClient([]), tmp_path, model="m").complete(user("q"), SEEDED)
@@ -74,8 +67,3 @@ async def test_a_file_that_is_broken_is_named(tmp_path):
 
     with pytest.raises(DataError, match=path.name):
         await client.complete(user("q"), SEEDED)
-
-
-def test_the_model_has_to_be_named(tmp_path):
-    with pytest.raises(ConfigError, match="name of the model"):
-        CachingClient(ScriptedClient([]), tmp_path, model="")

@@ -37,11 +37,6 @@ async def test_a_refusal_within_a_response_of_status_200_shows_what_the_server_s
     assert caught.value.status == 402
 
 
-async def test_a_server_that_wants_a_retry_gets_one(http):
-    refused = web.Response(status=400, text="wait", headers={"x-should-retry": "true"})
-    assert (await http.asked(http.replying(refused, http.answer()))).text == "4"
-
-
 async def test_a_redirect_is_not_followed_with_the_key_in_hand(http):
     with pytest.raises(ClientError, match="returned 302"):
         await http.asked(

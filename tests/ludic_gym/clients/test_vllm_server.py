@@ -27,20 +27,6 @@ async def test_at_temperature_1_any_server_will_do(http, sampling):
         assert (await client.complete(http.ASK, sampling)).text == "4"
 
 
-async def test_each_server_is_asked_for_its_log_probs_once(http):
-    probes = []
-
-    async def good(request):
-        probes.append(await request.json())
-        return await http.processed(request)
-
-    chat = http.replying(http.answer(), http.answer())
-    async with http.serving(chat, probe=good) as url, VLLMChatClient(url, "m") as client:
-        await client.complete(http.ASK, HOT)
-        await client.complete(http.ASK, HOT)
-    assert len(probes) == 1
-
-
 async def test_only_the_servers_in_use_are_asked(http):
     async def other(request):
         return web.json_response(http.answer("5"))

@@ -93,12 +93,6 @@ async def test_tokens_and_log_probs_have_to_match():
             await client.complete(ASK, Sampling())
 
 
-async def test_tools_are_refused_where_their_calls_could_not_be_found():
-    async with client_of() as (client, _):
-        with pytest.raises(ClientError, match="TextTools"):
-            await client.complete(ASK, Sampling(), [{}])
-
-
 async def test_tokens_carry_the_version_that_sampled_them_and_the_call_the_oldest():
     reply = answer(65, 66, 67, END, spans=(("2", 3), ("3", 1)))
     async with client_of(reply) as (client, _):

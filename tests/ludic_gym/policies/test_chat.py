@@ -17,9 +17,7 @@ from ludic_gym.errors import (
     ConfigError,
     EnvError,
     NoAction,
-    NoOracle,
     PromptTooLong,
-    ScriptExhausted,
 )
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
@@ -42,13 +40,6 @@ TTT = Task(env_id="ludic/TicTacToe-v0", seed=3, sampling=Sampling(seed=1))
 
 def tic_tac_toe():
     return gym.make("ludic/TicTacToe-v0")
-
-
-def test_a_policy_can_be_called_like_a_function():
-    policy = Parsed(ChatPolicy(ScriptedClient(["<a>1</a>", "<a>2</a>"])), xml_tag_parser("a"))
-
-    assert policy("first") == "1"
-    assert policy("second", Sampling(temperature=0)) == "2"
 
 
 async def test_a_policy_can_be_called_like_a_function_inside_a_running_loop():
@@ -112,17 +103,6 @@ async def test_the_random_policy_needs_something_to_draw_from():
         await RandomPolicy(Silent()).act(Sampling())
 
 
-async def test_the_oracle_never_loses():
-    env = gym.make("ludic/TicTacToe-v0", opponent="perfect")
-
-    assert (await run_episode(env, OraclePolicy(env), TTT)).total_reward == 0.0
-
-
-async def test_an_env_without_an_oracle_says_so():
-    with pytest.raises(NoOracle, match="NoneType"):
-        await OraclePolicy(type("E", (), {"unwrapped": None})()).act(Sampling())
-
-
 async def test_a_scripted_opponent_plays_in_both_views_and_depends_on_the_sampling_seed():
     for env in (gym.make("ludic/LiarsDice-v0"), pettingzoo.make("aec", "ludic/LiarsDice-v0")):
         env.reset(seed=1)
@@ -147,16 +127,6 @@ async def test_reference_policies_look_into_pettingzoo_envs_as_well():
 
     assert (await OraclePolicy(env).act(Sampling())).action in env.legal_actions()
     assert (await RandomPolicy(env).act(Sampling(seed=1))).action in env.legal_actions()
-
-
-async def test_a_human_sees_everything_and_types_the_action():
-    shown = []
-    policy = HumanPolicy(read=iter(["5"]).__next__, write=shown.append)
-    policy.reset("Rules.")
-    policy.observe("Board.")
-
-    assert (await policy.act(Sampling())).action == "5"
-    assert shown == ["Rules.", "Board."]
 
 
 def test_a_human_may_type_while_a_loop_runs(monkeypatch):
@@ -199,14 +169,6 @@ async def test_a_replay_in_another_episode_is_an_error():
 
     with pytest.raises(EnvError, match="turn 0 has"):
         await run_episode(env, ReplayPolicy(recorded), Task(env_id=task.env_id, seed=2))
-
-
-async def test_a_replay_ends_with_the_recording():
-    policy = ReplayPolicy(await run_episode(tic_tac_toe(), ScriptedPolicy(["10"]), TTT))
-    policy.observe((await run_episode(tic_tac_toe(), policy, TTT)).steps[0].observation)
-
-    with pytest.raises(ScriptExhausted, match="after 1 steps"):
-        await policy.act(Sampling())
 
 
 class Endless(gym.Env[str, str]):

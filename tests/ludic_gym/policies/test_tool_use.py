@@ -10,7 +10,7 @@ from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.policies.tool_use import ReAct, TextTools, ToolUse
-from ludic_gym.policies.wrappers import Parsed, RejectCutOff
+from ludic_gym.policies.wrappers import RejectCutOff
 from ludic_gym.tools.tool import as_tool
 from ludic_gym.types import Sampling
 
@@ -194,27 +194,6 @@ async def test_the_limit_of_calls_is_for_the_whole_turn():
     assert [m["content"] for m in client.requests[2][-2:]] == ["2", refusal]
 
 
-async def test_an_offer_is_for_one_reply():
-    client = SpyClient(["a", "b"])
-    policy = ChatPolicy(client)
-    policy.offer(tools=[as_tool(add).schema], unstored=[{"role": "user", "content": "psst"}])
-    policy.observe("q")
-    await policy.act(LONG)
-    await policy.act(LONG)
-
-    assert client.tools == [["add"], []]
-    assert [len(request) for request in client.requests] == [2, 2]
-
-
-async def test_text_around_a_call_is_stored_with_it():
-    client = SpyClient([calling(("add", '{"a": 1, "b": 1}'), content="I add."), "2"])
-
-    await decide(ToolUse(ChatPolicy(client), [add]))
-
-    assert client.requests[1][2]["content"] == "I add."
-    assert client.requests[1][2]["tool_calls"][0]["function"]["name"] == "add"
-
-
 def text_call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
@@ -233,15 +212,6 @@ async def test_a_model_without_native_tools_calls_in_text():
     result = client.requests[1][-1]
     assert result["role"] == "user"
     assert result["content"] == "<tool_result>\n5\n</tool_result>"
-
-
-async def test_several_calls_in_text_get_one_message():
-    client = SpyClient([text_call("add", a=1, b=1) + text_call("add", a=2, b=2), "Done."])
-
-    await decide(ToolUse(ChatPolicy(client), [add], protocol=TextTools()))
-
-    results = "<tool_result>\n2\n</tool_result>\n<tool_result>\n4\n</tool_result>"
-    assert client.requests[1][-1]["content"] == results
 
 
 @pytest.mark.parametrize("garbage", ["", "{", "[]", '{"name": ["add"]}', '{"arguments": {}}', "5"])
@@ -275,17 +245,6 @@ async def test_a_cut_off_call_ends_the_turn():
     assert len(client.requests) == 1
 
 
-async def test_the_whole_stack_composes():
-    client = SpyClient([calling(("add", '{"a": 2, "b": 3}')), "So <answer>5</answer>"])
-    chat = RejectCutOff(ChatPolicy(client))
-    policy = Parsed(ToolUse(chat, [add]), xml_tag_parser("answer", success_reward=0.25))
-
-    decision = await decide(policy)
-
-    assert (decision.action, decision.reward) == ("5", 0.25)
-    assert len(decision.completions) == 2
-
-
 async def test_react_reasons_acts_and_parses():
     client = SpyClient([text_call("add", a=2, b=3), "<answer>5</answer>"])
     policy = ReAct(
@@ -308,8 +267,3 @@ def test_a_policy_that_is_no_chat_cannot_use_tools():
 def test_tools_need_names_of_their_own(tools):
     with pytest.raises(ConfigError, match="different names"):
         ToolUse(ChatPolicy(ScriptedClient([])), tools)
-
-
-def test_one_step_is_not_enough_for_a_call_and_an_answer():
-    with pytest.raises(ConfigError, match="got 1"):
-        ToolUse(ChatPolicy(ScriptedClient([])), [add], max_steps=1)

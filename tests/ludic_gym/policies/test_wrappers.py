@@ -32,14 +32,6 @@ async def test_a_retry_is_told_the_feedback_and_every_failure_costs():
     assert client.requests[1][-1]["content"] == "Reply with <a>...</a>."
 
 
-async def test_the_last_attempt_may_fail():
-    policy = Retry(Parsed(ChatPolicy(ScriptedClient(["x", "y", "<a>1</a>"])), PARSER), attempts=2)
-
-    decision = await decide(policy)
-
-    assert (decision.action, decision.reward) == (None, -1.0)
-
-
 async def test_a_parser_around_adds_its_reward_to_the_one_inside():
     client = ScriptedClient(["x", "<a>(1)</a>"])
     inside = Retry(Parsed(ChatPolicy(client), PARSER))
@@ -93,15 +85,6 @@ async def test_all_are_asked_at_once_from_the_same_prompt_with_seeds_of_their_ow
 
     assert client.requests[0] == client.requests[1] == client.requests[2]
     assert len(set(seeds)) == 3
-
-
-async def test_anybody_may_choose():
-    def longest(decisions):
-        return max(range(len(decisions)), key=lambda i: len(decisions[i].action))
-
-    decision = await decide(BestOf(ChatPolicy(ScriptedClient(["a", "abc", "ab"])), 3, longest))
-
-    assert decision.action == "abc"
 
 
 @pytest.mark.parametrize(
@@ -165,13 +148,6 @@ async def test_an_episode_ends_with_the_last_turn_of_the_budget():
 
     assert env.played == ["a", "b"]
     assert rollout.steps[-1].info == {"truncation_reason": "turn_budget"}
-
-
-async def test_every_episode_has_the_whole_budget():
-    policy = Budget(ScriptedPolicy("abc"), max_turns=2)
-    lengths = [len((await run_episode(ForeverEnv(), policy, TASK)).steps) for _ in range(2)]
-
-    assert lengths == [2, 2]
 
 
 async def test_tokens_that_nobody_tells_cannot_be_counted():
@@ -245,24 +221,7 @@ async def test_any_text_can_end_a_thought_and_its_last_word_is_looked_for():
     assert (await policy.act(Sampling(max_tokens=9))).action == "a <a>78"
 
 
-def test_a_closing_without_a_word_is_refused():
-    with pytest.raises(ConfigError, match="has no word"):
-        ThinkingBudget(ChatPolicy(ScriptedClient([])), 3, closing=" ")
-
-
-async def test_a_short_thought_is_left_alone():
-    _, decision, _ = await think(["<t>5"])
-
-    assert decision.action == "<t>5"
-    assert len(decision.completions) == 1
-
-
 async def test_without_tokens_left_there_is_no_second_call():
     _, decision, _ = await think(["<think>hmmmmmmm"], max_tokens=10)
 
     assert decision.completions[-1].finish_reason == "length"
-
-
-def test_a_thinking_budget_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="got 0"):
-        ThinkingBudget(ChatPolicy(ScriptedClient([])), 0)

@@ -13,7 +13,7 @@ from ludic_gym.adapters.skyrl_environment import SkyRLGame
 from ludic_gym.adapters.trl_environment import TRLEnvironment
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.play import play
-from ludic_gym.rollout.pool import close, is_async
+from ludic_gym.rollout.pool import close
 
 
 class Server:
@@ -179,26 +179,9 @@ async def test_order_is_checked_while_and_after_coroutines_run():
         env.step("c")
 
 
-async def test_run_episode_takes_what_gymnasium_makes():
-    env = gym.make("async/Plain-v0")
-    task = lg.Task(env_id="async/Plain-v0", seed=3)
-    rollout = await lg.run_episode(env, lg.ScriptedPolicy(["x"]), task)
-    assert rollout.final_observation == "X"
-    close(env)
-    while not Plain.closed:
-        await asyncio.sleep(0)
-
-
 def test_an_env_is_closed_where_no_event_loop_runs():
     close(gym.make("async/Plain-v0"))
     assert Plain.closed == 1
-
-
-def test_evaluate_plays_asynchronous_environments():
-    result = lg.evaluate("async/Plain-v0", scripted("hi"), episodes=5, progress=False)
-    assert (result.successes, result.errors) == (5, ())
-    # One to look for rows, and those that were played.
-    assert Plain.closed >= 2
 
 
 def test_one_attempt_holds_for_asynchronous_environments():
@@ -212,12 +195,6 @@ def test_an_asynchronous_environment_can_be_played_by_hand():
     actions, pages = iter(["a", "b"]), []
     rollout = play(gym.make("async/Shout-v0"), read=lambda: next(actions), write=pages.append)
     assert rollout.final_observation == "A B"
-
-
-def test_asynchronous_environments_are_told_from_others():
-    assert [is_async(gym.make(env_id)) for env_id in [*IDS, "ludic/Maze-v0"]] == [True] * 3 + [
-        False
-    ]
 
 
 def test_a_wrapper_that_cannot_await_is_named():

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.errors import ConfigError, EnvError, ScriptExhausted
+from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.parsers import compose_parsers, think_prefix_parser, xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.policies.tool_use import ReAct, TextTools
 from ludic_gym.policies.wrappers import Parsed, RejectCutOff
 from ludic_gym.rollout.episode import is_single_turn, run_episode
-from ludic_gym.types import Decision, Sampling, Task
+from ludic_gym.types import Sampling, Task
 
 
 class EchoEnv(gym.Env[str, str]):
@@ -77,30 +77,12 @@ def test_a_reply_that_was_cut_off_costs_a_tenth_and_leaves_the_env_alone():
     assert env.played == ["win"]
 
 
-def test_a_reply_that_was_cut_off_is_played_unless_it_is_rejected():
-    env = EchoEnv()
-
-    play(ChatPolicy(ScriptedClient(["winner"])), env, sampling=Sampling(max_tokens=3))
-
-    assert env.played == ["win"]
-
-
 def test_the_last_allowed_turn_is_truncated_and_says_so():
     rollout = play(ScriptedPolicy(["a", "b", "c"]), max_turns=2)
 
     assert [step.truncated for step in rollout.steps] == [False, True]
     assert rollout.steps[1].info == {"truncation_reason": "max_turns"}
     assert rollout.final_observation == "you said b"
-
-
-def test_failed_turns_count_as_turns():
-    parser = xml_tag_parser("move")
-    rollout = play(Parsed(ChatPolicy(ScriptedClient(["x", "y", "z"])), parser), max_turns=2)
-
-    assert len(rollout.steps) == 2
-    assert rollout.steps[1].truncated
-    assert rollout.steps[1].info == {"parse_error": True, "truncation_reason": "max_turns"}
-    assert rollout.final_observation == "Reply with <move>...</move>."
 
 
 @pytest.mark.parametrize(("action", "flags"), [("win", (True, False)), ("stop", (False, True))])
@@ -139,14 +121,6 @@ def test_a_parse_failure_ends_an_episode_of_one_question_as_a_failure_and_not_as
     }
     assert rollout.final_observation == "Reply with <move>...</move>."
     assert env.played == []
-
-
-@pytest.mark.parametrize("task", [{"max_turns": 1}, {"max_turns": 2, "attempts": 2}])
-def test_the_last_attempt_in_the_last_turn_is_a_failure_and_not_truncated(task):
-    rollout = play(asks_for_a_move("a", "b", "c"), QuestionEnv(), **task)
-
-    assert len(rollout.steps) == task["max_turns"]
-    assert (rollout.steps[-1].terminated, rollout.steps[-1].truncated) == (True, False)
 
 
 @pytest.mark.parametrize(("attempts", "turns", "reward"), [(1, 1, -0.5), (2, 2, -1.0), (3, 3, 0.1)])
@@ -212,25 +186,6 @@ def test_a_foreign_env_of_one_step_says_so_by_its_spec(steps, expected):
     assert is_single_turn(env) == expected
 
 
-def test_a_setting_that_is_no_bool_is_refused():
-    class Unsure(EchoEnv):
-        single_turn = "maybe"
-
-    with pytest.raises(EnvError, match=r"single_turn of .* is 'maybe'; make it True"):
-        play(ScriptedPolicy(["a"]), Unsure())
-
-
-def test_a_policy_that_gives_up_ends_the_episode_with_its_reason():
-    class Quitter(ScriptedPolicy):
-        async def act(self, sampling):
-            return Decision(action=None, give_up="budget")
-
-    (step,) = play(Quitter([])).steps
-
-    assert step.truncated
-    assert step.info == {"parse_error": True, "truncation_reason": "budget"}
-
-
 def test_the_seed_and_the_options_reach_the_env():
     env = EchoEnv()
     rollout = play(ScriptedPolicy(["win"]), env, seed=7, options={"row": 3})
@@ -290,16 +245,6 @@ def test_a_reward_that_no_mean_could_bear_is_refused(reward):
 
     with pytest.raises(EnvError, match=rf"a turn earned {reward}; .* finite".replace("+", r"\+")):
         play(ScriptedPolicy(["a"]), Broken())
-
-
-def test_no_turns_at_all_are_refused():
-    with pytest.raises(ConfigError, match="max_turns is at least 1, got 0"):
-        play(ScriptedPolicy(["a"]), max_turns=0)
-
-
-def test_what_the_policy_raises_comes_through():
-    with pytest.raises(ScriptExhausted, match="1 scripted actions"):
-        play(ScriptedPolicy(["a"]))
 
 
 def test_an_env_that_blocks_runs_on_one_thread_of_its_own():

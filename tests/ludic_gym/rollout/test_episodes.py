@@ -140,12 +140,6 @@ async def test_a_pool_keeps_its_envs_from_call_to_call_until_it_is_closed():
     assert CountingEnv.closed == 1
 
 
-async def test_one_env_serves_all_tasks_that_are_played_one_after_the_other():
-    await collect(tasks(20), lambda env: ScriptedPolicy(["x"]), concurrency=1)
-
-    assert (CountingEnv.made, CountingEnv.closed) == (1, 1)
-
-
 async def test_arguments_that_cannot_be_compared_never_share_an_env():
     odd = [Task(env_id="test/Counting-v0", kwargs={"name": bytearray(b"x")}) for _ in range(3)]
     await collect(odd, lambda env: ScriptedPolicy(["x"]), concurrency=1)
@@ -172,19 +166,6 @@ async def test_a_broken_episode_is_named_and_harms_no_other():
     assert errors == {0: None, 1: "RuntimeError: the env broke", 2: None, 3: None}
     # The broken env is not used again.
     assert CountingEnv.made == 2
-
-
-async def test_an_error_of_the_policy_names_its_class():
-    episodes = await collect(tasks(1), lambda env: ScriptedPolicy([]))
-
-    assert episodes[0].error.startswith("ScriptExhausted: all 0 scripted actions are played")
-    assert episodes[0].rollouts == ()
-
-
-async def test_an_unknown_env_is_a_failed_episode():
-    (episode,) = await collect([Task(env_id="test/Nothing-v0")], slow_policy)
-
-    assert episode.error.startswith("NameNotFound: ")
 
 
 async def test_a_policy_that_cannot_be_made_is_a_failed_episode():

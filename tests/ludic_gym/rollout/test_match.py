@@ -74,21 +74,6 @@ async def test_the_loser_gets_its_loss_and_is_shown_the_winning_move():
     assert loser.final_observation == "board A:x B:y A:win"
 
 
-async def test_the_loser_of_tic_tac_toe_has_a_total_of_minus_one_and_sees_every_move():
-    import pettingzoo
-
-    b = ScriptedClient(["B1", "B2"])
-    policies = {"player_0": ScriptedPolicy(["A1", "A2", "A3"]), "player_1": ChatPolicy(b)}
-    env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
-
-    winner, loser = await run_match(env, policies, Task(env_id="ludic/TicTacToe-v0"))
-
-    assert (winner.total_reward, loser.total_reward) == (1.0, -1.0)
-    # B's last prompt shows the board after A's second move.
-    assert b.requests[-1][-1]["content"] == "  1 2 3\nA X X .\nB O . .\nC . . ."
-    assert [step.terminated for step in loser.steps] == [False, True]
-
-
 async def test_each_agent_gets_its_own_system_prompt():
     clients = {agent: ScriptedClient(["x", "win"]) for agent in AGENTS}
     await run_match(RaceEnv(), {a: ChatPolicy(clients[a]) for a in AGENTS}, TASK)
@@ -138,15 +123,6 @@ async def test_the_last_allowed_turn_truncates_every_agents_rollout():
         assert rollout.steps[-1].info["truncation_reason"] == "max_turns"
         assert rollout.steps[-1].reward == -0.25
         assert rollout.final_observation == "board A:x B:y A:x"
-
-
-async def test_a_match_that_ends_in_the_last_allowed_turn_ended_by_itself():
-    policies = {"A": ScriptedPolicy(["win"]), "B": ScriptedPolicy([])}
-
-    a, _b = await run_match(RaceEnv(), policies, Task(env_id="race", max_turns=1))
-
-    assert a.steps[-1].terminated
-    assert not a.steps[-1].truncated
 
 
 async def test_an_agent_that_never_moved_still_gets_its_loss():
@@ -273,15 +249,6 @@ async def test_a_joint_turn_without_any_action_leaves_the_env_alone():
     assert a.steps[1].observation == "Reply with <n>...</n>."
 
 
-async def test_the_last_joint_turn_truncates_all():
-    policies = {agent: ScriptedPolicy("111") for agent in "AB"}
-
-    for rollout in await run_match(SumEnv(), policies, Task(env_id="sum", max_turns=2)):
-        assert len(rollout.steps) == 2
-        assert rollout.steps[-1].truncated
-        assert rollout.steps[-1].info == {"over": False, "truncation_reason": "max_turns"}
-
-
 async def test_agents_that_move_jointly_are_asked_at_the_same_time():
     import asyncio
 
@@ -312,11 +279,6 @@ def test_seats_rotate_by_one_with_every_game():
     ]
 
 
-def test_players_without_a_seat_cannot_rotate():
-    with pytest.raises(ConfigError, match="cannot rotate"):
-        rotating_seats("xyz", ["a", "b"], 0)
-
-
 def test_fixed_seats_are_named_like_the_agents():
     assert fixed_seats(["b"], ["a", "b"], 5) == {"b": "b"}
 
@@ -343,19 +305,6 @@ async def test_the_members_of_a_group_have_the_same_seats():
 
     firsts = {e.index: e.rollouts[0].player for e in episodes}
     assert [firsts[i] for i in range(6)] == ["x", "x", "y", "y", "x", "y"]
-
-
-async def test_the_parallel_view_of_a_game_can_be_played():
-    tasks = [Task(env_id="ludic/TicTacToe-v0", seed=1)]
-    players = {
-        "x": lambda env: ScriptedPolicy(["A1"] * 20),
-        "y": lambda env: ScriptedPolicy(["A2"] * 20),
-    }
-
-    (episode,) = [e async for e in run_matches(tasks, players, view="parallel")]
-
-    # X takes A1, O takes A2, then X plays A1 again, which is illegal.
-    assert [r.total_reward for r in episode.rollouts] == [-1.0, 1.0]
 
 
 async def test_attempts_are_refused_in_a_match():

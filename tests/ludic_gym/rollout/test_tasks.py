@@ -1,4 +1,3 @@
-import itertools
 import time
 from itertools import islice
 
@@ -131,12 +130,6 @@ def test_members_share_the_env_seed_and_the_group_but_not_the_sampling_seed():
     assert {member.sampling.temperature for member in members} == {0.5}
 
 
-def test_groups_follow_from_the_tasks_alone():
-    tasks = [Task(env_id="e", seed=i, sampling=Sampling(seed=7)) for i in range(3)]
-
-    assert list(grouped(tasks, 2)) == list(grouped(tasks, 2))
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -172,22 +165,9 @@ def test_without_a_sampling_seed_every_call_draws_new_ones():
     assert None not in seeds
 
 
-def test_endless_tasks_are_grouped_as_they_come():
-    endless = (Task(env_id="e", seed=i) for i in itertools.count())
-
-    seeds = [member.seed for member in itertools.islice(grouped(endless, 2), 4)]
-
-    assert seeds == [0, 0, 1, 1]
-
-
 def test_a_task_without_a_seed_cannot_be_grouped():
     with pytest.raises(ConfigError, match="seed=None"):
         list(grouped([Task(env_id="e")], 2))
-
-
-def test_a_group_of_none_is_refused():
-    with pytest.raises(ConfigError, match="size=0"):
-        grouped([], 0)
 
 
 async def stream(*groups):

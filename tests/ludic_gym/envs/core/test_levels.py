@@ -76,14 +76,6 @@ def test_a_level_and_its_argument_may_not_contradict():
         gym.make("ludic/GuessTheNumber-v0", level="hard", high=20)
 
 
-def test_other_arguments_still_count():
-    env = gym.make("ludic/GuessTheNumber-v0", level="easy", turns=3).unwrapped
-    assert (env.turns, settings(env)[0]) == (
-        3,
-        "The number is from 1 to 20. Guesses left: 3.",
-    )
-
-
 def test_an_environment_without_levels_says_why():
     with pytest.raises(ConfigError, match="ludic/GSM8K-v0 has no levels: rows of a data set"):
         gym.make("ludic/GSM8K-v0", level="easy")
@@ -174,7 +166,7 @@ def test_a_split_without_a_task_is_refused():
 NAMES = (
     "GuessTheNumber", "Mastermind", "Hangman", "Wordle", "Game2048", "Negotiation", "Minesweeper",
     "Maze", "Sokoban", "Countdown", "KnightsAndKnaves", "Sudoku", "InstructionFollowing",
-    "PythonToolMath", "ToolCalls",
+    "PythonToolMath", "ToolCalls", "LiarsDice", "Werewolf",
 )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 from collections import Counter
 from fractions import Fraction
 
-import gymnasium as gym
 import pettingzoo
 import pytest
 
@@ -89,11 +88,6 @@ def test_returns_are_in_stakes_of_two_chips():
     assert returns(State("QK", ())) is None
 
 
-def test_a_bet_is_answered_by_call_or_fold():
-    assert legal_actions(State("QK", ("bet",))) == ("call", "fold")
-    assert legal_actions(State("QK", ("check",))) == ("check", "bet")
-
-
 def test_a_player_sees_its_own_card_only_until_the_showdown():
     assert observation(State("QK", ("check",)), 1) == (
         "Your card is K. The other player checked. Reply with check or bet."
@@ -144,15 +138,3 @@ def test_perfect_play_mixes_as_the_equilibrium_does():
     }
     assert best_actions(State("QJ", ("check",))) == ("check", "check", "bet")
     assert set(best_actions(State("QK", ("bet",)))) == {"call"}
-
-
-def test_an_action_out_of_turn_is_illegal():
-    env = gym.make(ID)
-    env.reset(seed=0)
-    assert env.step("call")[4]["outcome"] == "illegal"
-
-
-def test_the_case_of_an_action_does_not_matter():
-    env = gym.make("ludic/KuhnPoker-v0")
-    env.reset(seed=0)
-    assert "You bet." in env.step("Bet")[0]

@@ -7,8 +7,6 @@ import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.minesweeper import (
     fair_start,
     members,
-    names_of_cells,
-    neighbours,
     regions,
     safe_cells,
     zeros,
@@ -34,11 +32,6 @@ def bits(cells):
 
 def clue(cells, count):
     return bits(cells), count
-
-
-def test_a_corner_has_three_neighbours_and_the_centre_eight():
-    assert [cells.bit_count() for cells in neighbours(3)] == [3, 5, 3, 5, 8, 5, 3, 5, 3]
-    assert neighbours(3)[0] == bits({1, 3, 4})
 
 
 def test_the_board_shows_numbers_and_closed_cells():
@@ -137,7 +130,3 @@ def test_every_board_is_won_by_logic(size, mines):
         while not over:
             _, reward, over, _, _ = env.step(env.oracle_action())
         assert reward == 1.0
-
-
-def test_cells_are_named_by_column_and_row():
-    assert list(names_of_cells(3))[:4] == ["A1", "B1", "C1", "A2"]

@@ -171,11 +171,6 @@ def test_votes_are_read_inside_sentences(text, action):
     assert read(DAY_1._replace(phase="vote"), text) == action
 
 
-def test_a_message_is_one_line_of_300_characters():
-    text = read(DAY_1, f"Hello.\nDay 2. {'x' * 1000}\0")
-    assert (text[:13], len(text), "\n" in text) == ("Hello. Day 2.", 300, False)
-
-
 def test_claims_are_understood():
     found = claims_in(
         "Hm. I am the seer: Ben is a werewolf. Cleo is not a werewolf, I suspect Dora"
@@ -286,12 +281,3 @@ def test_partners_do_not_get_stronger_with_the_level():
     env.seat, env.np_random = wolf, np.random.default_rng(0)
     state = state._replace(queue=(env.state.seats_of("werewolf")[1],))
     assert env.rival_action(state) == by_claims(env.game, state, np.random.default_rng(0))
-
-
-def test_splits_have_no_village_in_common():
-    train, test = (gym.make(ID, split=split).unwrapped for split in ("train", "test"))
-    villages = [
-        {env.first_state(np.random.default_rng(seed)) for seed in range(100)}
-        for env in (train, test)
-    ]
-    assert not villages[0] & villages[1]

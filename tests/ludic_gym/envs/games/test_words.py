@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.data.row import words
-from ludic_gym.envs.games.words import HANGMAN_WORDS, WORDLE_WORDS, best_guess, marks, mask_word
+from ludic_gym.envs.games.words import HANGMAN_WORDS, WORDLE_WORDS, best_guess, marks
 
 ID = "ludic/Hangman-v0"
 
@@ -21,10 +21,13 @@ def hidden(word, **kwargs):
     return env
 
 
-def test_the_list_has_300_different_lower_case_words():
-    listed = words(HANGMAN_WORDS)
-    assert len(listed) == len(set(listed)) == 300
-    assert all(word.isascii() and word.isalpha() and word.islower() for word in listed)
+@pytest.mark.parametrize(
+    ("path", "count", "lengths"), [(HANGMAN_WORDS, 300, range(99)), (WORDLE_WORDS, 698, [5])]
+)
+def test_a_list_has_different_lower_case_words(path, count, lengths):
+    listed = words(path)
+    assert len(listed) == len(set(listed)) == count
+    assert all(w.isascii() and w.isalpha() and w.islower() and len(w) in lengths for w in listed)
 
 
 def test_a_right_letter_is_shown_wherever_it_is_and_costs_nothing():
@@ -64,10 +67,6 @@ def test_the_oracle_takes_the_letter_of_most_words_that_fit():
     assert env.unwrapped.oracle_action() == "e"
 
 
-def test_a_masked_word_shows_guessed_letters_only():
-    assert mask_word("banana", "nb") == "b_n_n_"
-
-
 WORDLE = "ludic/Wordle-v0"
 
 
@@ -76,12 +75,6 @@ def wordle_hidden(word, **kwargs):
     env.reset(seed=0)
     env.unwrapped._word = word
     return env
-
-
-def test_the_list_has_698_different_words_of_five_letters():
-    listed = words(WORDLE_WORDS)
-    assert len(listed) == len(set(listed)) == 698
-    assert all(len(word) == 5 and word.isascii() and word.islower() for word in listed)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +103,6 @@ def test_a_game_step_by_step():
     assert (reward, terminated, info["outcome"]) == (1.0, True, "win")
 
 
-def test_any_five_letters_are_a_guess():
-    assert not wordle_hidden("roads").step("zzzzz")[4]["illegal"]
-
-
 @pytest.mark.parametrize("action", ["", "road", "roadss", "ro ds", "ros\u00e9s", "12345"])
 def test_anything_else_is_illegal(action):
     assert wordle_hidden("roads").step(action)[4]["illegal"]
@@ -128,14 +117,3 @@ def test_the_oracle_splits_the_fitting_words_into_most_groups(data):
     fitting = [w for w in words(WORDLE_WORDS) if all(marks(g, w) == m for g, m in said)]
     groups = [len({marks(guess, word) for word in fitting}) for guess in fitting]
     assert best_guess(said) == fitting[groups.index(max(groups))]
-
-
-def test_the_oracle_fits_what_was_said():
-    env = wordle_hidden("water")
-    said = {}
-    for _ in range(3):
-        guess = env.unwrapped.oracle_action()
-        assert all(marks(old, guess) == given for old, given in said.items())
-        said[guess] = marks(guess, "water")
-        if env.step(guess)[2]:
-            break

@@ -17,10 +17,6 @@ SOLVED = "1234341221434321"
 TRUTH = as_text(SOLVED)
 
 
-def test_a_grid_reads_line_by_line():
-    assert TRUTH == "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1"
-
-
 def test_cells_see_their_row_column_and_box():
     assert peers(4)[0] == (1, 2, 3, 4, 5, 8, 12)
     assert {len(cells) for cells in peers(9)} == {20}

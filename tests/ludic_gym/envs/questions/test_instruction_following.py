@@ -109,15 +109,6 @@ def asked():
     raise AssertionError("no such episode")
 
 
-def test_the_question_has_a_topic_and_the_rules():
-    _, text = asked()
-    assert text.startswith("Write ")
-    assert sorted(text.splitlines()[1:]) == [
-        "- Do without any commas.",
-        "- Give it a title in double angle brackets, such as <<my day>>.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("action", "reward"),
     [("<<a>> {}", 1.0), ("<<a>>, {}", 0.0), ("<<a>> b", 0.0), ("", 0.0)],

@@ -1,6 +1,5 @@
 """Published benchmarks from files with the columns of their publishers."""
 
-import csv
 import json
 
 import gymnasium as gym
@@ -138,16 +137,6 @@ def test_gpqa_shuffles_by_the_seed_and_prints_the_published_form(made):
     assert env.reset(seed=1, options={"row": 0})[0] == env.reset(seed=2, options={"row": 0})[0]
 
 
-def test_gpqa_reads_its_csv_file(tmp_path):
-    path = tmp_path / "gpqa_diamond.csv"
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, GPQA)
-        table.writeheader()
-        table.writerow(GPQA)
-    env = gym.make("ludic/GPQA-v0", data=str(path))
-    assert "Mercury" in env.reset(seed=0)[0]
-
-
 def test_aime_compares_integers(made):
     env = made("aime", AIME, {"ID": "2024-II-4", "Problem": "Add 16 and 17.", "Answer": 33})
     assert replied(env, "\\boxed{25}")[0] == 1
@@ -265,10 +254,3 @@ def test_the_command_takes_the_name_of_a_benchmark_and_prints_its_figures(tmp_pa
     # Read back from the folder, the figures are the same.
     assert main(["bench", *arguments]) == 0
     assert "ludic/DROP-v0: em 100.0%, f1 100.0%" in capsys.readouterr().out
-
-
-def test_a_benchmark_of_the_catalogue_takes_a_file_too(tmp_path, capsys):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"question": "1 + 2?", "answer": "#### 3"}')
-    assert main(["bench", "gsm8k", "--data", str(path), "--policy", "oracle"]) == 0
-    assert "ludic/GSM8K-v0" in capsys.readouterr().out

@@ -33,13 +33,6 @@ def test_a_call_may_be_written_in_several_ways(text):
     assert calls_in(text) == ([Call("look", {"at": 1})], "")
 
 
-def test_several_calls_are_read_in_their_order():
-    both = [Call("look", {"at": 1}), Call("go", {})]
-    assert calls_in(f'[{LOOK}, {{"name": "go"}}]') == (both, "")
-    tags = f'<tool_call>{LOOK}</tool_call> <tool_call>{{"name": "go"}}</tool_call>'
-    assert calls_in(tags) == (both, "")
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "look", "1", '["look"]', '{"name": 1}', '{"name": "x", "arguments": [1]}', "[" * 10**5,
@@ -143,12 +136,6 @@ def test_errands_of_every_kind_come_up():
     assert texts == {"Cancel", "Move", "Make", "Transfer", "Buy"}
 
 
-def test_to_do_nothing_is_no_success(errands):
-    _, reward, over, _, info = errands.step(say("finish"))
-    assert (reward, over, info["success"]) == (0.0, True, False)
-    assert info["different"]
-
-
 def test_whatever_else_changes_is_no_success():
     env = ToolCallsEnv(errands=1)
     env.reset(seed=0)
@@ -198,9 +185,3 @@ def test_a_call_that_cannot_be_is_told_why_and_changes_nothing(errands, action, 
     assert told.endswith("Calls left: 15")
     assert (reward, over, info["illegal"]) == (0.0, False, illegal)
     assert errands._world.state() == before
-
-
-def test_appointments_do_not_overlap(errands):
-    errands.step(say("add_event", day=7, hour=17, title="x"))
-    told = errands.step(say("add_event", day=7, hour=17, title="y"))[0]
-    assert told.startswith("Error: day 7, 17:00 is taken by x")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.tools.calls import Call, result_of
-from ludic_gym.envs.worlds.businesses import MOST_BAGS, Airline
+from ludic_gym.envs.worlds.businesses import MOST_BAGS
 from ludic_gym.envs.worlds.customer_desk import DOMAINS, CustomerDeskEnv, open_desk
 from ludic_gym.envs.worlds.desk import Customer, pattern, phrase
 
@@ -93,13 +93,6 @@ def test_a_refusal_needs_its_rule_and_no_change():
         named = wish.rule if rule is None else rule
         info = end_of(env, *by_the_book(env, wish)[:3], resolved(wish, "refused", rule=named))
         assert (info["success"], info["violations"]) == (success, 0)
-
-
-def test_a_refusal_without_a_look_at_the_record_breaks_r1():
-    env, wish = case("library", "renew_loan", refused=True)
-    info = end_of(env, resolved(wish, "refused", rule=wish.rule))
-    assert env._desk.state() == env._goal.state()
-    assert (info["success"], info["broken"]) == (False, "R1")
 
 
 def test_a_forbidden_change_breaks_its_rule_even_if_the_customer_agrees():
@@ -216,11 +209,6 @@ def test_a_phrase_asks_for_its_fact_alone(domain):
     for fact in facts:
         text = f"please tell me {phrase(fact, desk)}."
         assert [f for f in facts if re.search(pattern(f, desk), text)] == [fact]
-
-
-def test_the_rules_in_the_prompt_have_the_numbers_of_the_code():
-    assert "at most 2 bags in economy and 4 in business" in Airline.policy[2]
-    assert MOST_BAGS == {"economy": 2, "business": 4}
 
 
 def test_calls_that_are_not_valid_change_nothing():

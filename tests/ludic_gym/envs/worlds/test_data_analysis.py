@@ -5,7 +5,7 @@ import pytest
 
 from ludic_gym.envs.worlds import tables
 from ludic_gym.envs.worlds.data_analysis import DataAnalysisEnv, Study
-from ludic_gym.envs.worlds.tables import CATEGORIES, PRODUCTS, Sales, sales_file
+from ludic_gym.envs.worlds.tables import PRODUCTS, Sales
 
 # Three orders: revenues 2 * 10 = 20, 3 * 4 = 12 and 1 * 7 = 7.
 SMALL = Sales(
@@ -54,16 +54,6 @@ def test_answers_worked_out_by_hand():
     assert answer(tables.best_month, "wood") == 3
     # Light: mean of 20 and 7; wood: 12.
     assert answer(tables.spread, "category light higher") == 1.5
-
-
-def test_an_untidy_file_has_the_same_orders():
-    data, _ = sales_file(SMALL, repeated=2, untidy=True, rng=np.random.default_rng(0))
-    lines = [line.split(",") for line in data.decode().splitlines()[1:]]
-    assert len(lines) == 5
-    assert {line[0] for line in lines} == {"1000", "1001", "1002"}
-    assert {line[2].strip().lower() for line in lines} == {"north", "south"}
-    assert sorted({float(line[6].removeprefix("EUR ")) for line in lines}) == [4, 7, 10]
-    assert set(SMALL.category.values()) <= set(CATEGORIES)
 
 
 def study():

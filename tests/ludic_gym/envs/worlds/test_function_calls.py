@@ -82,11 +82,6 @@ def test_a_wrong_value_costs_all_requests_after_it_until_it_is_put_right():
     assert played([READ, "[]", [wrong], "[]", "[]"]) == 1
 
 
-def test_a_state_that_is_put_right_within_the_request_is_right():
-    wrong = Call("set_temperature", {"room": "hall", "degrees": 9})
-    assert played([READ, "[]", [wrong], [WARM], "[]", "[]"]) == 3
-
-
 def test_five_replies_without_an_end_end_the_request():
     # READ and four invalid replies: the fifth ends the first request.
     assert played([READ, *["?"] * 4, [WARM], "[]", "[]"]) == 3

@@ -1,7 +1,6 @@
 """RepoRepair: bugs and their issues, tools, and hidden tests that the player cannot reach."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -58,13 +57,6 @@ def repairs(env):
     """The actions of the oracle before its submission."""
     original = package(env._task.package).files
     return [call("write_file", path=b.path, text=original[b.path]) for b in env._task.bugs]
-
-
-def test_there_are_enough_packages_and_bugs():
-    assert len(package_names()) >= 12
-    assert len(reported_bugs()) >= 40
-    assert len(mutations()) >= 200
-    assert {bug.package for bug in mutations()} == {*package_names()}
 
 
 def test_no_two_bugs_are_the_same():
@@ -226,12 +218,6 @@ def test_the_oracle_repairs_and_doing_nothing_does_not(level):
     assert len(repairs(env)) == (2 if level == "hard" else 1)
 
 
-def test_one_of_two_repairs_is_not_enough():
-    for kept in (0, 1):
-        env = started("hard", 1)
-        assert not is_repaired(env, repairs(env)[kept])
-
-
 def test_the_last_turn_submits():
     env = started("easy")
     for repair in repairs(env):
@@ -355,13 +341,6 @@ def test_an_issue_shows_statements_the_wrong_result_and_the_true_one():
     assert case[shown[0].example].source.splitlines()[0] in task.text
     # With two bugs, only the true result is certain.
     assert "It gives" not in drawn_task("hard", "all", rng).text
-
-
-def test_mutations_are_of_many_kinds_and_in_many_files():
-    kinds = Counter(bug.kind for bug in mutations())
-    assert len(kinds) >= 8
-    assert max(kinds.values()) < len(mutations()) / 2
-    assert len({(bug.package, bug.path) for bug in mutations()}) >= 30
 
 
 def test_every_tool_has_a_purpose_and_described_arguments():

@@ -58,11 +58,6 @@ def played(*replies, query=QUERY):
 BOTH = opening(WORKS, "Wanstoum Prurkchin")
 
 
-def test_the_facts_of_the_example_are_in_the_passages():
-    assert "founded by Wanstoum Prurkchin" in passage(QUERY.support[0])
-    assert "was born in Gomendmouth" in passage(QUERY.support[1])
-
-
 @pytest.mark.parametrize("answer", ["Gomendmouth", "the GOMENDMOUTH."])
 def test_an_exact_answer_with_its_passages_is_right(answer):
     *_, info = played(*BOTH, call("answer", text=answer))
@@ -134,12 +129,6 @@ def test_a_reply_that_is_no_call_is_answered_by_its_error(reply, error):
 def test_calls_are_read_in_several_forms(reply, expected):
     found, problem = read(reply)
     assert (found.name, found.arguments, problem) == (*expected, "")
-
-
-def test_a_passage_that_does_not_exist_is_no_illegal_call():
-    text, *_, info = played(call("open", title="Atlantis"))
-    assert text.startswith("Error: there is no passage 'Atlantis'")
-    assert not info["illegal"]
 
 
 def test_a_search_gives_five_titles_with_kinds():

@@ -158,8 +158,3 @@ def test_a_sentence_is_not_executed(text):
     forms = 'commands in a ```bash block, with one command after "$ ", or with done'
     assert seen == f"That is no command. Reply with {forms}."
     assert (over, info["illegal"], env._home) == (False, True, before)
-
-
-def test_a_fenced_block_is_a_command():
-    env = started(TASK)
-    assert env.step("I look.\n```bash\necho $((6 * 7))\n```")[0] == "42"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.games.grids import shortest_path
-from ludic_gym.envs.worlds.quests import SIZES, YOU, Exit, House, Quest, plan, quest_of
+from ludic_gym.envs.worlds.quests import SIZES, Exit, House, Quest, plan, quest_of
 from ludic_gym.envs.worlds.textworld import TextWorldEnv, normal_form
 
 # The cup is in the box, which is locked; its key is on the floor of the hall, behind a closed door.
@@ -56,17 +56,6 @@ def test_a_quest_worked_out_by_hand():
         house.act(action)
     assert house.solved()
     assert plan(SMALL, 50) == SOLUTION
-
-
-def test_a_locked_box_hides_what_is_in_it():
-    house = House(SMALL)
-    assert house.description() == (
-        "You are in the den. There is a pine box, which is locked. To the north is the oak door, "
-        "which is closed."
-    )
-    house.act("open oak door")
-    house.act("go north")
-    assert "On the floor you see a tin key." in house.description()
 
 
 @pytest.mark.parametrize("level", SIZES)
@@ -158,10 +147,3 @@ def test_the_moves_run_out():
     assert [turn[2] for turn in turns] == [False] * 29 + [True]
     info = turns[-1][4]
     assert (info["success"], info["placed"]) == (False, 0)
-
-
-def test_keys_a_player_holds_are_known_to_the_inventory():
-    house = House(SMALL)
-    assert house.act("inventory") == "You hold nothing."
-    house.places["tin key"] = YOU
-    assert house.act("inventory") == "You hold a tin key."
