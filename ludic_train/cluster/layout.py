@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ludic_gym.errors import ConfigError
+from ludic_train.runs.machine import VLLM
 
-GIB = 2**30
-# Share of a card that an inference server takes by default, as vLLM does.
-SERVER_SHARE = 0.9
-# Share of a card that CUDA, NCCL and fragments of freed memory take from a rank.
-RANK_RESERVE = 0.08
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """A GPU. name: as in CUDA_VISIBLE_DEVICES. bytes: of its memory."""
-
-    name: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """Memory that the roles of a run need.
-
-    rank_bytes: bytes on the card of each rank, from the number of ranks.
-    server_bytes: of a whole server: params and the least cache that is of use.
-    heads: of attention, which tensor parallelism divides evenly.
-    """
-
-    rank_bytes: Callable[[int], float]
-    server_bytes: float
-    heads: int
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Begins the names of places that are processes on a CPU, and no cards.
+CPU = "cpu:"
+# Share of a card's memory that a server takes, as vLLM does, and of one that is a rank's too.
+SERVER_SHARE, HALF_SHARE = 0.9, 0.4
+# In a process of its own, because asking CUDA takes some of its memory.
+COUNT = "import torch; print(torch.cuda.device_count())"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +26,16 @@ class ServerCards:
     cards: tuple[str, ...]
     share: float
 
+    @property
+    def vllm_flags(self) -> list[str]:
+        """Flags of a vLLM on these cards; none on a CPU."""
+        if self.cards[0].startswith(CPU):
+            return []
+        return [
+            *("--tensor-parallel-size", str(len(self.cards))),
+            *("--gpu-memory-utilization", str(self.share)),
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -51,11 +43,6 @@ class Layout:
 
     servers: tuple[ServerCards, ...]
     ranks: tuple[str, ...]
-
-    @property
-    def shared(self) -> bool:
-        """True if a card is a rank's and a server's."""
-        return any(name in self.ranks for server in self.servers for name in server.cards)
 
     def __str__(self) -> str:
         lines = [f"ranks        {', '.join(self.ranks)}"]
@@ -66,99 +53,80 @@ class Layout:
         return "\n".join(lines)
 
 
-def layout(
-    cards: Sequence[Card], *, servers: int, need: Need, tensor_parallel: int | None = None
-) -> Layout:
-    """The last cards for servers, and one rank on each of the others; deterministic.
+def layout(cards: Sequence[str], *, servers: int, tensor_parallel: int = 1) -> Layout:
+    """The last cards for servers, and one rank on each of the others.
 
-    servers: number of inference servers, 0 or more. tensor_parallel: cards of each; None takes the
-    smallest power of two on which a server fits. One card is shared by a server and the only rank:
-    the server gets what the rank's estimate leaves.
-    Raises ConfigError where a role has no card, or does not fit into the memory of one.
+    servers: number of inference servers, 0 or more. tensor_parallel: cards of each. One card is
+    shared by a server and the only rank. Raises ConfigError where a role has no card.
 
-    Four cards of 80 GB, a server that needs 20 GB, and 100 GB spread over the ranks:
-
-    >>> cards = [Card(name=str(number), bytes=80 * 10**9) for number in range(4)]
-    >>> need = Need(rank_bytes=lambda ranks: 100e9 / ranks, server_bytes=20e9, heads=16)
-    >>> print(layout(cards, servers=1, need=need))
+    >>> print(layout(["0", "1", "2", "3"], servers=1))
     ranks        0, 1, 2
     server-0     3, 90% of its memory
     """
-    if not cards or len({card.name for card in cards}) < len(cards):
-        raise ConfigError(f"cards={[card.name for card in cards]}; name each card once")
-    if servers < 0:
-        raise ConfigError(f"servers={servers}; it must be 0 or more")
-    if len(cards) == servers == 1 and tensor_parallel in (None, 1):
-        return _one_card(cards[0], need)
-    width = _width(cards, servers, need, tensor_parallel) if servers else 0
-    first = len(cards) - servers * width
+    if servers < 0 or tensor_parallel < 1:
+        raise ConfigError(
+            f"servers={servers} must be 0 or more, tensor_parallel={tensor_parallel} 1 or more"
+        )
+    if len(cards) == servers == tensor_parallel == 1:
+        shared = ServerCards(cards=tuple(cards), share=HALF_SHARE)
+        return Layout(servers=(shared,), ranks=tuple(cards))
+    first = len(cards) - servers * tensor_parallel
     if first < 1:
         raise ConfigError(
-            f"{servers} servers of {width} cards take all of {len(cards)} cards, and no rank is "
-            "left to train: take fewer --servers, a smaller --tensor-parallel, or more --gpus"
+            f"{servers} servers of {tensor_parallel} cards take all of {len(cards)} cards, and no "
+            "rank is left to train: take fewer --servers, a smaller --tensor-parallel, or more "
+            "--gpus"
         )
-    _check_ranks(cards[:first], need)
-    groups = [cards[i : i + width] for i in range(first, len(cards), width)] if servers else []
+    starts = range(first, len(cards), tensor_parallel)
+    groups = [tuple(cards[i : i + tensor_parallel]) for i in starts]
     return Layout(
-        servers=tuple(
-            ServerCards(cards=tuple(card.name for card in group), share=SERVER_SHARE)
-            for group in groups
-        ),
-        ranks=tuple(card.name for card in cards[:first]),
+        servers=tuple(ServerCards(cards=group, share=SERVER_SHARE) for group in groups),
+        ranks=tuple(cards[:first]),
     )
 
 
-def _one_card(card: Card, need: Need) -> Layout:
-    """A rank and a server on the same card, which split its memory."""
-    free = (1 - RANK_RESERVE) * card.bytes - need.rank_bytes(1)
-    # Rounded down: the last percent of a card would be taken twice. Never more than by default.
-    share = min(SERVER_SHARE, math.floor(100 * free / card.bytes) / 100)
-    if need.server_bytes > share * card.bytes:
+def layout_of(
+    env: Mapping[str, str],
+    *,
+    device: str,
+    gpus: int,
+    servers: int,
+    engine: str,
+    tensor_parallel: int | None,
+) -> Layout:
+    """The cards of a run's servers and ranks; on a CPU its processes, which need none.
+
+    env: of this process. gpus: number of cards, or of processes. Raises ConfigError as `layout` and
+    `visible_cards` do, and for tensor parallelism without vLLM.
+    """
+    if tensor_parallel not in (None, 1) and (engine != VLLM or device == "cpu"):
         raise ConfigError(
-            f"card {card.name} has {_gib(card.bytes)}, and a rank needs "
-            f"{_gib(need.rank_bytes(1))} beside a server's {_gib(need.server_bytes)}: take "
-            "--lora-rank 16, --adamw-bits 8, --offload, --engine local, or another card"
+            f"tensor_parallel={tensor_parallel} is for --engine vllm on several cards; the engine "
+            f"is {engine!r} and the device {device!r}"
         )
-    return Layout(servers=(ServerCards(cards=(card.name,), share=share),), ranks=(card.name,))
+    if device == "cpu":
+        places = layout([f"{CPU}{i}" for i in range(gpus)], servers=servers)
+        return replace(places, servers=tuple(replace(each, share=1.0) for each in places.servers))
+    return layout(visible_cards(gpus, env), servers=servers, tensor_parallel=tensor_parallel or 1)
 
 
-def _width(cards: Sequence[Card], servers: int, need: Need, given: int | None) -> int:
-    """Cards of each server. Raises ConfigError for what cannot be divided, or does not fit."""
-    if given is not None and (given < 1 or need.heads % given):
+def visible_cards(count: int, env: Mapping[str, str]) -> list[str]:
+    """The first `count` cards that torch finds, by the user's CUDA_VISIBLE_DEVICES if it is set.
+
+    env: of this process. Raises ConfigError where there are fewer.
+    """
+    answer = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, check=True)
+    present = int(answer.stdout)
+    if not 1 <= count <= present:
         raise ConfigError(
-            f"tensor_parallel={given} must be at least 1 and divide the {need.heads} attention "
-            "heads of the model"
+            f"gpus={count}, and torch finds {present} cards here ({VISIBLE}="
+            f"{env.get(VISIBLE)!r}): take as many as there are, or --device cpu"
         )
-    # One card at least is a rank's, and a server needs one too where there are too few.
-    most = max((len(cards) - 1) // servers, 1)
-    widths = [given] if given else [w for w in _powers_of_two(most) if need.heads % w == 0]
-    for width in widths:
-        own = cards[max(len(cards) - servers * width, 0) :]
-        if need.server_bytes / width <= SERVER_SHARE * min(card.bytes for card in own):
-            return width
-    raise ConfigError(
-        f"a server needs {_gib(need.server_bytes)}, and {widths[-1]} of the cards have "
-        f"{_gib(SERVER_SHARE * widths[-1] * min(card.bytes for card in cards))} for it: take "
-        "fewer --servers, so that each has more cards, or a larger --tensor-parallel"
-    )
+    chosen = env.get(VISIBLE)
+    names = chosen.split(",") if chosen else map(str, range(present))
+    return [name.strip() for name in names][:count]
 
 
-def _powers_of_two(most: int) -> list[int]:
-    """1, 2, 4 ... up to `most`, which is at least 1."""
-    return [2**k for k in range(most.bit_length())]
-
-
-def _check_ranks(cards: Sequence[Card], need: Need) -> None:
-    """Raise ConfigError for a card on which the share of a rank does not fit."""
-    needed = need.rank_bytes(len(cards))
-    for card in cards:
-        if needed > (1 - RANK_RESERVE) * card.bytes:
-            raise ConfigError(
-                f"each of {len(cards)} ranks needs {_gib(needed)}, and card {card.name} has "
-                f"{_gib(card.bytes)}, of which {RANK_RESERVE:.0%} is kept free: take fewer "
-                "--servers or more --gpus, --offload, --adamw-bits 8, or --lora-rank 16"
-            )
-
-
-def _gib(count: float) -> str:
-    return f"{count / GIB:.1f} GiB"
+def cards_env(cards: Sequence[str]) -> dict[str, str]:
+    """The variable by which a process sees these cards alone, and on a CPU none."""
+    return {VISIBLE: ",".join(name for name in cards if not name.startswith(CPU))}

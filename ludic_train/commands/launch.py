@@ -19,10 +19,9 @@ from ludic_gym.commands.arguments import readable_env_errors
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.packages import optional
-from ludic_train.cluster.layout import Layout
+from ludic_train.cluster.layout import Layout, cards_env, layout_of
 from ludic_train.cluster.roles import HOST, POLL_S, PORT, Place, ProcessGroup, start_redis
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES, find_vllm
-from ludic_train.cluster.trainer_servers import cards_env, layout_of, vllm_flags
 from ludic_train.commands.actor import main as run_actor
 from ludic_train.commands.train import parsed
 from ludic_train.commands.train_options import TaskOptions
@@ -74,9 +73,9 @@ class Options:
             taken from LUDIC_QUEUE_PASSWORD.
         threads: Threads that each process may compute with.
         gpus: CUDA cards for servers and ranks together, on this machine: the last ones for the
-            servers, and one rank on each of the others. What does not fit is refused. Without it,
-            each role takes the cards that it finds.
-        tensor_parallel: With --gpus, cards of each server; without it, as many as one needs.
+            servers, and one rank on each of the others. Without it, each role takes the cards that
+            it finds.
+        tensor_parallel: With --gpus, cards of each server; 1 without it.
         on: "local", this machine, where a process that ends ends all; "ray", the Ray cluster that
             this machine belongs to or else one of this machine alone; or the address of a cluster,
             such as HOST:6379 or ray://HOST:10001. Ray starts roles again that fail, on other nodes
@@ -193,10 +192,9 @@ def _cards(options: Options, further: Sequence[str]) -> Layout | None:
     """The cards of servers and ranks, printed; None where each role takes what it finds."""
     if options.gpus is None:
         return None
-    found = parsed(options.names, further)
     cards = layout_of(
-        found.settings,
-        found.machine,
+        os.environ,
+        device=parsed(options.names, further).machine.device,
         gpus=options.gpus,
         servers=options.servers,
         engine=options.engine,
@@ -369,7 +367,7 @@ def _start_players(
         arguments += ["--dtype", SERVED_DTYPES[dtype]]
         env = None
         if cards is not None:
-            arguments += vllm_flags(cards.servers[number]) if options.engine == "vllm" else []
+            arguments += cards.servers[number].vllm_flags if options.engine == "vllm" else []
             env = cards_env(cards.servers[number].cards)
         if ports:
             arguments += ["--port", str(ports[number])]

@@ -59,10 +59,9 @@ class CommandOptions:
     --servers, the cards of ranks and servers together."""
     servers: int = 0
     """Inference servers of --engine (vllm or local) to start on cards of their own, the last ones
-    of --gpus; with one card, a server and the rank split its memory. What does not fit, by the
-    estimate of `ludic train --plan`, is refused before anything starts."""
+    of --gpus; with one card, a server and the rank split its memory."""
     tensor_parallel: int | None = None
-    """Cards of each of these servers; without it, as many as one needs."""
+    """Cards of each of these servers; 1 without it."""
 
 
 @cache

@@ -10,17 +10,13 @@ import time
 
 import forked
 import pytest
-import torch
 from served_run import start_model
-from transformers import Qwen2Config
 
 from ludic_gym.commands.main import main
-from ludic_gym.errors import ConfigError
 from ludic_train.cluster import trainer_servers
-from ludic_train.cluster.layout import Card, Layout, ServerCards
+from ludic_train.cluster.layout import Layout, ServerCards
 from ludic_train.cluster.roles import ProcessGroup
 from ludic_train.cluster.servers.process import responds
-from ludic_train.cluster.trainer_servers import CACHE_TOKENS, cards_env, need_of, visible_cards
 from ludic_train.commands import launch
 from ludic_train.distributed import local_ranks
 from ludic_train.models.load import save_model
@@ -127,25 +123,6 @@ def test_servers_that_cannot_be_started_are_refused(words, said, tmp_path, capsy
     assert said in capsys.readouterr().err
 
 
-def test_cards_are_those_that_the_user_has_made_visible(monkeypatch):
-    # As torch would print on a machine of three cards.
-    monkeypatch.setattr(trainer_servers, "MEMORIES", "print([80, 80, 40])")
-    assert visible_cards(2, {}) == [Card(name="0", bytes=80), Card(name="1", bytes=80)]
-    shown = {"CUDA_VISIBLE_DEVICES": "5, GPU-a,MIG-b"}
-    assert [card.name for card in visible_cards(3, shown)] == ["5", "GPU-a", "MIG-b"]
-    with pytest.raises(ConfigError, match=r"gpus=4, and torch finds 3 cards.*'5, GPU-a,MIG-b'"):
-        visible_cards(4, shown)
-    assert cards_env(["5", "GPU-a"]) == {"CUDA_VISIBLE_DEVICES": "5,GPU-a"}
-    assert cards_env(["cpu:0"]) == {"CUDA_VISIBLE_DEVICES": ""}
-
-
-@pytest.mark.long
-@pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without cards")
-def test_torch_is_asked_for_the_cards():
-    with pytest.raises(ConfigError, match="gpus=1, and torch finds 0 cards here"):
-        visible_cards(1, {})
-
-
 def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
     options = launch.Options(
         names=("x",), engine="vllm", vllm_python="/v", servers=2, actors=1, gpus=6, redis=True
@@ -170,29 +147,6 @@ def test_launch_gives_its_roles_the_cards_of_the_layout(noted, tmp_path):
     served = [words for _, words in found if words[0] == "serve"]
     flags = ["--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9", "--port"]
     assert all(words[-8:-1] == ["--dtype", "float32", *flags] for words in served)
-
-
-@pytest.mark.long
-def test_what_roles_need_is_what_the_plan_estimates(tmp_path, capsys):
-    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000}
-    Qwen2Config(**shape).save_pretrained(tmp_path / "model")
-    model = str(tmp_path / "model")
-    need = need_of(settings(tmp_path, model=model, lora_rank=0), Machine())
-    # An embedding and a head of 1000 x 64; in each layer q and o of 64 x 64, k and v of 64 x 32,
-    # biases of 64 + 32 + 32, three of 64 x 128, two norms of 64; the last norm.
-    layer = 2 * 64 * 64 + 2 * 64 * 32 + 128 + 3 * 64 * 128 + 2 * 64
-    params = 2 * 1000 * 64 + 2 * layer + 64
-    # Keys and values of 2 heads of 16 in each of 2 layers.
-    assert need.server_bytes == 2 * params + CACHE_TOKENS * 2 * 2 * (2 * 2 * 16)
-    assert need.heads == 4
-    assert (
-        main(["train", "--plan", model, "--dtype", "bfloat16", "--world-size", "2", "--json"]) == 0
-    )
-    planned = json.loads(capsys.readouterr().out)["total_bytes"]
-    assert need.rank_bytes(2) == planned
-    with_reference = need_of(settings(tmp_path, model=model, lora_rank=0, kl=0.1), Machine())
-    assert with_reference.rank_bytes(2) == planned + 4 * params / 2
 
 
 def of_two_servers(tmp_path, updates):
