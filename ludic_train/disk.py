@@ -86,7 +86,6 @@ def write_all(file: FileIO, data: bytes | memoryview) -> None:
 
 
 def _number(error: Exception) -> int | None:
-    """The errno of an error; None if it has none."""
     if isinstance(error, OSError):
         return error.errno
     # Its text alone has the number.

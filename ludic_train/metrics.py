@@ -124,7 +124,6 @@ def merge(parts: Iterable[Mapping[str, Metric]]) -> Metrics:
 
 
 def _larger(left: float, right: float) -> float:
-    """The larger number; nan if either is nan."""
     # max() would hide a nan that comes second, and so a loss that has diverged.
     return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)
 
@@ -165,15 +164,6 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
     "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
     "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
     "episodes/failed" is a share.
-
-    >>> from ludic_gym import Decision, Rollout, Step, Task
-    >>> step = Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0)
-    >>> task = Task(env_id="ludic/Arithmetic-v0", seed=1)
-    >>> played = Episode(index=0, task=task, rollouts=(Rollout(task=task, steps=(step,)),))
-    >>> failed = Episode(index=1, task=task, error="ClientError: no server")
-    >>> found = values(episode_metrics([played, failed]))
-    >>> found["reward"], found["turns"], found["episodes/failed"]
-    (1.0, 1.0, 0.5)
     """
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
     steps = [step for rollout in rollouts for step in rollout.steps]

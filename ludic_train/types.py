@@ -85,17 +85,6 @@ class SAWItem:
         logprobs      [ 0., 0., -.7, -.2 ]
         versions      [-1, -1,  3,    3  ]
         steps         [-1, -1,  0,    0  ]
-
-    A changed copy, by `dataclasses.replace`:
-
-    >>> mask = np.array([False, False, True, True])
-    >>> row = SAWItem(
-    ...     input_ids=np.array([7, 8, 5, 6], np.int32),
-    ...     action_mask=mask,
-    ...     weight=mask.astype(np.float32),
-    ... )
-    >>> replace(row, weight=2 * row.weight).weight.tolist()
-    [0.0, 0.0, 2.0, 2.0]
     """
 
     input_ids: NDArray[np.int32]
@@ -129,19 +118,6 @@ class Trajectory:
     task: key of the task, equal for equal tasks. env_key: of the environment with its arguments.
     truncated: True if the episode was cut short.
     info: numbers, flags and short texts of the last step's info, such as "success".
-
-    A rollout of two steps without model calls is enough to try credit or a filter:
-
-    >>> played = Trajectory(
-    ...     rows=(),
-    ...     rewards=np.array([0.0, 1.0]),
-    ...     parsed=np.ones(2, bool),
-    ...     completions=np.zeros((0, 3), np.int32),
-    ...     env_id="ludic/Maze-v0",
-    ...     info={"success": True},
-    ... )
-    >>> played.total_reward, played.success
-    (1.0, True)
     """
 
     rows: tuple[SAWItem, ...] = field(repr=False)

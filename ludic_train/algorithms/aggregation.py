@@ -122,27 +122,16 @@ def with_weight(item: SAWItem, weight: NDArray[np.floating]) -> SAWItem:
 
 
 def at_sampled(item: SAWItem, values: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Values of the sampled tokens at their places in the row, float32 [T]; 0 elsewhere.
-
-    >>> row = SAWItem(
-    ...     input_ids=np.zeros(3, np.int32),
-    ...     action_mask=np.array([False, True, True]),
-    ...     weight=np.zeros(3, np.float32),
-    ... )
-    >>> at_sampled(row, np.array([0.5, -1.0])).tolist()
-    [0.0, 0.5, -1.0]
-    """
+    """Values of the sampled tokens at their places in the row, float32 [T]; 0 elsewhere."""
     whole = np.zeros(len(item.input_ids), np.float32)
     whole[item.action_mask] = values
     return whole
 
 
 def _token_counts(items: Sequence[SAWItem]) -> list[int]:
-    """Action tokens of each item."""
     return [int(np.count_nonzero(item.action_mask)) for item in items]
 
 
 def _spread(scales: Sequence[float], tokens: Sequence[int]) -> Scales:
-    """Arrays of equal scales, one per item, as long as it has action tokens."""
     # Scales stay in float64 until here, so that each is rounded to float32 once.
     return [np.full(n, scale, np.float32) for scale, n in zip(scales, tokens, strict=True)]

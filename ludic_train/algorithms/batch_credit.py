@@ -36,13 +36,6 @@ class BatchCenteredReturn:
     Williams 1992: any constant may be subtracted without moving the expected gradient, and the
     mean makes it less noisy.
     gamma: discount per step, in [0, 1].
-
-    Returns-to-go 1, 1 and 0, less their mean of 2/3:
-
-    >>> rest = {"rows": (), "parsed": np.ones(3, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> rollout = Trajectory(rewards=np.array([0.0, 1.0, 0.0]), env_id="mine/Maze-v0", **rest)
-    >>> BatchCenteredReturn()([rollout])[0].round(3).tolist()
-    [0.333, 0.333, -0.667]
     """
 
     gamma: float = 1.0
@@ -67,18 +60,6 @@ class TokenWhitened:
     arXiv:2501.03262). With returns it is REINFORCE++; they reach back over the texts of tools and
     opponents in between. With returns centred in their group it is REINFORCE++-baseline.
     advantage: the assigner of A. ddof: as in `GroupNormalizedReturn`, over the batch.
-
-    Two steps of 1 and 3 sampled tokens, with the returns-to-go 1 and 0: the mean per token is 1/4.
-
-    >>> rollout = Trajectory(
-    ...     rows=(),
-    ...     rewards=np.array([1.0, 0.0]),
-    ...     parsed=np.ones(2, bool),
-    ...     completions=np.array([[0, 1, 0], [1, 3, 0]], np.int32),
-    ...     env_id="mine/Maze-v0",
-    ... )
-    >>> TokenWhitened()([rollout])[0].round(6).tolist()
-    [1.5, -0.5]
     """
 
     advantage: CreditAssigner = field(default_factory=MonteCarloReturn)
@@ -162,18 +143,6 @@ class SeatBaselineReturn:
     mean is the one before the batch, so that no rollout is compared with itself; it starts at the
     first batch's own mean.
     decay: share of the mean that a further rollout leaves.
-
-    The first batch is compared with its own mean, 0.5, and moves it to 0.5 * 0.9 + 1 * 0.1 by its
-    success, then to 0.55 * 0.9 by its failure:
-
-    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> games = [
-    ...     Trajectory(rewards=np.array([r]), env_id="ludic/TicTacToe-v0", agent="player_0", **rest)
-    ...     for r in (1.0, 0.0)
-    ... ]
-    >>> credit = SeatBaselineReturn(decay=0.9)
-    >>> [float(weights[0]) for weights in credit(games)], credit.means
-    ([0.5, -0.5], {'["ludic/TicTacToe-v0", "player_0"]': 0.49500000000000005})
     """
 
     decay: float = 0.95

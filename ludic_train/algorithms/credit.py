@@ -73,12 +73,7 @@ class MonteCarloReturn:
 
 @dataclass(frozen=True, slots=True)
 class EpisodicReturn:
-    """The sum of a rollout's rewards, at each of its steps.
-
-    >>> rest = {"rows": (), "parsed": np.ones(2, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> EpisodicReturn()([Trajectory(rewards=np.array([0.5, 1.0]), env_id="mine/Maze-v0", **rest)])
-    [array([1.5, 1.5])]
-    """
+    """The sum of a rollout's rewards, at each of its steps."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a reward that is not finite."""
@@ -154,16 +149,6 @@ class HybridNormalizedReturn:
 
     (R - mean_group) / (std_batch(R - mean_group) + eps) at each step (arXiv:2510.13786).
     ddof: as in `GroupNormalizedReturn`.
-
-    Two groups, of returns 1, 0 and of 0.2, 0: the std is that of both, so the second counts less.
-
-    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> played = [
-    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group=g, **rest)
-    ...     for r, g in ((1.0, "a"), (0.0, "a"), (0.2, "b"), (0.0, "b"))
-    ... ]
-    >>> [round(float(weights[0]), 3) for weights in HybridNormalizedReturn()(played)]
-    [1.387, -1.387, 0.277, -0.277]
     """
 
     ddof: int = 0
@@ -186,16 +171,6 @@ class LeaveOneOutReturn:
     """RLOO: the return less the mean of the OTHER members of the group, at each step.
 
     Ahmadian et al. 2024, arXiv:2402.14740; equals n / (n - 1) (R - mean).
-
-    Returns 1, 0, 0: the success is 1 above the mean of the others, each failure 1/2 below.
-
-    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> played = [
-    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group="a", **rest)
-    ...     for r in (1.0, 0.0, 0.0)
-    ... ]
-    >>> [float(weights[0]) for weights in LeaveOneOutReturn()(played)]
-    [1.0, -0.5, -0.5]
     """
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:

@@ -38,15 +38,6 @@ def drop_zero_variance_groups(tolerance: float = 1e-9) -> Filter:
     those whose other members failed, are dropped by the same rule. A group is the rollouts with
     one `group` and agent; rollouts without a group are all kept. Returns are sums of step rewards,
     those of a parser included.
-
-    >>> import numpy as np
-    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> played = [
-    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group=g, **rest)
-    ...     for r, g in ((1.0, "easy"), (1.0, "easy"), (1.0, "hard"), (0.0, "hard"))
-    ... ]
-    >>> [kept.group for kept in drop_zero_variance_groups()(played)]
-    ['hard', 'hard']
     """
     if not 0 <= tolerance < math.inf:
         raise ConfigError(f"tolerance is {tolerance}; it must be finite and >= 0")
@@ -72,15 +63,6 @@ def keep_best(count: int = 1, *, above: float = 0.0) -> Filter:
     above: return that a rollout must exceed to be kept at all. Among equals the first are kept. A
         group is as for `drop_zero_variance_groups`; without one, every rollout that exceeds `above`
         is kept.
-
-    >>> import numpy as np
-    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> played = [
-    ...     Trajectory(rewards=np.array([r]), env_id="mine/Maze-v0", group=g, **rest)
-    ...     for r, g in ((0.2, "a"), (0.9, "a"), (0.0, "b"), (0.0, "b"))
-    ... ]
-    >>> [kept.total_reward for kept in keep_best()(played)]
-    [0.9]
     """
     if count < 1 or not math.isfinite(above):
         raise ConfigError(f"count={count}, above={above}; the first is at least 1, above finite")
@@ -101,17 +83,7 @@ def keep_best(count: int = 1, *, above: float = 0.0) -> Filter:
 
 
 def combine(*filters: Filter) -> Filter:
-    """Filter that applies `filters` from left to right: a rollout is kept if all keep it.
-
-    >>> import numpy as np
-    >>> rest = {"rows": (), "rewards": np.zeros(1), "completions": np.zeros((0, 3), np.int32)}
-    >>> played = [
-    ...     Trajectory(parsed=np.array([parsed]), truncated=cut, env_id=name, **rest)
-    ...     for name, parsed, cut in (("a", True, False), ("b", False, False), ("c", True, True))
-    ... ]
-    >>> [kept.env_id for kept in combine(drop_truncated, drop_parse_errors)(played)]
-    ['a']
-    """
+    """Filter that applies `filters` from left to right: a rollout is kept if all keep it."""
 
     def keep(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         kept = list(trajectories)

@@ -43,17 +43,6 @@ class TokenKLLoss:
     prefixes (Schulman 2020, http://joschu.net/blog/kl-approx.html): a token is not charged for the
     prefixes that it leads to, as it is by `KLReward`. Raises MissingAttachment.
     coefficient: weight of the divergence beside the other terms of a loss.
-
-    >>> one = torch.ones(1)
-    >>> batch = LossBatch(
-    ...     weight=one,
-    ...     scale=one,
-    ...     rollout=torch.tensor([0]),
-    ...     num_rollouts=1,
-    ...     attachments={REFERENCE: torch.tensor([-2.0])},
-    ... )
-    >>> TokenKLLoss(0.1)(TokenLogprobs(logprobs=torch.tensor([-1.0]), entropy=one), batch)[0]
-    tensor(0.0500)
     """
 
     coefficient: float = 1e-3
@@ -137,21 +126,6 @@ class TopKDistillationLoss:
     size. Its gradient is exact for each token given a prefix from any sampler, so it needs no
     importance weights. Raises MissingAttachment where the rows have no tokens of a teacher.
     beta: in [0, 1]; at 1 / 2 a token's loss is at most log 2, and near 0 and 1 it vanishes.
-
-    Against a teacher of 0.7, 0.2 and 0.1 for all others:
-
-    >>> one = torch.ones(1)
-    >>> batch = LossBatch(
-    ...     weight=one,
-    ...     scale=one,
-    ...     rollout=torch.tensor([0]),
-    ...     num_rollouts=1,
-    ...     teacher_logprobs=torch.tensor([[0.7, 0.2, 0.1]]).log(),
-    ... )
-    >>> student = torch.tensor([[0.5, 0.3, 0.2]]).log()
-    >>> out = TokenLogprobs(logprobs=student[:, 0], entropy=one, top_logprobs=student)
-    >>> [TopKDistillationLoss(beta)(out, batch)[0].round(decimals=4) for beta in (0, 0.5, 1)]
-    [tensor(0.0851), tensor(0.0219), tensor(0.0920)]
     """
 
     beta: float = 0.0
@@ -207,18 +181,6 @@ class KLReward:
 
         rloo(attach=frozenset({REFERENCE}), refine=KLReward(0.01))
     coefficient: reward that a nat of distance from the reference costs.
-
-    A token pays for its own distance to the reference, 0.5 nats, and for that of later ones:
-
-    >>> row = SAWItem(
-    ...     input_ids=np.array([7, 5, 6], np.int32),
-    ...     action_mask=np.array([False, True, True]),
-    ...     weight=np.array([0, 1, 1], np.float32),
-    ...     behavior_logprobs=np.array([0, -0.5, -1.0], np.float32),
-    ...     attachments={REFERENCE: np.array([0, -1.0, -1.5], np.float32)},
-    ... )
-    >>> KLReward(0.1)([row])[0].weight.astype(float).round(3).tolist()
-    [0.0, 0.9, 0.95]
     """
 
     coefficient: float = 1e-3
@@ -231,7 +193,6 @@ class KLReward:
         return refined_by_rollout(items, self._penalized)
 
     def _penalized(self, rows: Sequence[SAWItem]) -> list[SAWItem]:
-        """The rows of one rollout with penalties in their weights."""
         differences: list[NDArray[np.float32]] = []
         for row in rows:
             if REFERENCE not in row.attachments:
@@ -266,7 +227,6 @@ def _difference(out: TokenLogprobs, batch: LossBatch) -> Tensor:
 
 
 def _possible(logprobs: Tensor) -> Tensor:
-    """The log-probs, finite, without a gradient where there was no probability."""
     return logprobs.masked_fill(logprobs == -torch.inf, IMPOSSIBLE)
 
 
@@ -276,6 +236,5 @@ def _divergence(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _kl(difference: Tensor) -> LossMetrics:
-    """The metric `reference_kl` of the differences d_t [N]."""
     # By k3, which is never negative: k1 and k2 would report noise around the same mean.
     return {"reference_kl": token_stat(k3(-difference))}

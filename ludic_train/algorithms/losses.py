@@ -277,22 +277,6 @@ class CompositeLoss:
     names: a name per term; None: made from its class, as "token_kl" from TokenKLLoss, with a number
         from the second term of a class on. They stand before a metric that several terms report:
         "policy/clip_low". A metric of one term keeps its own name.
-
-    >>> import torch
-    >>> from ludic_train import REFERENCE, MaskedCausalLMCrossEntropyLoss, TokenKLLoss
-    >>> one = torch.ones(1)
-    >>> known = LossBatch(
-    ...     weight=one,
-    ...     scale=one,
-    ...     rollout=torch.tensor([0]),
-    ...     num_rollouts=1,
-    ...     attachments={REFERENCE: -2 * one},
-    ... )
-    >>> terms = (MaskedCausalLMCrossEntropyLoss(), TokenKLLoss(1.0))
-    >>> loss = CompositeLoss(terms, weights=(1.0, 0.1))
-    >>> total, metrics = loss(TokenLogprobs(logprobs=-one, entropy=one), known)
-    >>> round(total.item(), 3), sorted(metrics)
-    (1.05, ['nll', 'reference_kl'])
     """
 
     terms: Sequence[Loss]
@@ -392,13 +376,7 @@ def k3(log_ratio: Tensor) -> Tensor:
 
 
 def rollout_mean(per_token: Tensor, batch: LossBatch) -> Tensor:
-    """At each token the mean over the action tokens of its rollout, [N]; raises LossError.
-
-    >>> one, rollout = torch.ones(3), torch.tensor([0, 0, 1])
-    >>> known = LossBatch(weight=one, scale=one, rollout=rollout, num_rollouts=2)
-    >>> rollout_mean(torch.tensor([1.0, 3.0, 5.0]), known)
-    tensor([2., 2., 5.])
-    """
+    """At each token the mean over the action tokens of its rollout, [N]; raises LossError."""
     sums = rollout_sum(per_token, batch)
     return sums / rollout_sum(torch.ones_like(per_token), batch)
 
@@ -461,7 +439,6 @@ def check_positive(name: str, value: float) -> None:
 
 
 def _check_clip(low: float, high: float) -> None:
-    """Raise ConfigError for a clip range that does not hold 1."""
     # A clip_low of 1 is allowed: no ratio is below 0, so it switches the lower side off.
     if not 0 < low <= 1 or not 0 < high < math.inf:
         raise ConfigError(

@@ -41,20 +41,6 @@ class DPOLoss:
     meant for ConstantLength(1), the mean over pairs. Raises MissingAttachment, and LossError for a
     rollout that was cut.
     beta: nats of log-ratio are worth this much; small values let the policy move far.
-
-    The chosen token is 1 nat above the reference and the rejected one 1 below, a margin of 0.5 * 2:
-
-    >>> batch = LossBatch(
-    ...     weight=torch.tensor([1.0, -1.0]),
-    ...     scale=torch.ones(2),
-    ...     rollout=torch.tensor([0, 0]),
-    ...     num_rollouts=1,
-    ...     attachments={REFERENCE: torch.tensor([-2.0, -2.0])},
-    ... )
-    >>> out = TokenLogprobs(logprobs=torch.tensor([-1.0, -3.0]), entropy=torch.zeros(2))
-    >>> loss, metrics = DPOLoss(beta=0.5)(out, batch)
-    >>> loss, metrics["margin"]
-    (tensor(0.3133), (tensor(1.), tensor(1.)))
     """
 
     beta: float = 0.1

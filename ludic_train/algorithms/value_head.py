@@ -52,18 +52,6 @@ class GAE:
     that it ended in (BOOTSTRAP) where it was truncated.
     whiten: advantages of the batch get mean 0 and standard deviation 1 (ddof 1).
     gamma: discount per token. lam: 1 trusts rewards alone, 0 the values alone.
-
-    >>> def at_tokens(*values):
-    ...     return np.array([0.0, *values], np.float32)
-    >>> row = SAWItem(
-    ...     input_ids=np.array([7, 5, 6], np.int32),
-    ...     action_mask=np.array([False, True, True]),
-    ...     weight=at_tokens(0, 0),
-    ...     attachments={REWARDS: at_tokens(0, 1), VALUES: at_tokens(0.5, 0.75)},
-    ... )
-    >>> (refined,) = GAE(lam=1.0, whiten=False)([row])
-    >>> refined.weight.tolist(), refined.attachments[RETURNS].tolist()
-    ([0.0, 0.5, 0.25], [0.0, 1.0, 1.0])
     """
 
     gamma: float = 1.0
@@ -127,14 +115,7 @@ def sampled_values(rows: Sequence[SAWItem], name: str) -> Array:
 def generalized_advantages(
     rewards: Array, values: Array, gamma: float, lam: float, value_after: float = 0.0
 ) -> Array:
-    """A_t for each of T consecutive decisions; rewards and values are [T], `value_after` is V_T.
-
-    >>> rewards, values = np.array([0.0, 0.0, 1.0]), np.array([0.5, 0.5, 0.5])
-    >>> generalized_advantages(rewards, values, gamma=1.0, lam=1.0).tolist()
-    [0.5, 0.5, 0.5]
-    >>> generalized_advantages(rewards, values, gamma=1.0, lam=0.0).tolist()
-    [0.0, 0.0, 0.5]
-    """
+    """A_t for each of T consecutive decisions; rewards and values are [T], `value_after` is V_T."""
     advantages = np.zeros_like(rewards)
     advantage_after = 0.0
     # From the end, so that each advantage takes one step from the one after it.
@@ -153,20 +134,6 @@ class ValueLoss:
     the params that began the batch (Schulman et al. 2017, arXiv:1707.06347). Reads the attachments
     VALUES and RETURNS; raises MissingAttachment, and LossError for a model without a value head.
     coefficient: weight beside the policy's loss. clip: largest move from V that is rewarded.
-
-    The value moved from 0 to 0.5 towards a return of 1; beyond 0.2 the move is not rewarded:
-
-    >>> one = torch.ones(1)
-    >>> batch = LossBatch(
-    ...     weight=one,
-    ...     scale=one,
-    ...     rollout=torch.tensor([0]),
-    ...     num_rollouts=1,
-    ...     attachments={VALUES: 0 * one, RETURNS: one},
-    ... )
-    >>> out = TokenLogprobs(logprobs=-one, entropy=one, values=0.5 * one)
-    >>> ValueLoss(coefficient=1.0, clip=0.2)(out, batch)[0]
-    tensor(0.3200)
     """
 
     coefficient: float = 0.5

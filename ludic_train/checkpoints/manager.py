@@ -198,7 +198,6 @@ class CheckpointManager:
         write_model: Callable[[Path], None],
         tensors: Mapping[str, Tensor],
     ) -> None:
-        """Fill the folder of a checkpoint, and sync it to disk."""
         (draft / "model").mkdir(parents=True)
         write_model(draft / "model")
         # safetensors refuses tensors that are not contiguous.

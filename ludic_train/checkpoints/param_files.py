@@ -57,7 +57,6 @@ class ParamFiles:
         return cls(paths=found)
 
     def __contains__(self, param: object) -> bool:
-        """True for the name of a param that is in the files."""
         return isinstance(param, str) and _name_in_file(param) in self.paths
 
     def rows(self, param: str, start: int, stop: int) -> Tensor:
@@ -138,7 +137,6 @@ def hollow_from_files(
 
 
 def _is_added(param: str) -> bool:
-    """True for params of adapters and of a value head."""
     return ".lora_" in param or VALUE_HEAD in param
 
 

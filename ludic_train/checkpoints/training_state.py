@@ -190,27 +190,6 @@ def resume_training(
     where it stays.
     Another number of ranks may continue; only with the same one are the results the same to the
     bit.
-
-    >>> import asyncio
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from ludic_train import OfflineBatchSource, SAWItem, save_model, sft
-    >>> from ludic_train import make_tiny_model, make_tokenizer
-    >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
-    >>> mask = np.array([False, True])
-    >>> rows = [SAWItem(input_ids=np.array([7, 8]), action_mask=mask, weight=mask * 1.0)]
-    >>> def new_trainer():
-    ...     source = OfflineBatchSource(rows, batch_size=1)
-    ...     return Trainer(make_tiny_model(tokenizer), sft(), source)
-    >>> trainer = new_trainer()
-    >>> _ = asyncio.run(trainer.train(3))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     manager = CheckpointManager(folder)
-    ...     write = lambda path, params: save_model(trainer.model, tokenizer, path, params)
-    ...     save_training(manager, trainer, write, extra={"best": 0.5})
-    ...     continued = new_trainer()
-    ...     print(resume_training(manager, continued), continued.version)
-    {'best': 0.5} 3
     """
     call_on_rank_0(partial(claim, trainer.batch_source))
     # After the queue's, whose contest decides which process continues, and before the newest one
@@ -283,7 +262,6 @@ def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
 
 @torch.no_grad()
 def _copy_into(params: Mapping[str, nn.Parameter], stored: Mapping[str, Tensor]) -> None:
-    """Set the params to whole or equally spread tensors of the same names."""
     # In place: the optimizer and FSDP hold these very tensors.
     for name, param in params.items():
         param.copy_(like(param, stored[name]))

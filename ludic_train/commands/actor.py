@@ -69,7 +69,6 @@ def main(argv: list[str]) -> int:
 
 
 def _played(options: Options) -> int:
-    """Play, and print what was pushed; the exit code."""
     summary = asyncio.run(_play(options))
     print(
         f"pushed {summary.pushed} groups; {summary.stale} became too old, "
@@ -79,7 +78,6 @@ def _played(options: Options) -> int:
 
 
 async def _play(options: Options) -> ActorSummary:
-    """Wait for the run, then play until it ends or a signal arrives."""
     # It renders chats, by packages that `--help` does without.
     from ludic_train.cluster.actor import ActorOptions
     from ludic_train.cluster.run_actor import play_remotely, until_published

@@ -150,7 +150,6 @@ def main(argv: list[str]) -> int:
 
 
 def _start_one(argv: Sequence[str]) -> int:
-    """Run the role that --only names; its exit code."""
     at = argv.index("--only")
     if argv[at + 1 : at + 2] != ["actor"]:
         raise ConfigError(
@@ -213,7 +212,6 @@ def _secrets() -> dict[str, str]:
 
 
 def _check(options: Options, further: Sequence[str]) -> None:
-    """Raises ConfigError for options that contradict each other, before anything is started."""
     refuse_password(options.queue)
     if options.actors < 1:
         raise ConfigError(f"actors={options.actors}; at least one must play")
@@ -239,7 +237,6 @@ def _check(options: Options, further: Sequence[str]) -> None:
 
 
 def _check_local(options: Options) -> None:
-    """Raises ConfigError for what only Ray can do, and without the vLLM that is to be started."""
     if options.tensor_parallel is not None and options.gpus is None:
         raise ConfigError(f"tensor_parallel={options.tensor_parallel} is for servers on --gpus")
     usual = Options(names=())
@@ -253,7 +250,6 @@ def _check_local(options: Options) -> None:
 
 
 def _check_ray(options: Options, further: Sequence[str]) -> None:
-    """Raises ConfigError for what cannot run in a Ray cluster."""
     if options.ranks < 1:
         raise ConfigError(f"ranks={options.ranks}; at least one rank must train")
     if options.queue is not None and not options.queue.startswith(REDIS):
@@ -268,7 +264,6 @@ def _check_ray(options: Options, further: Sequence[str]) -> None:
 
 
 def _names_gpus(words: Sequence[str]) -> bool:
-    """True if --gpus is among the options."""
     return any(word.partition("=")[0] == "--gpus" for word in words)
 
 

@@ -91,7 +91,6 @@ def evaluations(metrics: Path) -> list[tuple[float, float]]:
 
 
 def _train(subject: AuditSubject, out: Path) -> None:
-    """Train until the CPU limit kills this process."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     with (out.parent / "log").open("w", encoding="utf-8") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())

@@ -153,7 +153,6 @@ def main(argv: list[str]) -> int:
 
 
 def _served(args: _Options, further: list[str]) -> int:
-    """Serve, and return the exit code."""
     model = args.model
     is_hosted = model.startswith(("http://", "https://")) or is_provided(model)
     way = "--engine local" if args.engine == "local" else "vLLM"
@@ -175,7 +174,6 @@ def _served(args: _Options, further: list[str]) -> int:
 
 
 def _check(args: _Options, way: str, further: list[str]) -> None:
-    """Raises ConfigError for options of another way to serve."""
     usual = _Options(model="")
     parts = ((args, usual), (args.options, usual.options), (args.sessions, usual.sessions))
     given = [
@@ -228,7 +226,6 @@ def _joined(args: _Options, url: str) -> AbstractContextManager[None]:
 
 
 def _note_exposure(options: ServeOptions, ability: str) -> None:
-    """Warn on stderr about an address that other machines can reach."""
     if options.host not in LOOPBACK:
         print(f"note: every client that reaches {options.host} can {ability}", file=sys.stderr)
 

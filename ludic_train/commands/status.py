@@ -97,7 +97,6 @@ def main(argv: list[str]) -> int:
 
 
 async def _show_servers(options: Options) -> int:
-    """Print the states of servers; the exit code."""
     loads = ServerLoads(options.where)
     await loads.look()
     if options.json:
@@ -126,7 +125,6 @@ def _address(options: Options) -> Address:
 
 
 async def _show_run(address: Address, options: Options) -> None:
-    """Print one sample, or draw samples until cancelled."""
     fixed = [server for server in address.servers if server != JOIN]
     console, loads = console_of_output(), ServerLoads(fixed)
     async with AsyncExitStack() as stack:
@@ -169,7 +167,6 @@ async def _show_run(address: Address, options: Options) -> None:
 
 
 def _print_line(sample: Sample) -> None:
-    """Print the sample as a line of JSON; numbers that are unknown are null."""
     print(msgspec.json.encode(sample).decode(), flush=True)
 
 

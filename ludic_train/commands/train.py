@@ -121,7 +121,6 @@ def _try_envs(parsed: Parsed) -> None:
 
 
 def _train(parsed: Parsed) -> int:
-    """Train, and print what to do next; the exit code."""
     # torch takes seconds, and --help must not wait for it.
     from ludic_train.runs.train import train_recipe
 
@@ -290,14 +289,12 @@ def _started(
 
 
 def _tasks(options: Sequence[str]) -> TaskOptions:
-    """The options about tasks, on which the defaults of others depend."""
     # --help is for all options together.
     words = [word for word in options if word not in ("-h", "--help", "--help-all")]
     return tyro.cli(TaskOptions, args=words, return_unknown_args=True)[0]
 
 
 def _changed(recipe: Recipe, tasks: TaskOptions) -> Recipe:
-    """The recipe with the options about tasks."""
     own, measured = keyword_arguments(tasks.env_kwargs), keyword_arguments(tasks.eval_kwargs)
     envs = [replace(env, kwargs={**env.kwargs, **own}) for env in recipe.envs]
     evals = {

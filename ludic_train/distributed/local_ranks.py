@@ -106,7 +106,6 @@ def _first_failure(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], limit_s: float) -> None:
-    """Wait until all have ended, for so long at most."""
     deadline = time.monotonic() + limit_s
     while any(process.poll() is None for process in ranks) and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -168,7 +168,6 @@ def _messages() -> dist.ProcessGroup:
 # By the world group, so that a program may end one and start another.
 @lru_cache(maxsize=1)
 def _made_for(world: dist.ProcessGroup) -> dist.ProcessGroup:
-    """The message group beside a default group."""
     group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=PATIENCE)
     return group
 

@@ -184,7 +184,6 @@ class Batch:
             parts.append(part)
 
     def _make_room(self, first: int) -> None:
-        """Have space for one more token in each row from `first` on."""
         if self.rows["count"][first:].max(initial=0) < self.ids.shape[1]:
             return
         # Doubled, so that a long completion costs few copies.
@@ -372,7 +371,6 @@ class Engine:
         return torch.cat(logits)
 
     def _read_common_prefix(self, admitted: Sequence[Request]) -> None:
-        """Cache what the prompts of these requests have in common, such as a system prompt."""
         prompts = {request.prompt_ids for request in admitted}
         if not self.prefixes.max_bytes or len(prompts) < 2:
             return
@@ -405,7 +403,6 @@ class Engine:
         self.prefixes.renew(self._params, admitted[-1].policy_version)
 
     def _decode(self) -> Tensor:
-        """Read the newest token of each row: logits, [rows, V]."""
         lengths = self._batch.lengths
         self._decoder.reserve(len(lengths), int(lengths.max()) + 1)
         with self._recording() as seen:
@@ -441,7 +438,6 @@ class Engine:
         return list(ended.values())
 
     def _completion(self, i: int) -> Completion | None:
-        """The completion of row i if it has ended."""
         batch, ids, sampling = self._batch, self._batch.sampled(i), self._batch.requests[i].sampling
         if self._is_stop[ids[-1]]:
             return batch.completion(i, self._text(ids[:-1]), "stop")
@@ -453,7 +449,6 @@ class Engine:
         return batch.completion(i, text, "length") if len(ids) == sampling.max_tokens else None
 
     def _text(self, ids: Sequence[int]) -> str:
-        """Text of sampled ids, without special tokens."""
         text: str = self._tokenizer.decode(
             ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

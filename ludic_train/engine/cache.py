@@ -180,7 +180,6 @@ def length_mask(lengths: Tensor, num_slots: int, dtype: torch.dtype) -> Tensor:
 
 
 def _grown(kept: Tensor, num_rows: int, num_slots: int) -> Tensor:
-    """A larger tensor, zero beyond the rows and slots of the given one."""
     layers, rows, heads, slots, dim = kept.shape
     # Zeros, since a masked slot still meets the arithmetic, and NaN would survive the mask.
     grown = kept.new_zeros(layers, num_rows, heads, num_slots, dim)
@@ -277,7 +276,6 @@ class PrefixCache:
         return path
 
     def _use(self, path: list[_Key]) -> None:
-        """Make these blocks the most recently used."""
         # The last block first: it is of no use without those before, so it is dropped before them.
         for key in reversed(path):
             self._blocks.move_to_end(key)

@@ -208,7 +208,6 @@ class LocalChatClient:
         await self._in_thread(lambda: None)
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run the work in the engine's thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
@@ -228,7 +227,6 @@ class LocalChatClient:
         return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
 
     def _start(self) -> None:
-        """Have a task on this event loop that serves the inbox."""
         loop, task = asyncio.get_running_loop(), self._task
         if task and not task.done():
             if task.get_loop() is loop:
@@ -240,7 +238,6 @@ class LocalChatClient:
         self._task = loop.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """Sample until no request is left."""
         try:
             while self._inbox or self._answers:
                 await self._quiet()
@@ -307,7 +304,6 @@ class LocalChatClient:
 
 
 def _remembering_render(render_anew: ChatRenderer) -> Render:
-    """The renderer with a cache of short dialogs, which the members of groups share."""
 
     def render(
         messages: Sequence[Message], reply_comes: bool, tools: Sequence[ToolSchema] = ()

@@ -100,12 +100,10 @@ class ExactDecoder:
         return hidden
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Logits of hidden states, [rows, V]."""
         return exact_linear(self._causal.lm_head, hidden)
 
 
 def _padded(texts: Sequence[Sequence[int]]) -> Tensor:
-    """Ids of the texts, [texts, a multiple of ROWS]."""
     longest = max(map(len, texts))
     width = longest + -longest % ROWS
     return torch.tensor([[*text, *[0] * (width - len(text))] for text in texts])

@@ -112,7 +112,6 @@ class ConsoleLogger:
         return f"{self._update}/{self.total}{text}"
 
     def _panel(self) -> RenderableType:
-        """All that is known: the headline's history, the families, the progress bar."""
         # Lines of more than 100 columns are hard to read, and below 20 nothing fits.
         width = max(min(self.console.width, 100) - 4, 20)
         chart_width = max(width - len(self.headline) - 11, 5)

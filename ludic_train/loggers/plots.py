@@ -66,7 +66,6 @@ def running_mean(values: Sequence[float], span: int) -> list[float]:
 
 
 def _draw(axes: Axes, name: str, points: Sequence[tuple[float, float]]) -> None:
-    """Draw a panel: the points, their trend, and the last value of that as a number."""
     updates, numbers = (list(column) for column in zip(*points, strict=True))
     # Raw points of many updates hide the trend.
     many = len(points) >= 40

@@ -108,7 +108,6 @@ class AttentionRecorder(TorchFunctionMode):
         self._dtype = ""
 
     def __exit__(self, *error: object) -> None:
-        """End the context."""
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         if self._model is not None and self._dtype and not self.found:
             implementation = unwrapped(self._model).config._attn_implementation

@@ -193,7 +193,6 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
 
 
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model without adapters. Raises ModelNotFound."""
     try:
         # Safetensors alone: other weight files are pickles, which run code when they are read.
         return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)

@@ -131,7 +131,6 @@ class _Choosing(TorchFunctionMode):
 
 @contextmanager
 def _wrapped(own: Mapping[int, nn.Module], choose: _Choose) -> Iterator[None]:
-    """Give the routers another choice inside the block."""
     for number, router in own.items():
         # On the instance: the backward pass of activation checkpoints runs it once more.
         router.forward = partial(_routed, router.forward, partial(choose, number))

@@ -193,7 +193,6 @@ def _call_of(value: Any) -> tuple[str, str] | None:  # noqa: ANN401 - JSON
 
 
 def _types(name: str, tools: Sequence[ToolSchema]) -> Mapping[str, Any]:
-    """Type of each parameter, as its JSON schema names it."""
     for tool in tools:
         if tool["function"]["name"] == name:
             properties = tool["function"].get("parameters", {}).get("properties", {})

@@ -33,7 +33,6 @@ def at_least(least: float, default: Any) -> Any:  # noqa: ANN401 - as of `field`
 
 
 def _check_least(settings: Any) -> None:  # noqa: ANN401 - any of the objects below
-    """Raise ConfigError for a field below its least value."""
     for each in fields(settings):
         least, value = each.metadata.get("least"), getattr(settings, each.name)
         if least is not None and value is not None and not value >= least:

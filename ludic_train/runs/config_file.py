@@ -116,7 +116,6 @@ def vars_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def _without_tables(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with those of the settings' tables among them."""
     flat = dict(values)
     for name, kind in {**PARTS, "machine": Machine}.items():
         table = flat.pop(name, {})
@@ -129,7 +128,6 @@ def _without_tables(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _env(value: Any) -> TrainEnv:  # noqa: ANN401 - TOML
-    """An environment, from its id or its table."""
     return named_env(value) if isinstance(value, str) else _table(TrainEnv, value, "[[envs]]")
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 async def _nothing() -> None:
-    """Do nothing."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,6 @@ def served_learner(
 async def _without_servers(
     learner: Learner, machine: Machine
 ) -> AsyncIterator[tuple[Learner, Machine, None]]:
-    """The learner and the machine as they are."""
     yield learner, machine, None
 
 

@@ -103,19 +103,6 @@ def transcript(rollout: Rollout) -> str:
 
     A reply is the text of the last model call of a step, or the action of a policy without a model.
     Episodes whose info has no "outcome" end in "success" or "failure".
-
-    >>> from ludic_gym import Decision, Step, Task
-    >>> reply, end = Decision(action="5"), {"success": True}
-    >>> step = Step(observation="2 + 3 = ?", decision=reply, reward=1.0, info=end)
-    >>> task = Task(env_id="ludic/Arithmetic-v0", seed=1)
-    >>> print(transcript(Rollout(task=task, steps=(step,), final_observation="5 is right.")))
-    ludic/Arithmetic-v0 {} seed 1
-    <BLANKLINE>
-    2 + 3 = ?
-    > 5
-    <BLANKLINE>
-    5 is right.
-    success, reward 1
     """
     heading = f"{rollout.task.env_id} {dict(rollout.task.kwargs)} seed {rollout.task.seed}"
     turns = []

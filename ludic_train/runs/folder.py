@@ -130,7 +130,6 @@ def resumable(out: Path) -> Recipe:
 
 
 def _refuse_changes(started: Recipe, recipe: Recipe, config: RunConfig) -> None:
-    """Raise ConfigError with both values of each setting that differs."""
     before = {**started.defaults.flat(), **facts(started)}
     now = {**config.flat(), **facts(recipe)}
     # As the file holds them, which has lists for tuples.
@@ -143,7 +142,6 @@ def _refuse_changes(started: Recipe, recipe: Recipe, config: RunConfig) -> None:
 
 
 def _plain(value: object) -> str:
-    """The value as JSON, in which a tuple is a list."""
     return json.dumps(value, default=str, sort_keys=True)
 
 

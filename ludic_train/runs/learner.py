@@ -88,7 +88,6 @@ class Learner:
             await feed_rank_0(whole_params(self.model), self._copied)
 
     async def _copied(self, params: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy the params; rank 0 alone calls it."""
         assert isinstance(self.publisher, CopyPublisher)
         await self.publisher.copy((name, p) for name, p in params if VALUE_HEAD not in name)
 
@@ -124,13 +123,6 @@ def learner_from_nothing(
     reply: text of the model for an action, "{}" in the place of it.
     seed: of the params and of sampling; equal arguments make equal learners.
     exact: as in `learner_from_model`.
-
-    >>> from ludic_gym import Decision, Step, Task
-    >>> steps = (Step(observation="2 + 3 = ?", decision=Decision(action="5"), reward=1.0),)
-    >>> played = Rollout(task=Task(env_id="ludic/Arithmetic-v0"), steps=steps)
-    >>> learner = learner_from_nothing([played], PolicySpec(), reply="<answer>{}</answer>", seed=0)
-    >>> learner.spec.max_tokens, learner.device
-    (9, 'cpu')
     """
     steps = [step for rollout in demonstrations for step in rollout.steps]
     replies = [reply.replace("{}", step.decision.action or "") for step in steps]
@@ -389,7 +381,6 @@ def _files(checkpoint: str, model: nn.Module) -> _Files:
 
 
 def _described(learner: Learner | None) -> _Description:
-    """The description of rank 0's learner."""
     assert learner is not None
     model = learner.model
     adapter = None
@@ -426,7 +417,6 @@ def _follower(own: _Description) -> Learner:
 
 
 def _skeleton(own: _Description) -> PreTrainedModel:
-    """The described model on the meta device."""
     config = AutoConfig.for_model(**own.config)
     with quiet(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)

@@ -113,7 +113,6 @@ class Recipe:
 
 
 def _check_curriculum(recipe: Recipe, schedule: LevelSchedule) -> None:
-    """Raise ConfigError for levels that the recipe's environments cannot have."""
     ids = [env.id for env in recipe.envs]
     if recipe.self_play:
         raise ConfigError(
@@ -275,7 +274,6 @@ def with_demonstrator(recipe: Recipe, parser: str | None = None) -> Recipe:
 
 
 def _demonstrator(env: TrainEnv) -> Literal["oracle", "random"] | None:
-    """The best demonstrator that an environment has."""
     made = gym.make(env.id, **env.kwargs)
     try:
         inner = made.unwrapped
@@ -296,7 +294,6 @@ def _members(name: str | TrainEnv) -> list[TrainEnv]:
 
 
 def _set_name(env_id: str, ids: Sequence[str]) -> str:
-    """Name of a set of evaluation tasks."""
     if len(ids) == 1:
         return "test"
     same = [other for other in ids if short_name(other) == short_name(env_id)]
@@ -304,6 +301,5 @@ def _set_name(env_id: str, ids: Sequence[str]) -> str:
 
 
 def _options(env: TrainEnv, eval_kwargs: Mapping[str, Any]) -> str:
-    """The options of `ludic bench` for the arguments of an evaluation."""
     pairs = " ".join(f"{key}={value}" for key, value in {**env.kwargs, **eval_kwargs}.items())
     return f" --env-kwargs {pairs}" if pairs else ""

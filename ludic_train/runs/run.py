@@ -230,12 +230,10 @@ async def _last_published(ends: Ends) -> None:
 
 
 def _offset(run: Run, position: int) -> int:
-    """Updates that the stages before this one make."""
     return sum(stage.updates for stage in run.stages[:position])
 
 
 async def _evaluate(run: Run, update: int) -> None:
-    """Log the numbers of an evaluation, and the seconds that it took."""
     await run.learner.refresh()
 
     async def on_first() -> None:
@@ -336,7 +334,6 @@ def _facts(learner: Learner, trainer: Trainer) -> dict[str, Any]:
 
 
 def _places(tensors: Iterable[Tensor]) -> dict[str, int]:
-    """Count of the numbers of each type on each device."""
     counted: Counter[str] = Counter()
     for tensor in tensors:
         counted[_place(tensor)] += tensor.numel()
@@ -411,7 +408,6 @@ def _tracker(name: Tracker, config: RunConfig) -> Logger:
 
 
 def _id(out: Path) -> str:
-    """The id of the run in the folder, made at the first request."""
     path = out / "tracker-id"
     if not path.exists():
         # Folders of different runs may have the same name.

@@ -78,7 +78,6 @@ def settled(
 
 
 def _preset(config: RunConfig) -> RLAlgorithm:
-    """The preset of `config.algo` with its options."""
     preset = vars(presets)[config.algo]
     options = dict(config.algo_options)
     if "max_tokens" in inspect.signature(preset).parameters:

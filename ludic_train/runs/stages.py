@@ -158,7 +158,6 @@ def distribute_learner(
 
 
 async def _demonstrations(recipe: Recipe, config: RunConfig) -> list[Rollout]:
-    """Rollouts of the recipe's demonstrator."""
     if not config.learn.demonstrations or recipe.demonstrator is None:
         return []
     player = DEMONSTRATORS[recipe.demonstrator.policy]
@@ -342,7 +341,6 @@ def publish_every(minibatches: int, max_lag: int | None) -> int:
 
 
 def _execution(machine: Machine | None, config: RunConfig, learner: Learner) -> Execution:
-    """Settings of the computation that a machine decides on."""
     if machine is None:
         return Execution()
     shares_rows = machine.context_parallel > 1
@@ -381,12 +379,10 @@ def _sft_publish_every(config: RunConfig, learner: Learner, updates: int) -> int
 
 
 def _warmup(config: RunConfig, updates: int) -> int:
-    """Updates over which the learning rate rises."""
     return round(config.learn.warmup * updates)
 
 
 def _system_prompts(rollouts: Sequence[Rollout], spec: PolicySpec) -> list[str]:
-    """The system prompts that the policy will see in these episodes."""
     if spec.system_prompt is not None:
         return [spec.system_prompt] * len(rollouts)
     # Rollouts hold no system prompt, so that it comes from their environments again.
@@ -399,7 +395,6 @@ def _system_prompts(rollouts: Sequence[Rollout], spec: PolicySpec) -> list[str]:
 
 
 def _suggested(task: Task, envs: dict[str, gym.Env[str, str]]) -> str:
-    """The system prompt that the environment of a task suggests."""
     key = f"{task.env_id} {sorted(task.kwargs.items())}"
     if key not in envs:
         envs[key] = gym.make(task.env_id, **task.kwargs)

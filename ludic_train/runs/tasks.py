@@ -143,7 +143,6 @@ def levels_of(recipe: Recipe) -> Levels | None:
 
 
 def _learned(recipe: Recipe, env: TrainEnv) -> EnvFacts:
-    """An environment that is learned from, without the rows that are measured."""
     kwargs = dict(env.kwargs)
     # PettingZoo's environments of several agents have no rows.
     rows = None if recipe.self_play else _rows(env.id, kwargs)
@@ -155,7 +154,6 @@ def _learned(recipe: Recipe, env: TrainEnv) -> EnvFacts:
 
 
 def _measured(recipe: Recipe, tasks: EvalTasks) -> EnvFacts:
-    """An environment that is measured, with the rows that are not learned from."""
     env_id, kwargs = eval_id(recipe, tasks), dict(tasks.kwargs)
     rows = _rows(env_id, kwargs)
     if rows is not None and any(_same_rows(recipe, env, tasks) for env in recipe.envs):
@@ -203,7 +201,6 @@ def _row(env: EnvFacts, seed: int, number: int) -> int | None:
 
 @lru_cache(maxsize=8)
 def _order(seed: int, passes: int, rows: int) -> list[int]:
-    """Order of the rows in one pass over them."""
     order: list[int] = np.random.default_rng([seed, passes]).permutation(rows).tolist()
     return order
 

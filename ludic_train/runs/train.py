@@ -220,7 +220,6 @@ async def train_recipe(
 
 @contextmanager
 def _on_device(machine: Machine, config: RunConfig) -> Iterator[tuple[str, RunConfig]]:
-    """The device, and the settings with the precision that they have on it."""
     dtype = resolved_precision(config.tune.dtype, resolved_device(machine.device))
     # FSDP2 computes in bf16 and offloads, on one device too; nothing else needs a process group.
     by_fsdp = dtype == "bf16" or machine.offload or "WORLD_SIZE" in os.environ
@@ -284,7 +283,6 @@ async def _opened(
 
 
 async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapping[str, float]:
-    """The last evaluation, which is written to the run's folder with some games."""
     # More episodes than on the way, since this is the number that is reported.
     results = await evaluate(recipe, config, learner.make_policy, config.evaluate.final_episodes)
     # Two of each set, to read: numbers alone do not tell a habit from a skill.
@@ -297,7 +295,6 @@ async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapp
 async def _run_all(
     recipe: Recipe, config: RunConfig, opened: _Opened, stages: Sequence[Stage], *, resume: bool
 ) -> None:
-    """Make the updates of all stages."""
     learner, server, ends = opened.learner, opened.server, stages[-1].ends
     if server is not None:
         # Without it, a trainer would wait ten minutes for a server that is not started again.

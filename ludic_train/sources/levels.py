@@ -86,16 +86,6 @@ class Levels:
 
     keys: `Trajectory.env_key` -> id and level of an environment with such arguments.
     current: level by id, from 0. Changed in place, so that tasks can be made from it.
-
-    >>> import numpy as np
-    >>> schedule = LevelSchedule(levels={"mine/Sum-v0": [{"digits": 1}, {"digits": 2}]}, window=2)
-    >>> levels = Levels(schedule, {"easy": ("mine/Sum-v0", 0), "hard": ("mine/Sum-v0", 1)})
-    >>> rest = {"rows": (), "parsed": np.ones(1, bool), "completions": np.zeros((0, 3), np.int32)}
-    >>> solved = Trajectory(
-    ...     rewards=np.ones(1), env_id="mine/Sum-v0", env_key="easy", info={"success": True}, **rest
-    ... )
-    >>> levels.note([solved, solved]), levels.current
-    ({'success/level_0': Stat(sum=2.0, count=2)}, {'mine/Sum-v0': 1})
     """
 
     def __init__(self, schedule: LevelSchedule, keys: Mapping[str, tuple[str, int]]) -> None:

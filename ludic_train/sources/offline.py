@@ -34,21 +34,6 @@ class OfflineBatchSource:
     do not fill a batch at its end open the next pass.
     The order is a function of `seed` and the pass alone.
     Raises ConfigError for a batch size below 1, and for no data.
-
-    >>> import asyncio
-    >>> import numpy as np
-    >>> from ludic_train import sft
-    >>> rows = [
-    ...     SAWItem(
-    ...         input_ids=np.array([7, token], np.int32),
-    ...         action_mask=np.array([False, True]),
-    ...         weight=np.array([0, 1], np.float32),
-    ...     )
-    ...     for token in (3, 4, 5)
-    ... ]
-    >>> source = OfflineBatchSource(rows, batch_size=2)
-    >>> [row.input_ids.tolist() for row in asyncio.run(source.next_batch(sft())).items]
-    [[7, 5], [7, 3]]
     """
 
     def __init__(
@@ -130,7 +115,6 @@ class OfflineBatchSource:
 # A batch needs its own pass and perhaps the next; other sources may share the cache.
 @lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, size: int) -> tuple[int, ...]:
-    """Order of a pass, a function of the arguments alone."""
     return tuple(np.random.default_rng((seed, epoch)).permutation(size).tolist())
 
 

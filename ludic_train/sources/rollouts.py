@@ -321,18 +321,6 @@ class MatchSource(RolloutBatchSource):
         `RolloutBatchSource`; members of a group are games, compared seat by seat.
 
     Two games of an untrained model, whose first move is illegal: -1 for that seat, 1 for the other.
-
-    >>> import asyncio
-    >>> from ludic_gym import ChatPolicy, Sampling
-    >>> from ludic_train import LocalChatClient, make_tiny_model, make_tokenizer, self_play
-    >>> tokenizer = make_tokenizer(["take 1 from pile 2"])
-    >>> client = LocalChatClient(make_tiny_model(tokenizer), tokenizer)
-    >>> short = Sampling(max_tokens=4)
-    >>> tasks = (Task(env_id="ludic/ConnectFour-v0", seed=n, sampling=short) for n in range(100))
-    >>> source = MatchSource(tasks, lambda env: ChatPolicy(client), groups_per_batch=2)
-    >>> batch = asyncio.run(source.next_batch(self_play()))
-    >>> batch.metrics["reward"]
-    Stat(sum=0.0, count=4)
     """
 
     def __init__(

@@ -184,7 +184,6 @@ class VLLMTeacher(HttpClient):
 
 
 def _check_scorable(items: Sequence[SAWItem]) -> None:
-    """Raise TeacherError for rows of other distributions than a server scores prompts by."""
     for item in items:
         if item.temperature != 1.0:
             raise TeacherError(

@@ -217,7 +217,6 @@ def _update(model: nn.Module, load: Load) -> tuple[int, float, float]:
 
 
 def _micro_batch(model: nn.Module, load: Load) -> None:
-    """Forward and backward pass of one micro-batch."""
     rows = load.micro_tokens // load.row_tokens
     sampled = max(int(load.micro_tokens * load.sampled), 1)
     ids = torch.zeros(rows, load.row_tokens, dtype=torch.int64, device="meta")
@@ -318,10 +317,8 @@ def _balanced_experts(
 
 
 def _storage(tensor: Tensor) -> int:
-    """Identity of the memory that a tensor is a view of."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
-    """Memory of the tensors together."""
     return sum(tensor.nbytes for tensor in tensors)

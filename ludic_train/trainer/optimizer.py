@@ -214,5 +214,4 @@ def _chunks(tensors: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -274,7 +274,6 @@ def _cut(sizes: Sequence[tuple[int, int]], token_budget: int) -> list[int]:
 
 
 def _width(row: Sequence[int], lengths: Sequence[int]) -> int:
-    """Tokens in a row."""
     return sum(lengths[i] for i in row)
 
 

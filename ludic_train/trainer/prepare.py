@@ -375,7 +375,6 @@ async def first_usable(
 
 
 def _none_left(rows: int, left_out: Metrics, cfg: TrainerConfig, algo: RLAlgorithm) -> EmptyBatch:
-    """The error for rows of which none is usable."""
     overlong, stale = (left_out[name].value for name in ("rows/overlong", "rows/stale"))
     return EmptyBatch(
         f"of {rows} rows, {overlong:.0f} exceed max_seq_len={cfg.max_seq_len} and {stale:.0f} lag "

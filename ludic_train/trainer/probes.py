@@ -172,7 +172,6 @@ def _rounding(model: nn.Module, ids: Tensor) -> float:
 
 
 def _rounding_of(logits: Tensor) -> float:
-    """Nats per token by which such logits are rounded."""
     has_tf32 = logits.is_cuda and torch.get_float32_matmul_precision() != "highest"
     if logits.dtype == torch.float32 and has_tf32:
         return ROUNDING_OF_TF32
@@ -180,7 +179,6 @@ def _rounding_of(logits: Tensor) -> float:
 
 
 def _has_experts(model: nn.Module) -> bool:
-    """True for a mixture of experts."""
     return "expert" in " ".join(unwrapped(model).config.get_text_config().to_dict())
 
 

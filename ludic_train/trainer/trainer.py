@@ -252,7 +252,6 @@ class Trainer:
         self._mismatched.clear()
 
     async def _handed_over(self, params: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Publish the params; rank 0 alone calls it."""
         if self.publisher is not None:
             await self.publisher.publish(params, self.version)
 
@@ -364,7 +363,6 @@ class Trainer:
 
 
 def _check_lag(cfg: TrainerConfig, algo: RLAlgorithm, publisher: PolicyPublisher | None) -> None:
-    """Raise ConfigError for settings under which rows are older than allowed."""
     if isinstance(publisher, InProcessPublisher) and cfg.publish_every != 1:
         raise ConfigError(
             f"publish_every={cfg.publish_every}, but every update changes the params that an "
