@@ -77,8 +77,7 @@ class AuditReport:
 def audit_env(subject: AuditSubject, *, plugins: bool = False) -> AuditReport:
     """The report of all checks.
 
-    plugins: True to run the checks of other packages too, such as `learnability` of the trainer,
-        which takes minutes.
+    plugins: True to run the checks of other packages too.
 
     >>> report = audit_env(AuditSubject(env_id="ludic/ConnectFour-v0", episodes=4))
     >>> report.failed

@@ -60,7 +60,7 @@ class AuditArgs:
     episodes: int = 48
     """Episodes per measurement."""
     plugins: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Run the checks of other packages too: `learnability` trains a tiny model for two minutes."""
+    """Run the checks of other packages too."""
     out: Annotated[Path | None, option("DIR")] = None
     """Write audit.json and audit.html, into a folder per environment."""
 
