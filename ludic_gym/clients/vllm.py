@@ -298,28 +298,12 @@ class VLLMTokenClient(VLLMClient):
         server; ClientError if there is no usable response, or if its tokens, log-probs and
         versions do not fit together.
         """
-        return await self._continued(prompt_ids, sampling, {})
-
-    async def structured(
-        self, prompt_ids: Sequence[int], sampling: Sampling, schema: Mapping[str, Any]
-    ) -> Completion:
-        """A continuation by JSON that fits a schema; the log-probs are of what the schema leaves.
-
-        A text that `max_tokens` ends is the beginning of such JSON.
-        """
-        return await self._continued(
-            prompt_ids, sampling, {"structured_outputs": {"json": dict(schema)}}
-        )
-
-    async def _continued(
-        self, prompt_ids: Sequence[int], sampling: Sampling, further: Mapping[str, Any]
-    ) -> Completion:
         sampling = fit_max_tokens(self._sent(sampling), len(prompt_ids))
         # Read before the request, because the publisher may change them meanwhile.
         version, adapter = self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.
-            params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **further, **self._params}
+            params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             response = await self.request(
                 GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=token_blocks(prompt_ids)

@@ -159,14 +159,10 @@ class Gateway:
             )
 
     def save(self, session: Session, reward: float) -> Rollout:
-        """Calls of a session as a rollout, which is also written into the gateway's folder, if any.
-
-        Replies by a JSON schema are without tokens: their log-probs are not those of the policy.
-        """
+        """Calls of a session as a rollout, which is also written into the gateway's folder."""
         steps: list[Step] = []
         for call in session.calls:
-            completions = () if call.request.schema is not None else (call.completion,)
-            decision = Decision(action=call.completion.text, completions=completions)
+            decision = Decision(action=call.completion.text, completions=(call.completion,))
             observation = str(call.request.messages[-1].get("content") or "")
             steps.append(Step(observation=observation, decision=decision, reward=0.0))
         if steps:

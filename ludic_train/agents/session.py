@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.prompts import sampled_message
@@ -34,16 +34,6 @@ class Engine(Protocol):
 
     async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """The continuation, with the ids and log-probs of its tokens."""
-
-
-@runtime_checkable
-class StructuredEngine(Protocol):
-    """An engine that can keep its text to a JSON schema."""
-
-    async def structured(
-        self, prompt_ids: Sequence[int], sampling: Sampling, schema: Mapping[str, Any]
-    ) -> Completion:
-        """As `Engine.continued`; the text is JSON that fits the schema, unless it was truncated."""
 
 
 @dataclass(slots=True, eq=False)
@@ -200,8 +190,8 @@ class Session:
     async def _chatted(self, id: str, request: Request, messages: Sequence[Message]) -> Response:
         """The response of a client that makes its prompts itself."""
         client = cast(ChatClient, self.engine)
-        if request.schema is not None or request.tool_choice not in ("auto", "none"):
-            raise ConfigError("this model's client offers no JSON schemas and no required calls")
+        if request.tool_choice not in ("auto", "none"):
+            raise ConfigError("this model's client offers no required calls")
         tools = () if request.tool_choice == "none" else request.tools
         completion = await client.complete(messages, self._call_sampling(request, 0), tools)
         return Response(
@@ -222,11 +212,7 @@ class Session:
         assert isinstance(engine, Engine)
         prompt = self._prompt(prompts, request, messages)
         sampling = self._call_sampling(request, len(prompt.ids))
-        if request.schema is None:
-            completion = await engine.continued(prompt.ids, sampling)
-        else:
-            structured = self._structured_engine(request).structured
-            completion = await structured(prompt.ids, sampling, request.schema)
+        completion = await engine.continued(prompt.ids, sampling)
         text = prompt.begun + completion.text
         content, reasoning, found = prompt.form.parts(text, request.tools)
         calls = tuple(
@@ -279,22 +265,6 @@ class Session:
             # Text that begins a call is after any thought, even where the template has opened one.
             ids, form = ids + prompts.encoded(begun), replace(form, in_thought=False)
         return _Prompt(ids=ids, begun=begun, dialog=dialog, key=key, form=form)
-
-    def _structured_engine(self, request: Request) -> StructuredEngine:
-        """The engine, for a reply by a JSON schema. Raises ConfigError where it cannot be had."""
-        remedy = "leave out the format, and parse the text"
-        if not isinstance(self.engine, StructuredEngine):
-            raise ConfigError(
-                f"the local engine does not sample by a JSON schema, as vLLM does: {remedy}"
-            )
-        if self._sampling is not None:
-            raise ConfigError(
-                "replies of an episode are sampled without a JSON schema, because their log-probs "
-                f"are those of the policy: {remedy}"
-            )
-        if request.tools:
-            raise ConfigError("a reply by a JSON schema can call no tools: leave out one of both")
-        return self.engine
 
     def _call_sampling(self, request: Request, prompt_tokens: int) -> Sampling:
         """Parameters of a call. Raises PromptTooLong for a prompt that leaves no room."""

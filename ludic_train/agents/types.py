@@ -21,7 +21,6 @@ class Request:
     tool_choice: "auto", "none", "required", or the name of the one function to call.
     parallel: False keeps only the first tool call of a reply.
     sampling: all parameters but max_tokens, which is None where the client leaves it out.
-    schema: JSON schema that the reply fits; None for any text.
     stream: respond by events. logprobs: return those of sampled tokens.
     token_ids: return the token ids of prompt and reply. usage: a stream ends with the usage.
     previous: id of the response that the messages continue; "" for none, None in dialects whose
@@ -35,7 +34,6 @@ class Request:
     parallel: bool = True
     sampling: Sampling
     max_tokens: int | None = None
-    schema: Json | None = None
     stream: bool = False
     logprobs: bool = False
     token_ids: bool = False

@@ -104,25 +104,3 @@ async def test_the_tokens_of_an_agent_are_those_of_vllm(served, gateway, kind):
         # smolagents writes a prompt of its own for the answer after its last step.
         assert len(rows) <= (2 if kind == "smolagents" else 1)
         assert max(error_of(row, model) for row in rows) < CLOSE
-
-
-async def test_a_reply_fits_the_json_schema_of_its_request(gateway):
-    url, token = gateway
-    properties = {"color": {"enum": ["red", "green"]}, "size": {"enum": [1, 2]}}
-    schema = {"type": "object", "properties": properties, "required": [*properties]}
-    form = {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema}}
-    body = {"messages": [{"role": "user", "content": "?"}], "response_format": form}
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:
-        async with http.post(f"{url}/sessions") as response:
-            address = (await response.json())["base_url"]
-        for _ in range(5):
-            sent = {**body, "max_tokens": 100}
-            async with http.post(f"{address}/chat/completions", json=sent) as response:
-                (choice,) = (await response.json())["choices"]
-            if choice["finish_reason"] == "stop":
-                found = json.loads(choice["message"]["content"])
-                assert found["color"] in ("red", "green")
-                assert found["size"] in (1, 2)
-            else:
-                # White space without end, which JSON may have.
-                assert choice["message"]["content"].lstrip().startswith("{")

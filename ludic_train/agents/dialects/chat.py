@@ -12,8 +12,8 @@ from ludic_train.agents.dialects.fields import (
     SamplingBody,
     body_of,
     choice_of,
+    require_text_format,
     required,
-    schema_of,
     text_of,
     tool_of,
 )
@@ -39,6 +39,7 @@ class _Body(SamplingBody, kw_only=True):
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
     body = body_of(data, _Body)
+    require_text_format(body.response_format)
     if not body.messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
     tools = tuple(_tool(tool) for tool in body.tools or ())
@@ -51,7 +52,6 @@ def read(data: bytes) -> Request:
         sampling=body.sampling(),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=bool(body.logprobs),
-        schema=schema_of(body.response_format),
         stream=bool(body.stream),
         token_ids=bool(body.return_token_ids),
         usage=bool((body.stream_options or {}).get("include_usage")),

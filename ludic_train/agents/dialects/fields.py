@@ -131,18 +131,13 @@ def _part(part: object, kinds: Sequence[str]) -> str:
     raise ConfigError(f"a part of a message is {part!r:.200}, and only text can be read")
 
 
-def schema_of(form: Any) -> dict[str, Any] | None:  # noqa: ANN401 - JSON
-    """JSON schema of a format of replies, None for text. Raises ConfigError for other formats."""
-    match form:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_object"}:
-            return {"type": "object"}
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            return schema
-        case {"type": "json_schema", "schema": dict(schema)}:
-            return schema
-    raise ConfigError(f"a format is text, json_object or a json_schema, got {form!r:.200}")
+def require_text_format(form: Any) -> None:  # noqa: ANN401 - JSON
+    """Raise ConfigError for a format of replies other than text."""
+    if form is not None and form != {"type": "text"}:
+        raise ConfigError(
+            f"the format {form!r:.200} is not offered: log-probs of constrained replies are not "
+            "those of the policy; leave it out, and parse the text"
+        )
 
 
 def tool_of(function: object) -> ToolSchema:

@@ -16,9 +16,9 @@ from ludic_train.agents.dialects.fields import (
     Share,
     TopK,
     body_of,
+    require_text_format,
     required,
     sampling_of,
-    schema_of,
     text_of,
     tool_of,
 )
@@ -49,6 +49,7 @@ class _Body(msgspec.Struct, kw_only=True):
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
     body = body_of(data, _Body)
+    require_text_format((body.output_config or {}).get("format") or body.output_format)
     if not body.messages:
         raise ConfigError("messages=[]: a dialog has one message or more")
     system = text_of(body.system)
@@ -69,7 +70,6 @@ def read(data: bytes) -> Request:
         ),
         max_tokens=body.max_tokens,
         stream=bool(body.stream),
-        schema=schema_of((body.output_config or {}).get("format") or body.output_format),
     )
 
 

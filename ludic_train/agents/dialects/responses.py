@@ -16,9 +16,9 @@ from ludic_train.agents.dialects.fields import (
     Temperature,
     body_of,
     choice_of,
+    require_text_format,
     required,
     sampling_of,
-    schema_of,
     text_of,
     tool_of,
 )
@@ -45,6 +45,7 @@ class _Body(msgspec.Struct, kw_only=True):
 def read(data: bytes) -> Request:
     """The request of a body. Raises ConfigError for one that cannot be followed."""
     body = body_of(data, _Body)
+    require_text_format((body.text or {}).get("format"))
     begin: list[Message] = []
     if body.instructions:
         begin = [{"role": "system", "content": body.instructions}]
@@ -63,7 +64,6 @@ def read(data: bytes) -> Request:
         sampling=sampling_of(temperature=body.temperature, top_p=body.top_p),
         max_tokens=body.max_output_tokens,
         stream=bool(body.stream),
-        schema=schema_of((body.text or {}).get("format")),
         previous=(body.previous_response_id or "").removeprefix("resp_"),
     )
 

@@ -349,3 +349,22 @@ async def test_sessions_are_opened_and_closed_with_the_token(http, engine, tmp_p
     (row,), (expected,) = trajectory_from(rollout).rows, direct
     for name in ("input_ids", "action_mask", "behavior_logprobs", "versions"):
         assert getattr(row, name).tolist() == getattr(expected, name).tolist()
+
+
+FLAT = {"type": "json_schema", "name": "color", "schema": {"type": "object"}}
+CHAT_FORMAT = {"type": "json_schema", "json_schema": {"name": "color", "schema": {}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": ASKED, "response_format": CHAT_FORMAT}),
+        ("responses", {"input": "?", "text": {"format": FLAT}}),
+        ("messages", {"messages": ASKED, "output_config": {"format": FLAT}}),
+    ],
+)
+async def test_a_format_other_than_text_is_refused(http, gateway, engine, path, body):
+    url = f"{gateway.base_url(gateway.open())}/{path}"
+    async with http.post(url, json=body) as response:
+        assert (response.status, "not offered" in await response.text()) == (400, True)
+    assert engine.sampled == []

@@ -15,7 +15,6 @@ from redis_server import needs_redis
 
 from ludic_gym.commands.main import USAGE_ERROR, main
 from ludic_gym.errors import ConfigError
-from ludic_gym.packages import install_command
 from ludic_train.cluster import roles
 from ludic_train.cluster.address import read_address
 from ludic_train.cluster.roles import POLICIES, resources_of
@@ -281,7 +280,7 @@ def test_what_cannot_be_launched_is_refused(words, said, capsys):
 def test_without_ray_the_command_that_installs_it_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["launch", "arithmetic", "--redis", "--on", "ray", "--out", str(tmp_path)]) == 2
-    assert f"ray cannot be imported: {install_command('ludic-gym[ray]')}" in capsys.readouterr().err
+    assert re.search(r"ray.*ludic-gym\[ray\]", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -291,15 +290,6 @@ def test_without_ray_the_command_that_installs_it_is_named(tmp_path, capsys, mon
 def test_ranks_and_servers_reserve_cards_and_others_none(kind, cpus, gpus):
     found = resources_of(kind, cpus=0.5, rank_gpus=2, server_gpus=1)
     assert found == {"CPU": cpus, "GPU": gpus}
-
-
-def test_a_resumed_trainer_is_not_given_its_tasks_again():
-    words = ["train", "arithmetic", "--out", "x", "--env-kwargs", "a=1", "b=2", "--config=c"]
-    words += ["--seed", "3", "--self-play", "--engine", "join"]
-    assert resumed(words) == [
-        *("train", "arithmetic", "--out", "x", "--seed", "3", "--engine", "join", "--resume")
-    ]
-    assert resumed(resumed(words)) == resumed(words)
 
 
 def test_a_trainer_that_is_started_again_leaves_out_what_a_resumed_run_refuses():
@@ -313,7 +303,7 @@ def test_a_trainer_that_is_started_again_leaves_out_what_a_resumed_run_refuses()
     given = [word for name, values in options.items() for word in (name, *values)]
     words = [*LUDIC, "train", "ludic/Arithmetic-v0", "--out", "run", *given, "--seed", "1"]
     kept = [*LUDIC, "train", "ludic/Arithmetic-v0", "--out", "run", "--seed", "1", "--resume"]
-    assert resumed(words) == kept
+    assert resumed(words) == resumed(resumed(words)) == kept
 
 
 def test_without_a_redis_the_remedy_is_named(tmp_path, capsys, monkeypatch):
