@@ -26,7 +26,7 @@ from rates import budget, save
 
 COMMANDS = (
     *("list", "play", "bench", "view", "check", "audit", "train", "serve", "launch", "status"),
-    *("doctor", "model", "sandbox"),
+    *("doctor", "model"),
 )
 # The least that a command's help takes.
 ONE_OPTION = """\

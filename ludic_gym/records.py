@@ -39,9 +39,7 @@ from ludic_gym.types import (
 )
 
 SCHEMA = "ludic.episode"
-# Version 1 lacks sampling masks, top_k, min_p and experts, version 2 model calls and reasoning; the
-# defaults of these fields are those of its records.
-VERSION, READABLE = 3, (1, 2, 3)
+VERSION = 3
 JSON = Any
 T = TypeVar("T")
 Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall | ModelCall
@@ -211,10 +209,10 @@ def episode_to_json(episode: Episode) -> dict[str, JSON]:
 
 def episode_from_json(record: Mapping[str, JSON]) -> Episode:
     """The episode of a record of `episode_to_json`. Raises DataError for another schema."""
-    if record["schema"] != SCHEMA or record["version"] not in READABLE:
+    if record["schema"] != SCHEMA or record["version"] != VERSION:
         raise DataError(
             f"a record of {record['schema']!r} version {record['version']!r}; "
-            f"this code reads {SCHEMA!r} versions {READABLE}"
+            f"this code reads {SCHEMA!r} version {VERSION}"
         )
     task = from_json(Task, record["task"])
     for item in record["rollouts"]:
@@ -239,8 +237,7 @@ def _shorten_dialogs(rollout: JSON) -> None:
 def _calls(rollout: JSON) -> Iterator[JSON]:
     for step in rollout["steps"]:
         for completion in step["decision"]["completions"]:
-            # Earlier versions have no such field.
-            if completion.get("call"):
+            if completion["call"]:
                 yield completion["call"]
 
 

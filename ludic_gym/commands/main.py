@@ -20,7 +20,7 @@ from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_pl
 
 Command = Callable[[list[str]], int]
 
-COMMANDS = ("list", "play", "bench", "view", "check", "audit", "serve", "sandbox")
+COMMANDS = ("list", "play", "bench", "view", "check", "audit", "serve")
 """The commands of this package; those of others are entry points."""
 # Of all, in the order of `ludic --help`: loading a plug-in for its own takes seconds for torch.
 SUMMARIES = {
@@ -36,7 +36,6 @@ SUMMARIES = {
     "status": "state and load of servers and of a run with a queue; needs the extra 'train'",
     "doctor": "compare a server with the trainer, and test pushing params; needs 'train'",
     "model": "make a small chat model; needs the extra 'train'",
-    "sandbox": "test the sandboxes for programs on this machine",
 }
 EXAMPLES = """\
 examples:

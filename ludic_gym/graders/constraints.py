@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import groupby
 from typing import Any
 
 from ludic_gym.errors import DataError
@@ -241,30 +241,14 @@ def wording(constraint: Constraint) -> str:
     return KINDS[constraint.kind].wording.format(count=constraint.count, texts=texts)
 
 
-def constraints_kept(
-    text: str, constraints: Sequence[Constraint], *, loose: bool = False
-) -> tuple[bool, ...]:
-    r"""For each constraint, True if the text keeps it; a blank text keeps none.
+def constraints_kept(text: str, constraints: Sequence[Constraint]) -> tuple[bool, ...]:
+    """For each constraint, True if the text keeps it; a blank text keeps none.
 
-    loose: also try the text without its first line, its last line and its asterisks, in any
-        combination. A greeting or bold print then breaks nothing (the paper's "loose" accuracy).
-
-    >>> rules = [Constraint("words_at_most", count=2), Constraint("bullets", 2)]
-    >>> constraints_kept("Sure!\n* a\n* b", rules)
-    (False, True)
-    >>> constraints_kept("Sure!\n* a\n* b", rules, loose=True)
-    (True, True)
+    >>> constraints_kept("Sure!", [Constraint("words_at_most", count=2), Constraint("title")])
+    (True, False)
     """
-    lines = text.strip().split("\n")
-    versions = [text.strip()]
-    if loose:
-        cuts = (lines[first : len(lines) - last] for first, last in product((0, 1), (0, 1)))
-        texts = ["\n".join(cut).strip() for cut in cuts]
-        versions = [*texts, *(each.replace("*", "").strip() for each in texts)]
-    return tuple(
-        any(version and KINDS[c.kind].holds(version, c) for version in versions)
-        for c in constraints
-    )
+    text = text.strip()
+    return tuple(bool(text) and KINDS[c.kind].holds(text, c) for c in constraints)
 
 
 def constraints_json(constraints: Sequence[Constraint]) -> str:
@@ -304,13 +288,13 @@ def _constraint(fields: Mapping[str, Any]) -> Constraint:
     return constraint
 
 
-def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
+def grade_constraints(text: str, truth: str) -> Grade:
     """Grade a reply as correct if it keeps every constraint of `truth`.
 
     The answer is all text after `</think>`. The rule names the constraints that are not kept ("not
     kept: title, json"), or is "kept", "echo" for a reply that repeats an instruction, "unfinished"
     or "none".
-    truth, loose: see `constraints_json` and `constraints_kept`.
+    truth: see `constraints_json`.
     Raises DataError for a truth without constraints.
 
     >>> truth = constraints_json([Constraint("title")])
@@ -327,6 +311,6 @@ def grade_constraints(text: str, truth: str, *, loose: bool = False) -> Grade:
     spaced = " ".join(answer.casefold().split())
     if any(" ".join(wording(c).casefold().split()) in spaced for c in constraints):
         return Grade(False, answer, "echo")
-    held = constraints_kept(answer, constraints, loose=loose)
+    held = constraints_kept(answer, constraints)
     broken = [c.kind for c, holds in zip(constraints, held, strict=True) if not holds]
     return Grade(not broken, answer, f"not kept: {', '.join(broken)}" if broken else "kept")

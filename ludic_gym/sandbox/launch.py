@@ -8,8 +8,6 @@ namespace. A back end of your own differs in its command only:
         return Launch(command=command, environment=ENVIRONMENT)
 
     sandbox = LocalSandbox(Backend(name="firejail", launch=launch))
-
-`find_breaches` in `probes` tests its guarantees.
 """
 
 import os

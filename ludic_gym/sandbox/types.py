@@ -157,7 +157,7 @@ class Sandbox(Protocol):
 
     @property
     def guarantees(self) -> Guarantees:
-        """Its guarantees, which `ludic sandbox doctor` tests."""
+        """Its guarantees."""
 
     async def run(
         self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS

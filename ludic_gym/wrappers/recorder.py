@@ -1,10 +1,10 @@
-"""RecordText: episodes as HTML pages and terminal recordings, like RecordVideo."""
+"""RecordText: episodes as HTML pages, like RecordVideo."""
 
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -26,8 +26,6 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0.3rem 0; padding:
   border-left: 0.2rem solid #8888; background: #8881; }
 .action { border-color: #38f; margin-left: 2rem; }
 .note { color: #888; font-size: 0.85rem; }"""
-COLUMNS, ROWS = 80, 24
-TURN_SECONDS = 1.0
 
 
 @dataclass(kw_only=True)
@@ -50,16 +48,14 @@ class Recording:
 
 
 class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Writes episodes to files: a page of HTML, and a recording for asciinema (asciicast v2).
+    """Writes each episode to a page of HTML.
 
     folder: the folder of the files, created if needed. Names are `name_prefix` and the number of
         the episode, with one more number if the file exists.
-    formats: "html", "cast", or both.
     episode_trigger: returns True for the numbers, from 0, of episodes to record; None: all.
     An episode is written when it ends, or at `reset` or `close` before its end. Markup and control
     characters in its texts are escaped.
-    Raises ConfigError for other formats, and for an environment whose observations are not in
-    `TEXT`.
+    Raises ConfigError for an environment whose observations are not in `TEXT`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -68,7 +64,7 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     ...     _ = env.reset(seed=1)
     ...     _ = env.step("5")
     ...     sorted(path.name for path in Path(folder).iterdir())
-    ['episode-0.cast', 'episode-0.html']
+    ['episode-0.html']
     """
 
     def __init__(
@@ -76,7 +72,6 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         env: Env,
         folder: str | Path,
         *,
-        formats: Sequence[str] = ("html", "cast"),
         episode_trigger: Callable[[int], bool] | None = None,
         name_prefix: str = "episode",
     ) -> None:
@@ -84,12 +79,9 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             self,
             # As text, because the spec of an environment is written as JSON.
             folder=str(folder),
-            formats=list(formats),
             episode_trigger=episode_trigger,
             name_prefix=name_prefix,
         )
-        if not formats or not set(formats) <= set(WRITERS):
-            raise ConfigError(f"formats is some of {', '.join(WRITERS)}, got {formats!r}")
         if env.observation_space != TEXT:
             raise ConfigError(
                 f"{env} has observations in {env.observation_space}, not text; put RecordText "
@@ -97,7 +89,6 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             )
         super().__init__(env)
         self._folder = Path(folder)
-        self._formats = tuple(formats)
         self._trigger = episode_trigger
         self._prefix = name_prefix
         self._next = 0
@@ -144,27 +135,25 @@ class RecordText(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
         if recording is None or not recording.turns:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        for name in self._formats:
-            stem = self._folder / f"{self._prefix}-{self._next - 1}"
-            write_new(stem, f".{name}", WRITERS[name](recording))
+        write_new(self._folder / f"{self._prefix}-{self._next - 1}.html", html_page(recording))
 
 
-def write_new(stem: Path, suffix: str, text: str) -> Path:
-    """Write to the first of stem, stem-2, stem-3 ... that does not exist; the path.
+def write_new(path: Path, text: str) -> None:
+    """Write to the first of NAME.html, NAME-2.html, NAME-3.html ... that does not exist.
 
-    suffix: with its dot. No file is ever overwritten: several environments, also in other
-    processes, may record into one folder.
+    No file is ever overwritten: several environments, also in other processes, may record into one
+    folder.
     """
     for number in count(1):
-        path = stem.with_name(stem.name + (f"-{number}" if number > 1 else "") + suffix)
-        try:
-            # "x" fails for a file that another process has just made.
-            with path.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError("counting has no end")
+        # "x" fails for a file that another process has just made.
+        with (
+            suppress(FileExistsError),
+            path.with_stem(path.stem + f"-{number}" * (number > 1)).open(
+                "x", encoding="utf-8", newline="\n"
+            ) as file,
+        ):
+            file.write(text)
+            return
 
 
 def html_page(recording: Recording) -> str:
@@ -192,27 +181,6 @@ def _html_parts(recording: Recording) -> Iterator[str]:
         yield f'<pre class="note">{_escaped(lines)}</pre>'
 
 
-def asciicast(recording: Recording) -> str:
-    """The episode as asciicast v2, one turn per second.
-
-    A line with the header, then a line per event: [seconds, "o" for output, text]. See
-    https://docs.asciinema.org/manual/asciicast/v2/ for the format.
-    """
-    header = {"version": 2, "width": COLUMNS, "height": ROWS, "title": printable(recording.title)}
-    events = [[i * TURN_SECONDS, "o", text] for i, text in enumerate(_screens(recording))]
-    return "\n".join([*map(json.dumps, [header, *events]), ""])
-
-
-def _screens(recording: Recording) -> Iterator[str]:
-    if recording.system_prompt:
-        yield _typed(f"{recording.system_prompt}\n\n")
-    yield _typed(f"{recording.first}\n")
-    for action, observation, _ in recording.turns:
-        yield f"\x1b[1m{_typed(f'> {action}')}\x1b[0m\r\n"
-        yield _typed(f"{observation}\n")
-    yield _typed(f"\n{_summary(recording)}\n")
-
-
 def _summary(recording: Recording) -> str:
     total = sum(reward for _, _, reward in recording.turns)
     turns = len(recording.turns)
@@ -221,11 +189,3 @@ def _summary(recording: Recording) -> str:
 
 def _escaped(text: str) -> str:
     return html.escape(printable(text))
-
-
-def _typed(text: str) -> str:
-    # A terminal in raw mode needs the carriage return too.
-    return printable(text).replace("\n", "\r\n")
-
-
-WRITERS: Mapping[str, Callable[[Recording], str]] = {"html": html_page, "cast": asciicast}

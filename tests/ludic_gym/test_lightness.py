@@ -40,7 +40,6 @@ COMMANDS = [
     (["view", "--help"], HEAVY | OURS | {"ludic_gym.envs"}),
     # Of the plug-ins it runs the help only.
     (["check", "--help"], HEAVY | OURS),
-    (["sandbox", "--help"], HEAVY | OURS - {"ludic_gym.sandbox"} | {"ludic_gym.envs"}),
     (SUMS, HEAVY | PROGRAMS),
     (["python", EVALUATE], HEAVY | PROGRAMS | {"tyro"}),
     (

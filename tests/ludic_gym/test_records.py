@@ -196,16 +196,6 @@ def test_a_dialog_is_written_once_and_read_back_whole():
     assert episode_from_json(record) == episode_from_json(record) == episode
 
 
-def test_records_without_sampling_masks_are_read(tmp_path):
-    plain = replace(EPISODE, rollouts=tuple(replace(each, steps=()) for each in EPISODE.rollouts))
-    record = episode_to_json(plain) | {"version": 1}
-    for name in ("top_k", "min_p"):
-        del record["task"]["sampling"][name]
-    path = tmp_path / "episodes.jsonl"
-    path.write_text(json.dumps(record) + "\n")
-    assert list(read_episodes(path)) == [plain]
-
-
 def test_rollouts_can_be_written_without_an_episode(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     write_rollouts(EPISODE.rollouts, path)

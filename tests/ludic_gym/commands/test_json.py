@@ -32,9 +32,3 @@ def test_a_tournament(printed):
     code, found = printed("bench", "ludic/TicTacToe-v0", *words)
     assert (code, found["errors"]) == (0, {})
     assert [rating["games"] for rating in found["ratings"]] == [4, 4]
-
-
-@pytest.mark.long
-def test_the_sandbox(printed):
-    _, found = printed("sandbox", "doctor")
-    assert set(found) == {"why_not", "broken"}

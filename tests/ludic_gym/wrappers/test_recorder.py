@@ -1,4 +1,3 @@
-import json
 from html.parser import HTMLParser
 
 import gymnasium as gym
@@ -43,52 +42,34 @@ def shown(page):
     return tags, "".join(text)
 
 
-def test_an_episode_is_a_page_and_a_cast(tmp_path):
+def test_an_episode_is_a_page(tmp_path):
     play(RecordText(Echo(), tmp_path / "new" / "folder"), "one", "end")
     folder = tmp_path / "new" / "folder"
-    assert names(folder) == ["episode-0.cast", "episode-0.html"]
+    assert names(folder) == ["episode-0.html"]
     _, text = shown((folder / "episode-0.html").read_text())
     parts = ["Say & go.", "say <it>", "one", "end", "terminated after 2 turns, reward 1"]
     assert all(part in text for part in [*parts, "word: <b>", "reward/said: 1.0"])
 
 
-def test_the_cast_shows_a_turn_a_second(tmp_path):
-    play(RecordText(Echo(), tmp_path), "one\ntwo", "end")
-    header, *events = map(json.loads, (tmp_path / "episode-0.cast").read_text().splitlines())
-    assert header["version"] == 2
-    assert [event[0] for event in events] == [0, 1, 2, 3, 4, 5, 6]
-    assert {event[1] for event in events} == {"o"}
-    assert [event[2] for event in events[:4]] == [
-        "Say & go.\r\n\r\n",
-        "say <it>\r\n",
-        "\x1b[1m> one\r\ntwo\x1b[0m\r\n",
-        "one\r\ntwo\r\n",
-    ]
-
-
-def test_nothing_in_the_texts_is_markup_or_steers_a_terminal(tmp_path):
+def test_nothing_in_the_texts_is_markup(tmp_path):
     play(RecordText(Echo(), tmp_path), HOSTILE, "end")
     page = (tmp_path / "episode-0.html").read_text()
     tags, text = shown(page)
     assert "script" not in tags
     assert "<script>alert(1)</script>" in text
-    events = [json.loads(s) for s in (tmp_path / "episode-0.cast").read_text().splitlines()[1:]]
-    # Only the marks around actions are the recorder's own.
-    screen = "".join(e[2] for e in events).replace("\x1b[1m> ", "").replace("\x1b[0m\r\n", "")
-    for said in (page, screen):
-        assert not set(said) & set("\x1b\x9b\u202e\ud800")
+    assert not set(page) & set("\x1b\x9b\u202e\ud800")
     assert "␛[2J" in page
 
 
 def test_the_trigger_chooses_episodes_by_number(tmp_path):
-    env = RecordText(Echo(), tmp_path, episode_trigger=lambda n: n % 2 == 1, formats=("html",))
+    env = RecordText(Echo(), tmp_path, episode_trigger=lambda n: n % 2 == 1)
     for _ in range(4):
         play(env, "end")
     assert names(tmp_path) == ["episode-1.html", "episode-3.html"]
 
 
 def test_an_unfinished_episode_is_written_when_it_is_left(tmp_path):
-    env = RecordText(Echo(), tmp_path, formats=("html",), name_prefix="run")
+    env = RecordText(Echo(), tmp_path, name_prefix="run")
     play(env, "one")
     play(env, "one", "two")
     env.close()
@@ -106,9 +87,9 @@ def test_an_episode_without_a_turn_is_not_written(tmp_path):
 
 def test_no_file_is_overwritten(tmp_path):
     for word in ("first", "second", "third"):
-        play(RecordText(Echo(), tmp_path, formats=("cast",)), word, "end")
-    assert names(tmp_path) == ["episode-0-2.cast", "episode-0-3.cast", "episode-0.cast"]
-    assert "second" in (tmp_path / "episode-0-2.cast").read_text()
+        play(RecordText(Echo(), tmp_path), word, "end")
+    assert names(tmp_path) == ["episode-0-2.html", "episode-0-3.html", "episode-0.html"]
+    assert "second" in (tmp_path / "episode-0-2.html").read_text()
 
 
 def test_the_title_names_the_id_and_the_seed(tmp_path):
@@ -119,7 +100,5 @@ def test_the_title_names_the_id_and_the_seed(tmp_path):
 
 
 def test_what_cannot_work_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"formats is some of html, cast, got \('gif',\)"):
-        RecordText(Echo(), tmp_path, formats=("gif",))
     with pytest.raises(ConfigError, match="put RecordText further in"):
         RecordText(ChatMessages(Echo()), tmp_path)
