@@ -148,11 +148,7 @@ class TextEnv(gym.Env[str, str], ABC):
             # Most resets have no options, and this is on the path of every episode.
             self._check_options(options)
         super().reset(seed=seed)
-        try:
-            first = self.start(options or {})
-        except TypeError as error:
-            self._check_hook("start", self.start, error)
-            raise
+        first = self.start(options or {})
         if isinstance(first, CoroutineType):
             # The caller awaits it: rollouts do, and for all others Gymnasium's types stay plain.
             return cast(tuple[str, Info], self._begin_later(first))
@@ -171,11 +167,7 @@ class TextEnv(gym.Env[str, str], ABC):
         if not isinstance(action, str):
             raise EnvError(f"an action is a str, got {action!r} of {type(action).__name__}")
         reading = self.read(action)
-        try:
-            turn = self.turn(reading.action if reading and reading.found else action)
-        except TypeError as error:
-            self._check_hook("turn", self.turn, error)
-            raise
+        turn = self.turn(reading.action if reading and reading.found else action)
         if isinstance(turn, CoroutineType):
             return cast(Turn, self._settle_later(turn, reading))
         return self._settle(cast(Turn, turn), reading)
@@ -255,14 +247,6 @@ class TextEnv(gym.Env[str, str], ABC):
 
     async def _settle_later(self, turn: Coroutine[Any, Any, Turn], reading: Reading | None) -> Turn:
         return self._settle(await turn, reading)
-
-    def _check_hook(self, name: str, found: object, error: TypeError) -> None:
-        """Raises EnvError if the subclass has hidden a hook, as in `self.turn = 0`."""
-        if not callable(found):
-            raise EnvError(
-                f"{type(self).__name__} sets self.{name} to {found!r}, which hides its method "
-                f"{name}(); rename the attribute"
-            ) from error
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         if unknown := sorted(map(str, options.keys() - self.known_options)):

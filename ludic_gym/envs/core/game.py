@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
@@ -168,13 +167,11 @@ def perfect_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
     return pick(rng, game.best_actions(state))
 
 
-OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
-    {
-        "random": (random_action,),
-        "perfect": (perfect_action,),
-        "mixed": (random_action, perfect_action),
-    }
-)
+OPPONENTS: Mapping[str, tuple[Opponent, ...]] = {
+    "random": (random_action,),
+    "perfect": (perfect_action,),
+    "mixed": (random_action, perfect_action),
+}
 
 
 def find_opponent(

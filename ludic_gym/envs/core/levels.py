@@ -6,14 +6,13 @@ import functools
 import zlib
 from collections.abc import Callable, Mapping
 from inspect import signature
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from envs_registry.catalog import CATALOG, EnvEntry
 from ludic_gym.errors import ConfigError
 
 LEVELS = ("easy", "medium", "hard")
-_ENTRIES: Mapping[str, EnvEntry] = MappingProxyType({entry.gym: entry for entry in CATALOG})
+_ENTRIES: Mapping[str, EnvEntry] = {entry.gym: entry for entry in CATALOG}
 
 
 def level_arguments(entry: EnvEntry, level: str | int) -> dict[str, Any]:

@@ -85,15 +85,11 @@ def returns(state: State) -> tuple[float, float] | None:
 
 def observation(state: State, player: int) -> str:
     """The board, the top row first, above the numbers of the columns; the same for both players."""
-    rows = (
-        " ".join(_symbol(state, 1 << HEIGHT * column + row) for column in range(COLUMNS))
-        for row in reversed(range(ROWS))
-    )
-    return "\n".join([*rows, " ".join(str(c + 1) for c in range(COLUMNS))])
-
-
-def _symbol(state: State, cell: int) -> str:
-    return "X" if state[0] & cell else "O" if state[1] & cell else "."
+    lines = []
+    for row in reversed(range(ROWS)):
+        cells = [1 << HEIGHT * column + row for column in range(COLUMNS)]
+        lines.append(" ".join("X" if state[0] & c else "O" if state[1] & c else "." for c in cells))
+    return "\n".join([*lines, " ".join(str(c + 1) for c in range(COLUMNS))])
 
 
 def system_prompt(player: int) -> str:
@@ -128,10 +124,8 @@ def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
         # With more depth left the loss comes sooner, and is worse.
         return -100 - depth
     taken = own | other
-    if taken == FULL:
-        return 0
     # No estimate of undecided positions: a win or a loss within the depth is all that it sees.
-    if depth == 0:
+    if taken == FULL or depth == 0:
         return 0
     for column in ORDER:
         if disc := drop_disc(taken, column):
@@ -157,8 +151,6 @@ CONNECT_FOUR = Game(
 class ConnectFourEnv(OnePlayerEnv[State]):
     """Connect Four against a scripted opponent.
 
-    A disc falls to the lowest free cell of its column. Four in a row, column or diagonal win.
-
     - Observation: the board with X, O and . for a free cell, and the numbers of the columns.
     - Action: the number of a column that is not full.
     - Reward and info: see `OnePlayerEnv`.
@@ -166,8 +158,6 @@ class ConnectFourEnv(OnePlayerEnv[State]):
     Args:
         opponent: "random", "search" (one of the best moves of a search of five moves, uniformly
             at random), or "mixed" (one of the two, drawn for each episode).
-        seat: see `OnePlayerEnv`.
-        draw_reward: reward of a draw.
     """
 
     game = CONNECT_FOUR

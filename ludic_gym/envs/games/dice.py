@@ -128,12 +128,6 @@ def legal_actions(state: State) -> tuple[str, ...]:
     return _legal(state.bid, state.total)
 
 
-def bid_in(action: str) -> Bid:
-    """The bid of a legal action."""
-    _, count, face = action.split()
-    return Bid(int(count), _SIDES[face])
-
-
 def read(text: str) -> str:
     """The action in a reply, in its normal form; the text itself if it has none or several.
 
@@ -154,7 +148,8 @@ def play(state: State, action: str) -> State:
     known = (len(state.ends) if seat == state.mover else n for seat, n in enumerate(state.read))
     state = state._replace(refused=0, read=tuple(known))
     if action != LIAR:
-        bids = (*state.bids, (state.mover, bid_in(action)))
+        _, count, face = action.split()
+        bids = (*state.bids, (state.mover, Bid(int(count), _SIDES[face])))
         return state._replace(bids=bids, mover=following(state.hands, state.mover))
     bidder, bid = state.bids[-1]
     found = sum(hand.count(bid.face) for hand in state.hands)
@@ -194,23 +189,17 @@ def following(hands: tuple[tuple[int, ...], ...], seat: int) -> int:
     return next(other for other in order if hands[other])
 
 
-def winner(state: State) -> int | None:
-    """The only player with dice; None while there are several."""
-    left = [seat for seat, hand in enumerate(state.hands) if hand]
-    return left[0] if len(left) == 1 else None
-
-
 def returns(state: State) -> tuple[float, ...] | None:
     """1 for the winner, -1 for the other players; None before the end."""
-    won = winner(state)
-    if won is None:
+    left = [seat for seat, hand in enumerate(state.hands) if hand]
+    if len(left) > 1:
         return None
-    return tuple(1.0 if seat == won else -1.0 for seat in range(len(state.hands)))
+    return tuple(1.0 if seat == left[0] else -1.0 for seat in range(len(state.hands)))
 
 
 def verdict(state: State, player: int) -> tuple[str, bool]:
     """The outcome at the end; to win is a success."""
-    won = winner(state) == player
+    won = bool(state.hands[player])
     outcome = "illegal" if player in state.expelled else "win" if won else "loss"
     return outcome, won
 
@@ -344,20 +333,18 @@ def inferring(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     if state.bid:
         # None is the challenge.
         values[None] = 1 - among(tails[state.bid.face - 1], state.bid.number)
+    next_dice = len(state.hands[following(state.hands, state.mover)])
     for bid in raises(state.bid, state.total)[:18]:
         true = among(tails[bid.face - 1], bid.number)
-        values[bid] = true + (1 - true) * pass_turn(state, bid)
+        # Rough chance that the next player, who holds about a sixth of its own dice of the face,
+        # believes the bid.
+        by_chance = tail(state.total - next_dice)
+        believed = among(by_chance, round(bid.number - next_dice / 6)) ** 2
+        values[bid] = true + (1 - true) * believed
     best = max(values.values())
     # A little noise, so that its bids do not tell its dice for certain.
     chosen = pick(rng, [bid for bid, value in values.items() if value >= best - 0.02])
     return f"bid {chosen.text()}" if chosen else LIAR
-
-
-def pass_turn(state: State, bid: Bid) -> float:
-    """Rough probability that the next player believes the bid: by chance, without any hand."""
-    dice = len(state.hands[following(state.hands, state.mover)])
-    # A player holds about a sixth of its own dice of the face.
-    return among(tail(state.total - dice), round(bid.number - dice / 6)) ** 2
 
 
 def best_actions(state: State) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ EMPTY_WORTH = 16
 class Game2048Env(SolitaireEnv):
     """Slide and merge tiles until one of them is the target.
 
-    All tiles slide in the direction of a move, and equal tiles that meet merge into their sum.
-    Then a 2 (probability 0.9) or a 4 appears on a free cell. A board without a legal move loses.
+    After a move, a 2 (probability 0.9) or a 4 appears on a free cell. A board without a legal move
+    loses.
 
     - Observation: the board, 0 for a free cell.
     - Action: up, down, left or right; legal if it moves a tile.

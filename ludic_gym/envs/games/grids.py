@@ -191,7 +191,11 @@ class SokobanEnv(SolitaireEnv):
     def deal(self, rng: np.random.Generator) -> None:
         """Draw levels until one has no box on a goal."""
         while True:
-            self._floor = random_floor(self._size, rng)
+            side = range(1, self._size - 1)
+            inside = [(y, x) for y in side for x in side]
+            # By permutation, so that every level of a size has the same number of walls.
+            walls = rng.permutation(len(inside))[: len(inside) // CELLS_PER_WALL]
+            self._floor = frozenset(inside) - {inside[int(i)] for i in walls}
             cells = sorted(self._floor)
             places = [cells[int(i)] for i in rng.permutation(len(cells))[: self._count + 1]]
             self._goals = frozenset(places[1:])
@@ -235,14 +239,6 @@ class SokobanEnv(SolitaireEnv):
         if path is None:
             raise NoOracle(f"a box is stuck for good:\n{self.view()}")
         return path[0]
-
-
-def random_floor(size: int, rng: np.random.Generator) -> Cells:
-    """The cells inside the outer wall, without some at random."""
-    inside = [(y, x) for y in range(1, size - 1) for x in range(1, size - 1)]
-    # By permutation, so that every level of a size has the same number of walls.
-    walls = rng.permutation(len(inside))[: len(inside) // CELLS_PER_WALL]
-    return frozenset(inside) - {inside[int(i)] for i in walls}
 
 
 def walked_back(

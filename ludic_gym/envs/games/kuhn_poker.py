@@ -133,9 +133,6 @@ KUHN_POKER = Game(
 class KuhnPokerEnv(OnePlayerEnv[State]):
     """Kuhn Poker against a scripted opponent.
 
-    Both players put in one chip and get one card of J, Q and K. A player checks or bets one chip;
-    a bet is followed by a call or a fold. A fold loses the pot, otherwise the higher card wins it.
-
     - Observation: the agent's card and the actions so far; the other card after a showdown.
     - Action: check, bet, call or fold, in either case.
     - Reward: half of the chips won or lost (component "outcome"); -1 for an illegal action. The
@@ -146,8 +143,6 @@ class KuhnPokerEnv(OnePlayerEnv[State]):
     Args:
         opponent: "random", "perfect" (plays an equilibrium), or "mixed" (one of the two, drawn
             for each episode).
-        seat: see `OnePlayerEnv`.
-        draw_reward: without effect, because there are no draws.
     """
 
     game = KUHN_POKER

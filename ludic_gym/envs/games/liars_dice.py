@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -31,9 +30,11 @@ from ludic_gym.envs.games.dice import (
 )
 
 MOST_PLAYERS, MOST_DICE = 6, 5
-OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
-    {"easy": (random_action,), "medium": (counting,), "hard": (inferring,)}
-)
+OPPONENTS: Mapping[str, tuple[Opponent, ...]] = {
+    "easy": (random_action,),
+    "medium": (counting,),
+    "hard": (inferring,),
+}
 PROMPT = (
     "You play Liar's Dice with {players} players in all. You are Player {you}. Each player begins"
     " with {dice} and sees only their own dice. In every round all dice are rolled. Then the "
@@ -145,9 +146,6 @@ def liars_dice(players: int = 3, dice: int = 3) -> Game[State]:
 
 class LiarsDiceEnv(OnePlayerEnv[State]):
     """Liar's Dice at a table of scripted players.
-
-    Each player sees its own dice only. Players take turns to raise a bid on the dice of all, until
-    one of them challenges it; who was wrong loses a die. The last player with dice wins.
 
     - Observation: the end of the last round, the numbers of dice, the agent's dice, the bids of
       this round, and what may be replied.

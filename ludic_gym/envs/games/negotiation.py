@@ -358,8 +358,8 @@ def negotiation(turns: int = TURNS) -> Game[State]:
 class NegotiationEnv(OnePlayerEnv[State]):
     """Divide books, hats and balls with a scripted player, by messages and proposals.
 
-    All items together are worth 10 points to each player, but single items have different values
-    for them. A player knows its own values only; the oracle knows both.
+    All items together are worth 10 points to each player. A player knows its own values only; the
+    oracle knows both.
 
     - Observation: the items, the agent's values, its latest turn with the reply, and an earlier
       proposal that is still open.

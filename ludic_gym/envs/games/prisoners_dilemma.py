@@ -72,9 +72,6 @@ def always_defect(game: Game[Any], state: Rounds, rng: np.random.Generator) -> s
 class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
     """The iterated Prisoner's Dilemma against a scripted opponent.
 
-    In a round, both cooperate for 3 points each, or both defect for 1; a defector gets 5 points
-    from a cooperator, who gets 0. Both players know the number of rounds.
-
     - Observation: the number of the round, and the choices of the last one.
     - Action: cooperate or defect, in either case.
     - Reward: (p - 3) / 3 for a mean of p points per round (component "outcome"), -1 for an illegal

@@ -99,11 +99,6 @@ class TicTacToeEnv(OnePlayerEnv[str]):
     - Observation: the board with X, O and a dot for a free cell.
     - Action: row and column of a free cell, A1 to C3, in either case.
     - Reward and info: see `OnePlayerEnv`.
-
-    Args:
-        opponent: see `OnePlayerEnv`.
-        seat: see `OnePlayerEnv`.
-        draw_reward: reward of a draw.
     """
 
     game = TIC_TAC_TOE

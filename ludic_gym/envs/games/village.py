@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ludic_gym.envs.core.game import one_line
@@ -14,13 +13,11 @@ Role = Literal["werewolf", "seer", "doctor", "villager"]
 Phase = Literal["talk", "vote", "kill", "see", "protect"]
 
 # Number of players -> their roles.
-ROLES: Mapping[int, tuple[Role, ...]] = MappingProxyType(
-    {
-        5: ("werewolf", "seer", "doctor", "villager", "villager"),
-        6: ("werewolf", "seer", "doctor", "villager", "villager", "villager"),
-        7: ("werewolf", "werewolf", "seer", "doctor", "villager", "villager", "villager"),
-    }
-)
+ROLES: Mapping[int, tuple[Role, ...]] = {
+    5: ("werewolf", "seer", "doctor", "villager", "villager"),
+    6: ("werewolf", "seer", "doctor", "villager", "villager", "villager"),
+    7: ("werewolf", "werewolf", "seer", "doctor", "villager", "villager", "villager"),
+}
 NAMES = (
     "Ann", "Ben", "Cleo", "Dora", "Emil", "Finn", "Gus", "Hana", "Ida", "Jonas", "Kira", "Leo",
     "Mona", "Nils", "Olga", "Paul", "Rosa", "Samir", "Tess", "Uwe",
@@ -165,21 +162,19 @@ def refuse(state: State, action: str) -> State:
 
 def _continue(state: State) -> State:
     """The state in which the next player acts."""
-    while not state.queue and not state.winner:
-        state = _next_phase(state)
-    return state
-
-
-def _next_phase(state: State) -> State:
-    if state.phase == "talk":
-        return state._replace(phase="vote", queue=_around(state))
-    if state.phase == "vote":
-        state = _hang(state)
-        return state if state.winner else _night(state, "kill")
     phases = [phase for phase, _ in NIGHT]
-    later = phases[phases.index(state.phase) + 1 :]
-    # In the first night, only the seer acts.
-    return _night(state, later[0]) if later and state.day else _dawn(state)
+    while not state.queue and not state.winner:
+        if state.phase == "talk":
+            state = state._replace(phase="vote", queue=_around(state))
+        elif state.phase == "vote":
+            state = _hang(state)
+            state = state if state.winner else _night(state, "kill")
+        elif state.day and (later := phases[phases.index(state.phase) + 1 :]):
+            state = _night(state, later[0])
+        else:
+            # Also after the seer of the first night, in which no one else acts.
+            state = _dawn(state)
+    return state
 
 
 def _night(state: State, phase: Phase) -> State:
@@ -237,11 +232,6 @@ def _without(state: State, out: int, event: Event) -> State:
 
 def _log(state: State, *events: Event) -> State:
     return state._replace(log=(*state.log, *events))
-
-
-def known_to(state: State, seat: int, events: Iterable[Event]) -> list[Event]:
-    """The events that a player knows."""
-    return [event for event in events if not event.to or seat in event.to]
 
 
 def side(state: State, seat: int) -> str:
@@ -308,8 +298,8 @@ def system_prompt(players: int) -> str:
 def observation(state: State, player: int) -> str:
     """The player's role and knowledge, who is left, what is new to it, and the request."""
     lines = [_standing(state, player)]
-    new = known_to(state, player, state.log[state.read[player] :])
-    lines += [text for event in new if (text := _sentence(state, event, player))]
+    news = (e for e in state.log[state.read[player] :] if not e.to or player in e.to)
+    lines += [text for event in news if (text := _sentence(state, event, player))]
     if state.winner:
         roles = ", ".join(
             f"{name} was {article(role)}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache, partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,17 +76,11 @@ def at_random(game: Game[Any], state: State, rng: np.random.Generator) -> str:
     return pick(rng, legal) if legal else NOTHING
 
 
-def by_claims(game: Game[Any], state: State, rng: np.random.Generator) -> str:
-    """A player who believes seers and follows the suspicions of the day."""
-    return _scripted_action(state, rng, careful=False)
+def scripted(game: Game[Any], state: State, rng: np.random.Generator, *, careful: bool) -> str:
+    """The action of a player who believes claims and suspicions.
 
-
-def by_evidence(game: Game[Any], state: State, rng: np.random.Generator) -> str:
-    """A player who weighs claims against each other and against votes and deaths."""
-    return _scripted_action(state, rng, careful=True)
-
-
-def _scripted_action(state: State, rng: np.random.Generator, *, careful: bool) -> str:
+    careful: weigh claims against each other and against votes and deaths.
+    """
     me = state.mover
     doubts = suspicions(state, careful=careful)
     if state.roles[me] == "werewolf":
@@ -104,6 +97,10 @@ def _scripted_action(state: State, rng: np.random.Generator, *, careful: bool) -
         new = [seat for seat in targets(state) if abs(doubts[seat]) < KNOWN]
         return _action_on(state, _most(rng, new or targets(state), doubts))
     return _action_on(state, _most(rng, targets(state), doubts))
+
+
+by_claims = partial(scripted, careful=False)
+by_evidence = partial(scripted, careful=True)
 
 
 def _villagers_words(
@@ -252,9 +249,11 @@ def best_actions(state: State) -> tuple[str, ...]:
     return (_action_on(state, aim),)
 
 
-OPPONENTS: Mapping[str, tuple[Opponent, ...]] = MappingProxyType(
-    {"easy": (at_random,), "medium": (by_claims,), "hard": (by_evidence,)}
-)
+OPPONENTS: Mapping[str, tuple[Opponent, ...]] = {
+    "easy": (at_random,),
+    "medium": (by_claims,),
+    "hard": (by_evidence,),
+}
 
 
 def initial(players: int, rng: np.random.Generator) -> State:
@@ -289,9 +288,7 @@ def werewolf(players: int = 7) -> Game[State]:
 class WerewolfEnv(OnePlayerEnv[State]):
     """One player of a village with hidden roles, among scripted players.
 
-    By night, the werewolves kill a player, the seer learns the side of a player, and the doctor
-    protects one; by day, all talk and vote for a player to be hanged. The village wins without a
-    werewolf, the werewolves once they are half of the players. The agent's role is drawn.
+    The rules are in `PROMPT`; the agent's role is drawn.
 
     - Observation: the agent's role and knowledge, the living players, what has happened since its
       last reply, and what may be replied.

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.tools.tool import (
@@ -49,7 +48,7 @@ def schemas_of(functions: Iterable[Callable[..., object]]) -> Schemas:
         schema = parameters_schema(function)
         purpose, _ = docstring_parts(function.__doc__ or "", tuple(schema["properties"]))
         schemas[function.__name__] = purpose, schema
-    return MappingProxyType(schemas)
+    return schemas
 
 
 def listed(schemas: Schemas) -> str:

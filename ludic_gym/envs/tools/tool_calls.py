@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -167,9 +166,9 @@ _PRICES = {
     "tin mug": 7, "glass mug": 9, "stone mug": 14,
 }  # fmt: skip
 # Name of an item -> its kind and price.
-ITEMS: Mapping[str, tuple[str, int]] = MappingProxyType(
-    {name: (name.split()[-1], price) for name, price in _PRICES.items()}
-)
+ITEMS: Mapping[str, tuple[str, int]] = {
+    name: (name.split()[-1], price) for name, price in _PRICES.items()
+}
 
 
 class World:
@@ -302,12 +301,10 @@ class World:
 CALLS = tuple(name for name in vars(World) if name[0] != "_" and name != "state")
 FINISH = "finish"
 # Arguments of `finish` are ignored: models like to add a summary.
-SCHEMAS: Schemas = MappingProxyType(
-    {
-        **schemas_of(getattr(World(), name) for name in CALLS),
-        FINISH: ("Say that all is done.", {}),
-    }
-)
+SCHEMAS: Schemas = {
+    **schemas_of(getattr(World(), name) for name in CALLS),
+    FINISH: ("Say that all is done.", {}),
+}
 _PARTS = ("calendar", "balances", "cart", "orders")
 
 

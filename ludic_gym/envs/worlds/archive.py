@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -24,14 +23,12 @@ _TEXT = tomllib.loads(
     (Path(__file__).parents[1] / "data" / "archive.toml").read_text(encoding="utf-8")
 )
 # Kind -> number of things.
-COUNTS: Mapping[str, int] = MappingProxyType(_TEXT["counts"])
+COUNTS: Mapping[str, int] = _TEXT["counts"]
 # Kind and relation -> sentences; relation -> noun phrases, and questions.
-SENTENCES: Mapping[str, list[str]] = MappingProxyType(_TEXT["sentences"])
-NOUNS: Mapping[str, list[str]] = MappingProxyType(_TEXT["nouns"])
-QUESTIONS: Mapping[str, list[str]] = MappingProxyType(_TEXT["questions"])
-WORDS: Mapping[str, list[str]] = MappingProxyType(
-    {name: text.split() for name, text in _TEXT["words"].items()}
-)
+SENTENCES: Mapping[str, list[str]] = _TEXT["sentences"]
+NOUNS: Mapping[str, list[str]] = _TEXT["nouns"]
+QUESTIONS: Mapping[str, list[str]] = _TEXT["questions"]
+WORDS: Mapping[str, list[str]] = {name: text.split() for name, text in _TEXT["words"].items()}
 _YEARS = range(1500, 2000)
 _CODAS = ("", "", "l", "m", "n", "r", "s", "nd", "rk", "st")
 
@@ -167,7 +164,7 @@ def by_object() -> Mapping[tuple[str, int], tuple[int, ...]]:
         for relation, value in thing.facts.items():
             if isinstance(value, int):
                 found.setdefault((f"{thing.kind}.{relation}", value), []).append(thing.number)
-    return MappingProxyType({key: tuple(numbers) for key, numbers in found.items()})
+    return {key: tuple(numbers) for key, numbers in found.items()}
 
 
 def passage(number: int) -> str:
@@ -195,7 +192,7 @@ def passage(number: int) -> str:
 @cache
 def titles() -> Mapping[str, int]:
     """Title in lower case -> number of the passage."""
-    return MappingProxyType({thing.name.lower(): thing.number for thing in country()})
+    return {thing.name.lower(): thing.number for thing in country()}
 
 
 @cache
@@ -206,15 +203,13 @@ def index() -> Index:
 
 INVERSE = "~"
 # Relations that begin at an object, by its kind.
-_INVERSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "town": ("region.capital",),
-        "person": (
-            "region.governor", "town.mayor", "school.head", "company.founder",
-            "company.director", "work.author",
-        ),
-    }
-)  # fmt: skip
+_INVERSES: Mapping[str, tuple[str, ...]] = {
+    "town": ("region.capital",),
+    "person": (
+        "region.governor", "town.mayor", "school.head", "company.founder",
+        "company.director", "work.author",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

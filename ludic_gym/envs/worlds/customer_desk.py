@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,9 @@ from ludic_gym.envs.tools.calls import FORM, Call, Schemas, listed, one_call, re
 from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
 from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, phrase
 
-DOMAINS: Mapping[str, type[Desk]] = MappingProxyType(
-    {"airline": Airline, "retail": Retail, "library": Library}
-)
+DOMAINS: Mapping[str, type[Desk]] = {"airline": Airline, "retail": Retail, "library": Library}
 # Level -> numbers of requests and of turns.
-SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"easy": (1, 15), "medium": (2, 30), "hard": (3, 45)}
-)
+SIZES: Mapping[str, tuple[int, int]] = {"easy": (1, 15), "medium": (2, 30), "hard": (3, 45)}
 SHARED = ("identify", "show", "resolve")
 _SPEAKING = ("```", "<tool_call>", "{", "[")
 PROMPT = """\
@@ -213,7 +208,7 @@ def _tools_of(desk: type[Desk]) -> Schemas:
     return schemas_of(getattr(opened, name) for name in (*SHARED, *desk.reads, *desk.writes))
 
 
-SCHEMAS = MappingProxyType({desk: _tools_of(desk) for desk in DOMAINS.values()})
+SCHEMAS = {desk: _tools_of(desk) for desk in DOMAINS.values()}
 
 
 def plain(call: Call) -> tuple[str, dict[str, str]]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, pick, proceed
@@ -44,13 +43,11 @@ class Size:
     turns: int
 
 
-SIZES: Mapping[str, Size] = MappingProxyType(
-    {
-        "easy": Size(orders=60, repeated=0, missing=0.0, untidy=False, turns=6),
-        "medium": Size(orders=300, repeated=20, missing=0.15, untidy=False, turns=8),
-        "hard": Size(orders=800, repeated=60, missing=0.15, untidy=True, turns=10),
-    }
-)
+SIZES: Mapping[str, Size] = {
+    "easy": Size(orders=60, repeated=0, missing=0.0, untidy=False, turns=6),
+    "medium": Size(orders=300, repeated=20, missing=0.15, untidy=False, turns=8),
+    "hard": Size(orders=800, repeated=60, missing=0.15, untidy=True, turns=10),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -190,27 +189,23 @@ def mail(rng: np.random.Generator, box: Toolbox) -> Request:
 
 
 # Group -> requests that its functions fulfil.
-MAKERS: Mapping[str, tuple[Maker, ...]] = MappingProxyType(
-    {
-        "home": (heat, lights, alarm, warmth),
-        "trains": (timetable, ride),
-        "tasks": (tasks,),
-        "shares": (prices, invest),
-        "sums": (length, loan),
-        "mail": (mail,),
-    }
-)
+MAKERS: Mapping[str, tuple[Maker, ...]] = {
+    "home": (heat, lights, alarm, warmth),
+    "trains": (timetable, ride),
+    "tasks": (tasks,),
+    "shares": (prices, invest),
+    "sums": (length, loan),
+    "mail": (mail,),
+}
 # Group -> requests in which a fact is missing that a call needs.
-INCOMPLETE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "home": ("Set the temperature of the {room}.", "Make the {room} warmer or colder."),
-        "trains": ("Find me a train from {city} on {day}.", "Book {count} seats on a train."),
-        "tasks": ("Put something on my list for {day}.",),
-        "shares": ("Buy some shares of {symbol}.", "Sell {count} shares."),
-        "sums": ("Convert {count} miles.", "What would {count} thousand euros cost me each month?"),
-        "mail": ("Write a message to {person}.",),
-    }
-)
+INCOMPLETE: Mapping[str, tuple[str, ...]] = {
+    "home": ("Set the temperature of the {room}.", "Make the {room} warmer or colder."),
+    "trains": ("Find me a train from {city} on {day}.", "Book {count} seats on a train."),
+    "tasks": ("Put something on my list for {day}.",),
+    "shares": ("Buy some shares of {symbol}.", "Sell {count} shares."),
+    "sums": ("Convert {count} miles.", "What would {count} thousand euros cost me each month?"),
+    "mail": ("Write a message to {person}.",),
+}
 
 
 def incomplete(rng: np.random.Generator, group: str) -> Request:
@@ -309,9 +304,7 @@ class Plan:
 
 
 # Level -> numbers of groups that are offered, and of requests.
-SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"easy": (1, 2), "medium": (3, 4), "hard": (5, 7)}
-)
+SIZES: Mapping[str, tuple[int, int]] = {"easy": (1, 2), "medium": (3, 4), "hard": (5, 7)}
 
 
 class FunctionCallsEnv(TextEnv):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -306,14 +305,12 @@ GROUPS: dict[str, type[Group]] = {
 
 
 # Function -> its group.
-GROUP_OF: Mapping[str, str] = MappingProxyType(
-    {
-        name: group
-        for group, kind in GROUPS.items()
-        for name in vars(kind)
-        if name[0] != "_" and name != "state"
-    }
-)
+GROUP_OF: Mapping[str, str] = {
+    name: group
+    for group, kind in GROUPS.items()
+    for name in vars(kind)
+    if name[0] != "_" and name != "state"
+}
 
 
 SCHEMAS: Schemas = schemas_of(
@@ -347,16 +344,14 @@ class Toolbox:
 
 
 # Function -> the values of its optional arguments.
-DEFAULTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {
-        name: {
-            p.name: p.default
-            for p in inspect.signature(getattr(GROUPS[group], name)).parameters.values()
-            if p.default is not p.empty
-        }
-        for name, group in GROUP_OF.items()
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    name: {
+        p.name: p.default
+        for p in inspect.signature(getattr(GROUPS[group], name)).parameters.values()
+        if p.default is not p.empty
     }
-)
+    for name, group in GROUP_OF.items()
+}
 
 
 def same_call(one: Call, other: Call) -> bool:

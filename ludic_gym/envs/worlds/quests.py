@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
@@ -366,22 +365,20 @@ class Size:
 
 # A player who explores the whole house needs about two moves per room and one per container, in
 # addition to the solution.
-SIZES: Mapping[str, Size] = MappingProxyType(
-    {
-        "easy": Size(
-            rooms=(4, 5), doors=(0, 1), boxes=(0, 1), goals=(1, 1), others=(1, 2),
-            actions=(6, 14), moves=30,
-        ),
-        "medium": Size(
-            rooms=(7, 9), doors=(1, 2), boxes=(1, 2), goals=(1, 2), others=(2, 4),
-            actions=(15, 28), moves=80,
-        ),
-        "hard": Size(
-            rooms=(10, 13), doors=(2, 4), boxes=(2, 3), goals=(2, 3), others=(4, 6),
-            actions=(29, 50), moves=150,
-        ),
-    }
-)  # fmt: skip
+SIZES: Mapping[str, Size] = {
+    "easy": Size(
+        rooms=(4, 5), doors=(0, 1), boxes=(0, 1), goals=(1, 1), others=(1, 2),
+        actions=(6, 14), moves=30,
+    ),
+    "medium": Size(
+        rooms=(7, 9), doors=(1, 2), boxes=(1, 2), goals=(1, 2), others=(2, 4),
+        actions=(15, 28), moves=80,
+    ),
+    "hard": Size(
+        rooms=(10, 13), doors=(2, 4), boxes=(2, 3), goals=(2, 3), others=(4, 6),
+        actions=(29, 50), moves=150,
+    ),
+}  # fmt: skip
 
 
 def quest_of(size: Size, rng: np.random.Generator) -> Quest:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, proceed
@@ -24,7 +23,7 @@ from ludic_gym.errors import SandboxError
 from ludic_gym.tools.tool import shorten, tool_schema
 
 # Level -> number of turns.
-TURNS: Mapping[str, int] = MappingProxyType({"easy": 12, "medium": 16, "hard": 24})
+TURNS: Mapping[str, int] = {"easy": 12, "medium": 16, "hard": 24}
 SUBMIT = "submit"
 MOST_FILES = 40
 MOST_CHARACTERS = 200_000

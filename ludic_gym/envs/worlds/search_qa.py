@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick, proceed
@@ -27,28 +26,28 @@ RESULTS = 5
 # Characters of a query that are used.
 LONGEST_QUERY = 300
 # Level -> numbers of passages that a question needs, and of turns.
-SIZES: Mapping[str, tuple[tuple[int, int], int]] = MappingProxyType(
-    {"easy": ((1, 2), 8), "medium": ((2, 3), 12), "hard": ((3, 4), 16)}
-)
+SIZES: Mapping[str, tuple[tuple[int, int], int]] = {
+    "easy": ((1, 2), 8),
+    "medium": ((2, 3), 12),
+    "hard": ((3, 4), 16),
+}
 # Tool -> its purpose, its argument, and what that is.
 _TOOLS = (
     ("search", f"Find {RESULTS} passages by words. Gives their titles.", "query", "words"),
     ("open", "Read a passage.", "title", "its title, as the search gave it"),
     ("answer", "Answer the question, which ends the task.", "text", "the answer alone"),
 )
-SCHEMAS: Schemas = MappingProxyType(
-    {
-        name: (
-            purpose,
-            {
-                "type": "object",
-                "properties": {argument: {"type": "string", "description": about}},
-                "required": [argument],
-            },
-        )
-        for name, purpose, argument, about in _TOOLS
-    }
-)
+SCHEMAS: Schemas = {
+    name: (
+        purpose,
+        {
+            "type": "object",
+            "properties": {argument: {"type": "string", "description": about}},
+            "required": [argument],
+        },
+    )
+    for name, purpose, argument, about in _TOOLS
+}
 # A call as a person types it.
 _PLAIN = re.compile(
     r"(search|open|answer)(?:\s*:\s*|\s*\(\s*|\s+)[\"']?([^\n\"]*?)[\"']?\s*\)?", re.I

@@ -11,7 +11,6 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from types import MappingProxyType
 
 import numpy as np
 
@@ -277,13 +276,11 @@ def spread(sales: Sales, rng: np.random.Generator) -> TableQuestion:
 
 EASY: tuple[Maker, ...] = (revenue, mean_price, share)
 MEDIUM: tuple[Maker, ...] = (*EASY[1:], median, deviation, rated_orders)
-KINDS: Mapping[str, tuple[Maker, ...]] = MappingProxyType(
-    {
-        "easy": EASY,
-        "medium": MEDIUM,
-        "hard": (median, deviation, rated_orders, profit, best_month, spread),
-    }
-)
+KINDS: Mapping[str, tuple[Maker, ...]] = {
+    "easy": EASY,
+    "medium": MEDIUM,
+    "hard": (median, deviation, rated_orders, profit, best_month, spread),
+}
 
 
 def _values(name: str, **conditions: str | int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,21 +21,17 @@ from ludic_gym.tools.tool import shorten
 Maker = Callable[[str, np.random.Generator], Task]
 """A task in a folder of that name."""
 
-FAMILIES: Mapping[str, tuple[Maker, ...]] = MappingProxyType(
-    {
-        "files": FILES,
-        "text": TEXT,
-        "permissions": PERMISSIONS,
-        "git": GIT,
-        "services": SERVICE_TASKS,
-        "debugging": DEBUGGING,
-    }
-)
+FAMILIES: Mapping[str, tuple[Maker, ...]] = {
+    "files": FILES,
+    "text": TEXT,
+    "permissions": PERMISSIONS,
+    "git": GIT,
+    "services": SERVICE_TASKS,
+    "debugging": DEBUGGING,
+}
 DONE = ("done", "exit", "submit")
 # Level -> numbers of tasks, each of another family, and of commands.
-SIZES: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"easy": (1, 6), "medium": (2, 12), "hard": (4, 24)}
-)
+SIZES: Mapping[str, tuple[int, int]] = {"easy": (1, 6), "medium": (2, 12), "hard": (4, 24)}
 LANGUAGES = ("bash", "sh", "shell", "console")
 HELP = 'Reply with commands in a ```bash block, with one command after "$ ", or with done.'
 PROMPT = (

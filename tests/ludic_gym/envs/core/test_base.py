@@ -149,32 +149,6 @@ def test_a_turn_that_returns_something_else_is_explained(value):
         env.step("x")
 
 
-def test_an_attribute_that_hides_a_hook_is_explained():
-    class Hides(Countdown):
-        def start(self, options):
-            self.turn = 0
-            return super().start(options)
-
-    env = Hides()
-    env.reset()
-    with pytest.raises(EnvError, match=r"Hides sets self\.turn to 0, which hides its method turn"):
-        env.step("x")
-    env.start = "tower"
-    with pytest.raises(EnvError, match=r"sets self\.start to 'tower'"):
-        env.reset()
-
-
-def test_errors_of_a_hook_come_through():
-    class Fails(Countdown):
-        def turn(self, action):
-            return len(None)
-
-    env = Fails()
-    env.reset()
-    with pytest.raises(TypeError, match="NoneType"):
-        env.step("x")
-
-
 def test_an_episode_that_continues_earns_nothing_unless_it_is_given():
     assert proceed("on") == ("on", 0.0, False, False, {})
     turn = proceed("on", 1, {"turn": 2})
