@@ -271,9 +271,5 @@ class SolitaireEnv(TextEnv):
 
 
 def guesses_left(count: int) -> str:
-    """The sentence on the number of guesses.
-
-    >>> guesses_left(1)
-    'You have 1 guess left.'
-    """
+    """The sentence on the number of guesses."""
     return f"You have {count} guess{'es' * (count != 1)} left."

@@ -169,15 +169,7 @@ class ConnectFourEnv(OnePlayerEnv[State]):
 
 
 class ConnectFourAECEnv(GameAECEnv[State]):
-    """Connect Four for two agents in turn (PettingZoo AEC).
-
-    >>> env = ConnectFourAECEnv()
-    >>> env.reset(seed=1)
-    >>> for column in ("1", "2", "1", "2", "1", "2", "1"):
-    ...     env.step(column)
-    >>> env.rewards, env.infos["player_0"]["outcome"]
-    ({'player_0': 1.0, 'player_1': -1.0}, 'win')
-    """
+    """Connect Four for two agents in turn (PettingZoo AEC)."""
 
     game = CONNECT_FOUR
 

@@ -129,11 +129,7 @@ def legal_actions(state: State) -> tuple[str, ...]:
 
 
 def read(text: str) -> str:
-    """The action in a reply, in its normal form; the text itself if it has none or several.
-
-    >>> read("I call liar!"), read("three 5s."), read("Bid 1 x six"), read("bid 3 fives or liar")
-    ('liar', 'bid 3 fives', 'bid 1 six', 'bid 3 fives or liar')
-    """
+    """The action in a reply, in its normal form; the text itself if it has none or several."""
     said = text.rpartition("</think>")[2].strip()[-LONGEST_ACTION:].lower()
     bids = {Bid(_COUNTS[count], _SIDES[face]) for count, face in _BID.findall(said)}
     challenged = _CHALLENGE.search(said) is not None

@@ -149,15 +149,7 @@ class KuhnPokerEnv(OnePlayerEnv[State]):
 
 
 class KuhnPokerAECEnv(GameAECEnv[State]):
-    """Kuhn Poker for two agents in turn (PettingZoo AEC); each sees its own card only.
-
-    >>> env = KuhnPokerAECEnv()
-    >>> env.reset(seed=1)
-    >>> print(env.observe("player_0"))
-    Your card is Q. Reply with check or bet.
-    >>> print(env.observe("player_1"))
-    Your card is K. Reply with check or bet.
-    """
+    """Kuhn Poker for two agents in turn (PettingZoo AEC); each sees its own card only."""
 
     game = KUHN_POKER
 

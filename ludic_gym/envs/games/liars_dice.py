@@ -191,14 +191,6 @@ class LiarsDiceAECEnv(GameAECEnv[State]):
     """Liar's Dice for 2 to 6 agents in turn (PettingZoo AEC); each sees its own dice only.
 
     `opponent_action(name, rng)` is the action of a scripted player, "easy", "medium" or "hard".
-
-    >>> env = LiarsDiceAECEnv(players=2, dice=2)
-    >>> env.reset(seed=1)
-    >>> print(env.last()[0])
-    Round 1. Of 4 dice in all, Player 1 has 2, you have 2.
-    Your dice: 5 2
-    Bids of this round: none.
-    It is your turn. Reply with 'bid 1 one' or any higher bid (of at most 4 dice).
     """
 
     opponents = OPPONENTS

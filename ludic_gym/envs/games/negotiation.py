@@ -408,13 +408,6 @@ class NegotiationAECEnv(GameAECEnv[State]):
     """Negotiation for two agents in turn (PettingZoo AEC); each sees its own values only.
 
     `opponent_action(name, rng)` is the action of a scripted player, "soft", "fair" or "hard".
-
-    >>> env = NegotiationAECEnv()
-    >>> env.reset(seed=1)
-    >>> print(env.last()[0])
-    To share: 2 books, 2 hats, 2 balls
-    One of each is worth to you: book 4, hat 1, ball 0
-    Turns left: 10
     """
 
     opponents = NegotiationEnv.opponents

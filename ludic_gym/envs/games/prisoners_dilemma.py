@@ -117,15 +117,7 @@ class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
 
 
 class PrisonersDilemmaAECEnv(GameAECEnv[Rounds]):
-    """The Prisoner's Dilemma for two agents in turn (AEC); the first's choice is hidden.
-
-    >>> env = PrisonersDilemmaAECEnv(rounds=1)
-    >>> env.reset(seed=1)
-    >>> env.step("cooperate")
-    >>> env.step("defect")
-    >>> env.rewards
-    {'player_0': -1.0, 'player_1': 0.6666666666666666}
-    """
+    """The Prisoner's Dilemma for two agents in turn (AEC); the first's choice is hidden."""
 
     def __init__(self, rounds: int = ROUNDS, render_mode: str | None = None) -> None:
         self.game = prisoners_dilemma(rounds)

@@ -99,17 +99,7 @@ class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
 
 
 class RockPaperScissorsAECEnv(GameAECEnv[Rounds]):
-    """Rock, Paper, Scissors for two agents in turn (AEC); the first's choice is hidden.
-
-    >>> env = RockPaperScissorsAECEnv(rounds=2)
-    >>> env.reset(seed=1)
-    >>> env.step("rock")
-    >>> print(env.last()[0])
-    This is round 1 of 2.
-    >>> env.step("paper")
-    >>> print(env.last()[0])
-    In round 1 you chose rock and the other player chose paper. This is round 2 of 2.
-    """
+    """Rock, Paper, Scissors for two agents in turn (AEC); the first's choice is hidden."""
 
     def __init__(self, rounds: int = ROUNDS, render_mode: str | None = None) -> None:
         self.game = rock_paper_scissors(rounds)

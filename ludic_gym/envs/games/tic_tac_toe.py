@@ -105,19 +105,7 @@ class TicTacToeEnv(OnePlayerEnv[str]):
 
 
 class TicTacToeAECEnv(GameAECEnv[str]):
-    """Tic-Tac-Toe for two agents in turn (PettingZoo AEC).
-
-    >>> env = TicTacToeAECEnv()
-    >>> env.reset(seed=1)
-    >>> env.step("B2")
-    >>> env.agent_selection
-    'player_1'
-    >>> print(env.last()[0])
-      1 2 3
-    A . . .
-    B . X .
-    C . . .
-    """
+    """Tic-Tac-Toe for two agents in turn (PettingZoo AEC)."""
 
     game = TIC_TAC_TOE
 

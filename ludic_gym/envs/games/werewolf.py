@@ -61,11 +61,7 @@ class Claims(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def claims_in(text: str) -> Claims:
-    """The claims that scripted players understand.
-
-    >>> claims_in("I am the seer: Ann is not a werewolf.")
-    Claims(seer=True, named=(('ann', False),), suspected=())
-    """
+    """The claims that scripted players understand."""
     named = tuple((name.lower(), not innocent) for name, innocent in _CLAIM.findall(text))
     return Claims(bool(_SEER.search(text)), named, tuple(map(str.lower, _SUSPECT.findall(text))))
 
@@ -336,11 +332,6 @@ class WerewolfAECEnv(GameAECEnv[State]):
 
     The dead stay until the end of the game, which pays them too. `opponent_action(name, rng)` is
     the action of a scripted player, "easy", "medium" or "hard".
-
-    >>> env = WerewolfAECEnv()
-    >>> env.reset(seed=1)
-    >>> env.last()[0].splitlines()[0]
-    'You are Rosa, the seer. Night 0. Living players: Ben, Kira, Tess, Rosa, Hana, Leo, Mona.'
     """
 
     opponents = OPPONENTS

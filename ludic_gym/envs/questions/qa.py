@@ -180,11 +180,7 @@ class QuestionTable:
 
 
 def fields_of(template: str) -> list[str]:
-    """Names of the fields in a template. Raises ConfigError if there is none, or a format.
-
-    >>> fields_of("{passage} Question: {question}")
-    ['passage', 'question']
-    """
+    """Names of the fields in a template. Raises ConfigError if there is none, or a format."""
     try:
         parts = [part[1:] for part in Formatter().parse(template) if part[1] is not None]
     except ValueError as error:

@@ -88,11 +88,6 @@ def calls_in(text: str) -> tuple[list[Call], str]:
 
     The reply is a call, a list of calls, one of these in a code block or on lines of its own with
     text around them, or calls in <tool_call> tags. Names and arguments are not checked.
-
-    >>> calls_in('{"name": "look", "arguments": {}}')
-    ([Call(name='look', arguments={})], '')
-    >>> calls_in("[]")
-    ([], '')
     """
     # A thought may contain drafts of calls.
     said = text.rpartition("</think>")[2]

@@ -161,11 +161,7 @@ class SearchQAEnv(TextEnv):
 
 
 def read(action: str) -> tuple[Call, str]:
-    """The call in a reply, and its error ("" for a valid call).
-
-    >>> read('search("Tourheir Works")')[0] == read("search: Tourheir Works")[0]
-    True
-    """
+    """The call in a reply, and its error ("" for a valid call)."""
     answer, rule = extract(action)
     if rule == "tag" and answer is not None:
         return Call("answer", {"text": answer}), ""

@@ -6,9 +6,12 @@ the other's errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
+from math import factorial
+from operator import add, mul, sub
 
 import numpy as np
 
@@ -19,41 +22,40 @@ Requests = Callable[[np.random.Generator], list[str]]
 Replies = Callable[[list[str]], list[str]]
 
 
-def sentences(rng: np.random.Generator) -> list[str]:
-    """Lines of words."""
-    return [sentence(rng) for _ in range(6)]
-
-
-def sums(rng: np.random.Generator) -> list[str]:
-    """Lines of numbers."""
-    return [" ".join(map(str, numbers(rng, random_int(rng, 1, 5)))) for _ in range(6)]
-
-
-def singles(rng: np.random.Generator) -> list[str]:
-    """Lines of one number, some of them negative."""
-    return [str(n) for n in numbers(rng, 8, -50, 99)]
-
-
-def pairs(rng: np.random.Generator) -> list[str]:
-    """Lines of a number, an operation and a number."""
-    return [
+INPUTS: Mapping[str, Requests] = {
+    "sentences": lambda rng: [sentence(rng) for _ in range(6)],
+    "lists": lambda rng: [
+        " ".join(map(str, numbers(rng, random_int(rng, 1, 5)))) for _ in range(6)
+    ],
+    "numbers": lambda rng: [str(n) for n in numbers(rng, 8, -50, 99)],
+    "below zero": lambda rng: [str(n) for n in numbers(rng, 6, -99, -1)],
+    # As texts, "9" comes after all numbers of two digits up to 89.
+    "digits": lambda rng: ["9", *(str(n) for n in numbers(rng, 5, 10, 89))],
+    "small": lambda rng: [str(n) for n in numbers(rng, 5, 2, 9)],
+    # Bash reads a number that begins with 0 as octal, where 8 and 9 are errors.
+    "padded": lambda rng: [f"{n:03}" for n in (8, 9, *numbers(rng, 4, 10, 99))],
+    # The limit and its neighbours, by which -gt and -ge differ.
+    "marks": lambda rng: ["50", "49", "51", *(str(n) for n in numbers(rng, 5, 0, 99))],
+    # Centuries tell the whole rule of leap years from its first half.
+    "years": lambda rng: [
+        "1900", "2000", "2023", "2024", *(str(n) for n in numbers(rng, 4, 1950, 2050)),
+    ],
+    "spaced": lambda rng: [" " * random_int(rng, 1, 4) + sentence(rng) for _ in range(4)],
+    "backslashes": lambda rng: ["\\".join(words(rng, 3)) for _ in range(4)],
+    "columns": lambda rng: [",".join(words(rng, 3)) for _ in range(5)],
+    "operations": lambda rng: [
         f"{a} {pick(rng, '+-*')} {b}" for a, b in zip(numbers(rng, 8), numbers(rng, 8), strict=True)
-    ]
+    ],
+    "pushes": lambda rng: [
+        pick(rng, (f"PUSH {word}", f"PUSH {word}", "POP")) for word in words(rng, 14)
+    ],
+}  # fmt: skip
 
 
 def store_requests(rng: np.random.Generator) -> list[str]:
     """SET, GET and DEL of few keys."""
-    keys, made = words(rng, 3), list[str]()
-    for n in numbers(rng, 14):
-        made.append(
-            pick(rng, ("SET {} {}", "GET {}", "GET {}", "DEL {}")).format(pick(rng, keys), n)
-        )
-    return made
-
-
-def pushes(rng: np.random.Generator) -> list[str]:
-    """PUSH and POP."""
-    return [pick(rng, (f"PUSH {word}", f"PUSH {word}", "POP")) for word in words(rng, 14)]
+    keys, forms = words(rng, 3), ("SET {} {}", "GET {}", "GET {}", "DEL {}")
+    return [pick(rng, forms).format(pick(rng, keys), n) for n in numbers(rng, 14)]
 
 
 def repeats(rng: np.random.Generator) -> list[str]:
@@ -65,53 +67,37 @@ def repeats(rng: np.random.Generator) -> list[str]:
 def store(requests: list[str]) -> list[str]:
     """Replies of a store of keys and values."""
     held: dict[str, str] = {}
-    made = list[str]()
+    replies = list[str]()
     for request in requests:
         verb, key, *value = request.split()
         if verb == "SET":
             held[key] = value[0]
-            made.append("OK")
+            replies.append("OK")
         elif verb == "GET":
-            made.append(held.get(key, "NONE"))
+            replies.append(held.get(key, "NONE"))
         else:
-            made.append("OK" if held.pop(key, None) else "NONE")
-    return made
+            replies.append("OK" if held.pop(key, None) else "NONE")
+    return replies
 
 
 def queue(requests: list[str], *, last: bool) -> list[str]:
     """Replies of a queue, or of a stack."""
-    held, made = list[str](), list[str]()
+    held, replies = list[str](), list[str]()
     for request in requests:
         verb, _, word = request.partition(" ")
         if verb == "PUSH":
             held.append(word)
-            made.append(str(len(held)))
+            replies.append(str(len(held)))
         else:
-            made.append(held.pop(-1 if last else 0) if held else "EMPTY")
-    return made
-
-
-def running(requests: list[str]) -> list[str]:
-    """Running totals."""
-    total, made = 0, list[str]()
-    for request in requests:
-        total += int(request)
-        made.append(str(total))
-    return made
-
-
-def fresh(requests: list[str]) -> list[str]:
-    """NEW or OLD for each request."""
-    return ["OLD" if request in requests[:i] else "NEW" for i, request in enumerate(requests)]
+            replies.append(held.pop(-1 if last else 0) if held else "EMPTY")
+    return replies
 
 
 def calculated(requests: list[str]) -> list[str]:
     """Results of operations on two numbers."""
-    made = list[str]()
-    for request in requests:
-        a, sign, b = request.split()
-        made.append(str({"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[sign]))
-    return made
+    operations = {"+": add, "-": sub, "*": mul}
+    lines = (request.split() for request in requests)
+    return [str(operations[sign](int(a), int(b))) for a, sign, b in lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,50 +160,55 @@ SEEN = "declare -A s; while read -r l; do echo ${s[$l]:-NEW}; s[$l]=OLD; done"
 SERVICES = (
     Service(
         "the line in capital letters",
-        sentences,
+        INPUTS["sentences"],
         lambda requests: [line.upper() for line in requests],
         "tr a-z A-Z",
     ),
     Service(
         "the characters of the line in the reverse order",
-        sentences,
+        INPUTS["sentences"],
         lambda requests: [line[::-1] for line in requests],
         REVERSED,
     ),
     Service(
         "the number of words of the line",
-        sentences,
+        INPUTS["sentences"],
         lambda requests: [str(len(line.split())) for line in requests],
         "while read -r -a words; do echo ${#words[@]}; done",
     ),
     Service(
         "the words of the line in the reverse order",
-        sentences,
+        INPUTS["sentences"],
         lambda requests: [" ".join(reversed(line.split())) for line in requests],
         BACKWARDS,
     ),
     Service(
         "the sum of the numbers in the line",
-        sums,
+        INPUTS["lists"],
         lambda requests: [str(sum(map(int, line.split()))) for line in requests],
         SUM,
     ),
     Service(
         "the largest number in the line",
-        sums,
+        INPUTS["lists"],
         lambda requests: [str(max(map(int, line.split()))) for line in requests],
         LARGEST,
     ),
     Service(
         "the sum of the number in this line and the numbers in all lines before",
-        singles,
-        running,
+        INPUTS["numbers"],
+        lambda requests: list(map(str, accumulate(map(int, requests)))),
         RUNNING,
     ),
-    Service("NEW if it is the first line with this text, else OLD", repeats, fresh, SEEN),
+    Service(
+        "NEW if it is the first line with this text, else OLD",
+        repeats,
+        lambda requests: ["OLD" if r in requests[:i] else "NEW" for i, r in enumerate(requests)],
+        SEEN,
+    ),
     Service(
         "the result of the operation; a line is a number, one of + - *, and a number",
-        pairs,
+        INPUTS["operations"],
         calculated,
         "set -f; while read -r a o b; do echo $((a $o b)); done",
     ),
@@ -231,14 +222,14 @@ SERVICES = (
     Service(
         "as a stack does. PUSH WORD puts the word on top and gives the number of words; POP takes "
         "the top one off and gives it, or EMPTY",
-        pushes,
+        INPUTS["pushes"],
         partial(queue, last=True),
         LIST.replace("ITEM", "-1").replace("LEFT", "0"),
     ),
     Service(
         "as a queue does. PUSH WORD puts the word at the end and gives the number of words; POP "
         "takes the first one out and gives it, or EMPTY",
-        pushes,
+        INPUTS["pushes"],
         partial(queue, last=False),
         LIST.replace("ITEM", "0").replace("LEFT", "1"),
     ),
@@ -269,90 +260,9 @@ def service(number: int, folder: str, rng: np.random.Generator) -> Task:
 SERVICE_TASKS = tuple(partial(service, number) for number in range(len(SERVICES)))
 
 
-def total(requests: list[str]) -> list[str]:
-    """The sum of all lines."""
-    return [str(sum(map(int, requests)))]
-
-
-def largest(requests: list[str]) -> list[str]:
-    """The largest line."""
-    return [str(max(map(int, requests)))]
-
-
-def below_zero(rng: np.random.Generator) -> list[str]:
-    """Negative numbers."""
-    return [str(n) for n in numbers(rng, 6, -99, -1)]
-
-
-def mixed_digits(rng: np.random.Generator) -> list[str]:
-    """Numbers of one and of two digits, for which the order of texts is another one."""
-    # As texts, "9" comes after all numbers of two digits up to 89.
-    return ["9", *(str(n) for n in numbers(rng, 5, 10, 89))]
-
-
-def steps(requests: list[str]) -> list[str]:
-    """Factorials."""
-    made = list[str]()
-    for request in requests:
-        value = 1
-        for factor in range(2, int(request) + 1):
-            value *= factor
-        made.append(str(value))
-    return made
-
-
-def padded(rng: np.random.Generator) -> list[str]:
-    """Numbers with zeros before them."""
-    # Bash reads a number that begins with 0 as octal, where 8 and 9 are errors.
-    return [f"{n:03}" for n in (8, 9, *numbers(rng, 4, 10, 99))]
-
-
-def spaced(rng: np.random.Generator) -> list[str]:
-    """Lines that begin with blanks."""
-    return [" " * random_int(rng, 1, 4) + sentence(rng) for _ in range(4)]
-
-
-def backslashes(rng: np.random.Generator) -> list[str]:
-    """Lines with backslashes."""
-    return ["\\".join(words(rng, 3)) for _ in range(4)]
-
-
-def grades(requests: list[str]) -> list[str]:
-    """Pass from 50 on."""
-    return ["pass" if int(request) >= 50 else "fail" for request in requests]
-
-
-def marks(rng: np.random.Generator) -> list[str]:
-    """Numbers around 50."""
-    # The limit and its neighbours, by which -gt and -ge differ.
-    return ["50", "49", "51", *(str(n) for n in numbers(rng, 5, 0, 99))]
-
-
-def few(rng: np.random.Generator) -> list[str]:
-    """Small numbers."""
-    return [str(n) for n in numbers(rng, 5, 2, 9)]
-
-
-def columns(rng: np.random.Generator) -> list[str]:
-    """Lines of three values."""
-    return [",".join(words(rng, 3)) for _ in range(5)]
-
-
-def yearly(rng: np.random.Generator) -> list[str]:
-    """Years, with those that decide."""
-    # Centuries tell the whole rule from its first half.
-    return ["1900", "2000", "2023", "2024", *(str(n) for n in numbers(rng, 4, 1950, 2050))]
-
-
-def leap(requests: list[str]) -> list[str]:
-    """Leap years."""
-    years = map(int, requests)
-    return ["yes" if (y % 4 == 0 and y % 100) or y % 400 == 0 else "no" for y in years]
-
-
-def same(requests: list[str]) -> list[str]:
-    """The lines themselves."""
-    return requests
+def is_leap(year: int) -> bool:
+    """True for a leap year."""
+    return (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,39 +285,39 @@ LOOP = "while read -r n; do\n  {}\ndone"
 BUGS = (
     Bug(
         "prints the sum of all lines, which are numbers",
-        singles,
-        total,
+        INPUTS["numbers"],
+        lambda requests: [str(sum(map(int, requests)))],
         "total=@\nwhile read -r n; do\n  total=$((total + n))\ndone\necho $total",
         "1",
         "0",
     ),
     Bug(
         "prints the largest of all lines, which are numbers and may be negative",
-        below_zero,
-        largest,
+        INPUTS["below zero"],
+        lambda requests: [str(max(map(int, requests)))],
         "@\n" + LOOP.format('if [ "$n" -gt "$best" ]; then best=$n; fi') + "\necho $best",
         "best=0",
         "read -r best",
     ),
     Bug(
         "prints the largest of all lines, which are numbers",
-        mixed_digits,
-        largest,
+        INPUTS["digits"],
+        lambda requests: [str(max(map(int, requests)))],
         "read -r best\n" + LOOP.format("if @; then best=$n; fi") + "\necho $best",
         "[[ $n > $best ]]",
         '[ "$n" -gt "$best" ]',
     ),
     Bug(
         "prints the factorial of each line, which is a number (of 4: 24)",
-        few,
-        steps,
+        INPUTS["small"],
+        lambda requests: [str(factorial(int(line))) for line in requests],
         LOOP.format("v=1\n  for i in $(seq 1 @); do v=$((v * i)); done\n  echo $v"),
         "$((n - 1))",
         "$n",
     ),
     Bug(
         "prints each line, which is a number with zeros before it, without the zeros",
-        padded,
+        INPUTS["padded"],
         lambda requests: [str(int(line)) for line in requests],
         LOOP.format("echo $((@$n))"),
         "",
@@ -415,31 +325,31 @@ BUGS = (
     ),
     Bug(
         "prints each line as it is",
-        spaced,
-        same,
+        INPUTS["spaced"],
+        lambda requests: requests,
         "while @read -r line; do\n  printf '%s\\n' \"$line\"\ndone",
         "",
         "IFS= ",
     ),
     Bug(
         "prints each line as it is, also if it has backslashes",
-        backslashes,
-        same,
+        INPUTS["backslashes"],
+        lambda requests: requests,
         "while IFS= read @line; do\n  printf '%s\\n' \"$line\"\ndone",
         "",
         "-r ",
     ),
     Bug(
         "prints pass for each line that is 50 or more, else fail",
-        marks,
-        grades,
+        INPUTS["marks"],
+        lambda requests: ["pass" if int(line) >= 50 else "fail" for line in requests],
         LOOP.format('if [ "$n" @ 50 ]; then echo pass; else echo fail; fi'),
         "-gt",
         "-ge",
     ),
     Bug(
         "prints the second of the three values of each line, which are separated by commas",
-        columns,
+        INPUTS["columns"],
         lambda requests: [line.split(",")[1] for line in requests],
         "cut -d, -f@",
         "1",
@@ -447,7 +357,7 @@ BUGS = (
     ),
     Bug(
         "prints the number of its lines",
-        columns,
+        INPUTS["columns"],
         lambda requests: [str(len(requests))],
         "count=0\n@while read -r line; do\n  count=$((count + 1))\ndone\necho $count",
         "cat | ",
@@ -455,15 +365,15 @@ BUGS = (
     ),
     Bug(
         "prints yes for each line that is a leap year, else no",
-        yearly,
-        leap,
+        INPUTS["years"],
+        lambda requests: ["yes" if is_leap(int(line)) else "no" for line in requests],
         LOOP.format("if (( n % 4 == 0 && @ )); then echo yes; else echo no; fi"),
         "n % 100 != 0",
         "(n % 100 != 0 || n % 400 == 0)",
     ),
     Bug(
         "prints the result of each line: a number, one of + - *, and a number",
-        pairs,
+        INPUTS["operations"],
         calculated,
         "set -f\nwhile read -r a o b; do\n  echo $((a @ b))\ndone",
         "+",
