@@ -184,7 +184,7 @@ async def test_a_body_that_is_no_such_object_is_refused(alive, body):
         # 256 positions of at most 256 characters each.
         (CHAT, {"messages": [{**USER, "content": "a" * 65_537}]}, "maximum context length"),
         (CHAT, {"messages": [USER], "n": 2}, "n=2 is not offered"),
-        (CHAT, {"messages": [USER], "response_format": {"type": "json_object"}}, "schema"),
+        (CHAT, {"messages": [USER], "response_format": {"type": "json_object"}}, "not offered"),
         ("/pause?mode=abort", None, "mode='abort'"),
         ("/collective_rpc", {"method": "exec"}, "'exec'"),
         ("/finish_weight_update", {"weight_version": 3}, "weight_version"),
