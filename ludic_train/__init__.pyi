@@ -95,7 +95,7 @@ from .cluster.actor import run_pipeline_actor as run_pipeline_actor
 from .cluster.background_publisher import BackgroundPublisher as BackgroundPublisher
 from .cluster.publish.files import FilesPublisher as FilesPublisher
 from .cluster.publish.folder import FolderPublisher as FolderPublisher
-from .cluster.publish.folder import FollowingClient as FollowingClient
+from .cluster.publish.folder import follow_folder as follow_folder
 from .cluster.publish.lora import LoRAPublisher as LoRAPublisher
 from .cluster.publish.vllm_transfer import VLLMTransferPublisher as VLLMTransferPublisher
 from .cluster.queues.open_queue import open_queue as open_queue

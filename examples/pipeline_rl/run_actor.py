@@ -24,8 +24,8 @@ import ludic_train as lt
 def local_model(params: str) -> tuple[lg.ChatClient, lt.Refresh]:
     """A client of a model in this process, which follows the folder."""
     model, tokenizer = even_digit.model()
-    client = lt.FollowingClient(lt.LocalChatClient(model, tokenizer), model, params)
-    return client, client.refresh
+    client = lt.LocalChatClient(model, tokenizer)
+    return client, lt.follow_folder(client, model, params)
 
 
 def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[lg.ChatClient, lt.Refresh]:

@@ -125,12 +125,11 @@ class QueueReader:
         self._batch += tuple(trained for _, trained in self._taken)
         self._taken = []
 
-    async def settle(self, version: int, mismatched: Collection[str] = ()) -> None:
-        """Note that the last batch, without `mismatched`, is in the params; release what may go."""
+    async def settle(self, version: int) -> None:
+        """Note that the last batch is in the params; release what may go."""
         # Every batch that was given is in the params: the trainer takes the next one only after all
         # updates from the last, or after it has skipped them.
         done, self._batch = self._batch, ()
-        self._validator.note([one.key for one in done], mismatched)
         report = replace(self.trainer, version=version, levels=self.levels)
         if done or self.ledger.has_news or report != self.trainer:
             await self._settle(done, version)

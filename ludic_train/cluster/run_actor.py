@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -178,10 +179,13 @@ async def _sampling(
     folder = model_and_spec(published)[0]
     if not servers:
         # An actor of servers holds no model, and must not pay for torch.
-        from ludic_train.cluster.publish.folder import following_client
+        from ludic_train.cluster.publish.folder import follow_folder
+        from ludic_train.engine.client import LocalChatClient
+        from ludic_train.models.load import load_model
 
-        following = following_client(folder, published)
-        return following, load_tokenizer(folder), following.refresh
+        model, tokenizer = load_model(folder)
+        local = LocalChatClient(model, tokenizer, seed=secrets.randbits(31))
+        return local, tokenizer, follow_folder(local, model, published)
     with torch_hidden():
         tokenizer = load_tokenizer(folder)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -131,13 +131,9 @@ class PipelineBatchSource:
         if self._claimed is not None:
             self._claimed.cancel()
 
-    async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
-        """Note that all batches given so far are in the params `version`, and release them.
-
-        mismatched: groups whose tokens other params sampled. An actor that sends many of these in a
-            row is cut off.
-        """
-        await self._running().call(self._reader.settle(version, mismatched))
+    async def trained(self, version: int) -> None:
+        """Note that all batches given so far are in the params `version`, and release them."""
+        await self._running().call(self._reader.settle(version))
 
     async def next_batch(self, algo: RLAlgorithm) -> SAWBatch:
         """Rows of the next groups; waits for them.

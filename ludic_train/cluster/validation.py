@@ -7,8 +7,7 @@ stand the bounds of values that a trainer can work with, far outside of what hon
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from ludic_train.cluster.codec import RolloutGroup, group_from_bytes
@@ -24,8 +23,6 @@ TEMPERATURES = 1e-3, 1e3
 LOGPROBS = -1e4, 1e-2
 # A run that went back meets groups of updates that it has yet to make again, but not so many.
 LONGEST_REWIND = 100_000
-# Bad groups in a row after which an actor's groups are not looked at any more, and actors to know.
-BAD_IN_A_ROW, KNOWN_ACTORS = 8, 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +46,9 @@ class GroupValidator:
     def __init__(self, *, max_attempts: int, vocab_size: int | None) -> None:
         self._max_attempts, self._vocab_size = max_attempts, vocab_size
         self._kinds: dict[str, str] = {}
-        # Apart, since groups that arrive well between those of other params would clear one count.
-        self._unreadable, self._mismatched = _InARow(), _InARow()
 
     def validate(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
-        """The entry with its group. Raises BadGroup for one that must not be trained on.
-
-        An actor that sends many of these in a row is cut off: all its groups are bad from then on.
-        """
-        actor = _actor_of(entry.key)
-        for counts, fault in (self._unreadable, "bad"), (self._mismatched, "of other params"):
-            if (bad := counts.of(actor)) >= BAD_IN_A_ROW:
-                raise BadGroup(
-                    f"{bad} groups in a row of its actor {actor!r} were {fault}; it is cut off"
-                )
-        try:
-            ready = self._checked(entry, trainer)
-        except BadGroup:
-            self._unreadable.note(actor, bad=True)
-            raise
-        self._unreadable.note(actor, bad=False)
-        return ready
-
-    def note(self, keys: Iterable[str], mismatched: Collection[str]) -> None:
-        """Note for their actors which of these groups were of other params than they name."""
-        for key in keys:
-            self._mismatched.note(_actor_of(key), bad=key in mismatched)
-
-    def _checked(self, entry: Entry, trainer: TrainerReport) -> ReadyGroup:
+        """The entry with its group. Raises BadGroup for one that must not be trained on."""
         if entry.attempts >= self._max_attempts:
             raise BadGroup(f"{entry.attempts} trainers died with it in their batch")
         group = group_from_bytes(entry.data, vocab_size=self._vocab_size)
@@ -94,34 +66,6 @@ class GroupValidator:
             if self._kinds.setdefault(name, kind) != kind:
                 raise BadGroup(f"its metric {name!r} is a {kind}, elsewhere {self._kinds[name]}")
         return ReadyGroup(entry, group, oldest)
-
-
-class _InARow:
-    """Bad groups in a row of each actor; of the latest `KNOWN_ACTORS` that sent one."""
-
-    def __init__(self) -> None:
-        self._counts: OrderedDict[str, int] = OrderedDict()
-
-    def of(self, actor: str) -> int:
-        return self._counts.get(actor, 0)
-
-    def note(self, actor: str, *, bad: bool) -> None:
-        if not bad:
-            self._counts.pop(actor, None)
-            return
-        # Keys without an actor's name may come from several writers, so nobody is counted for them.
-        if actor:
-            self._counts[actor] = self.of(actor) + 1
-            self._counts.move_to_end(actor)
-        if len(self._counts) > KNOWN_ACTORS:
-            self._counts.popitem(last=False)
-
-
-def _actor_of(key: str) -> str:
-    """The name of the actor that pushed a group with this key; "" for none."""
-    # Actors number their keys. A writer under another's name can have that one cut off; but all
-    # who may write here may delete the groups of others, too.
-    return key.rpartition(":")[0][:LONGEST_NAME]
 
 
 def check_rows(rows: Sequence[SAWItem], version: int) -> None:

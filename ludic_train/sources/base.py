@@ -77,11 +77,9 @@ class DurableSource(Protocol):
     async def begin(self, pace: Pace) -> None:
         """Start; called once, before the first batch. Raises ConfigError for an impossible pace."""
 
-    async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
+    async def trained(self, version: int) -> None:
         """Note that every batch given so far is in the params `version`.
 
-        mismatched: groups of the last batch that were left out, as other params sampled them than
-            those that they name.
         Called when the last update from a batch was made, and before each batch.
         """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -83,10 +83,10 @@ class TaughtBatchSource:
         if isinstance(self.source, DurableSource):
             await self.source.begin(pace)
 
-    async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
+    async def trained(self, version: int) -> None:
         """Note it at the source, where it is durable."""
         if isinstance(self.source, DurableSource):
-            await self.source.trained(version, mismatched)
+            await self.source.trained(version)
 
     def state_dict(self) -> dict[str, Any]:
         """The source's own state."""

@@ -105,7 +105,6 @@ class Trainer:
         self.published: int | None = None
         self.attention: set[Attention] = set()
         self._began = self._checked = False
-        self._mismatched: set[str] = set()
         self._skipped = 0
         check_precision(model)
         if (name := self.cfg.execution.attention) is not None:
@@ -248,8 +247,7 @@ class Trainer:
         """Note at a durable source that its batches are in the params."""
         source = self.batch_source
         if isinstance(source, DurableSource):
-            await source.trained(self.version, frozenset(self._mismatched))
-        self._mismatched.clear()
+            await source.trained(self.version)
 
     async def _handed_over(self, params: Iterable[tuple[str, torch.Tensor]]) -> None:
         if self.publisher is not None:
@@ -281,7 +279,6 @@ class Trainer:
             )
             if not number_from_rank_0(lambda: len(kept)):
                 raise
-        self._mismatched |= {item.group for item in items} - {item.group for item in kept}
         return self._update(kept) | {"rows/mismatched": Total(float(len(items) - len(kept)))}
 
     def _update(self, items: Sequence[SAWItem]) -> Metrics:

@@ -62,26 +62,6 @@ def test_a_group_with_log_probs_of_other_params_costs_itself_alone(caplog):
     assert "log-probs of the groups ['g1'] are not those of version 0" in caplog.text
 
 
-async def test_the_source_learns_which_groups_were_of_other_params():
-    told = []
-
-    class Durable(Fixed):
-        def claim(self):
-            pass
-
-        async def begin(self, pace):
-            pass
-
-        async def trained(self, version, mismatched=()):
-            told.append((version, set(mismatched)))
-
-    honest = sampled_by(tiny_model(), random_rows(6))
-    rows = [*honest[:2], *map(off, honest[2:4]), *honest[4:]]
-    # Only the rows of version 0 are judged.
-    await Trainer(tiny_model(), reinforce(), Durable(rows)).train(2)
-    assert told == [(0, set()), (1, {"g1"}), (1, set()), (2, set())]
-
-
 def test_most_groups_with_log_probs_of_other_params_stop_the_run():
     honest = sampled_by(tiny_model(), random_rows(6))
     liars = [off(row) for row in honest[:4]]

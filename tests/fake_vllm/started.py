@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from ludic_train.cluster.servers.process import ended_with_log, launched, plugin_folder, responds
+from ludic_train.cluster.servers.process import ended_with_log, launched, plugin_folder
+from ludic_train.cluster.servers.supervisor import responds
 from ludic_train.processes import free_port
 
 

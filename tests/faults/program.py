@@ -64,8 +64,8 @@ class Dying:
         self.pass_by(f"read:{self.batches}")
         return batch
 
-    async def trained(self, version, mismatched=()):
-        await self.source.trained(version, mismatched)
+    async def trained(self, version):
+        await self.source.trained(version)
         self.pass_by(f"acked:{version}")
 
     def state_dict(self):

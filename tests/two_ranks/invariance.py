@@ -209,7 +209,7 @@ class Failing(Fixed):
     async def begin(self, pace):
         self.fail_in("begin")
 
-    async def trained(self, version, mismatched=()):
+    async def trained(self, version):
         # Before the first batch there is nothing to note.
         if version:
             self.fail_in("trained")

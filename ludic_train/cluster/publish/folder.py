@@ -13,7 +13,7 @@ import asyncio
 import json
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ludic_gym.prompts import ExactPrompts
-from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 from ludic_train.cluster.publish.files import write_params
 from ludic_train.disk import writing
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import PublishError
-from ludic_train.models.load import load_model
 from ludic_train.sources.publisher import NEWEST, Published, newest
 from ludic_vllm.files import params_in
 
@@ -81,38 +78,21 @@ class FolderPublisher:
             shutil.rmtree(old)
 
 
-class FollowingClient:
-    """A local client whose params follow a folder.
+def follow_folder(
+    client: LocalChatClient, model: nn.Module, folder: Path | str
+) -> Callable[[], Awaitable[int | None]]:
+    """A function that loads the newest version of the folder if it is new, and returns it.
 
-    New params are loaded between two tokens of what is in flight, which continues with them.
+    model: that the client samples from. New params come between two tokens of what is in flight,
+        which continues with them. None before the first version.
+    The function raises PublishError for params of another model.
     """
+    loaded: Published | None = None
 
-    def __init__(self, client: LocalChatClient, model: nn.Module, folder: Path | str) -> None:
-        self._client, self._model, self._folder = client, model, Path(folder)
-        self._loaded: Published | None = None
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
-    ) -> Completion:
-        """As LocalChatClient, from the newest params that `refresh` found."""
-        return await self._client.complete(messages, sampling, tools)
-
-    @property
-    def prompts(self) -> ExactPrompts:
-        """Renderer of its prompts."""
-        return self._client.prompts
-
-    async def continued(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """As `complete`, of token ids."""
-        return await self._client.continued(prompt_ids, sampling)
-
-    async def refresh(self) -> int | None:
-        """Load the newest version if it is new, and return it; None before the first.
-
-        Raises PublishError for params of another model.
-        """
-        latest = newest(self._folder)
-        if latest is not None and latest != self._loaded:
+    async def refresh() -> int | None:
+        nonlocal loaded
+        latest = newest(folder)
+        if latest is not None and latest != loaded:
             try:
                 tensors = await asyncio.to_thread(lambda: dict(params_in(latest.path)))
             except ValueError as error:
@@ -120,17 +100,12 @@ class FollowingClient:
                     raise PublishError(str(error)) from error
                 # It was removed meanwhile: the next call finds a newer one.
             else:
-                put = partial(put_params, self._model, tensors, latest.path)
-                await self._client.change_params(put, latest.version)
-                self._loaded = latest
-        return None if self._loaded is None else self._loaded.version
+                put = partial(put_params, model, tensors, latest.path)
+                await client.change_params(put, latest.version)
+                loaded = latest
+        return None if loaded is None else loaded.version
 
-
-def following_client(folder: Path, published: Path) -> FollowingClient:
-    """A local client of the model in `folder`, whose params follow the folder `published`."""
-    model, tokenizer = load_model(folder)
-    local = LocalChatClient(model, tokenizer, seed=secrets.randbits(31))
-    return FollowingClient(local, model, published)
+    return refresh
 
 
 def put_params(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

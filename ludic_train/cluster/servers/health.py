@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from torch import Tensor
@@ -272,9 +272,9 @@ class WatchedSource(PipelineBatchSource):
         finally:
             await cancel_all([coming])
 
-    async def trained(self, version: int, mismatched: Collection[str] = ()) -> None:
+    async def trained(self, version: int) -> None:
         """As the base class; `settled` follows once the queue knows."""
-        await super().trained(version, mismatched)
+        await super().trained(version)
         self.settled = version
 
     async def _watched(self, coming: asyncio.Future[SAWBatch]) -> None:

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import ludic_vllm
 from ludic_train.cluster.servers.vllm_command import (
@@ -117,15 +115,6 @@ def ended_with_log(reason: str, log: Path) -> ServerError:
     # Failed requests may have written hundreds of lines since.
     told = "" if error in end else f" Its last error: {error}\n"
     return ServerError(f"{reason}.{told or ' '}The end of its log, {log}:\n{end}")
-
-
-def responds(url: str) -> bool:
-    """True if GET /health returns 200 within five seconds."""
-    try:
-        with urlopen(f"{url}/health", timeout=5) as response:
-            return bool(response.status == 200)
-    except (URLError, OSError):
-        return False
 
 
 def last_error(log: Path) -> str:

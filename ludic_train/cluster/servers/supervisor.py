@@ -37,32 +37,6 @@ def responds(url: str) -> bool:
         return False
 
 
-class Pulse:
-    """Looks at a server that has responded once.
-
-    lost_s: seconds without a response after which it is lost.
-    """
-
-    def __init__(self, url: str, *, lost_s: float = LOST_S) -> None:
-        self._url, self._lost_s = url, lost_s
-        self._seen = self._looked = time.monotonic()
-
-    def is_lost(self) -> bool:
-        """True if the server has not responded for `lost_s` seconds.
-
-        Looks at it at most every LOOK_EVERY_S seconds, and blocks up to LOOK_S.
-        """
-        now = time.monotonic()
-        # A limit below LOOK_EVERY_S needs looks as often as that.
-        if now - self._looked < min(LOOK_EVERY_S, self._lost_s):
-            return False
-        if responds(self._url):
-            # After the look, which may itself have taken LOOK_S seconds.
-            self._seen = time.monotonic()
-        self._looked = time.monotonic()
-        return self._looked - self._seen > self._lost_s
-
-
 # Restarts within RECENT_S seconds; a server that ends more often is broken.
 RESTARTS, RECENT_S = 3, 3600.0
 
@@ -94,7 +68,9 @@ class SupervisedServer:
         self.error: ServerError | None = None
         self._ends: list[float] = []
         self._was_ready = False
-        self._pulse: Pulse | None = None
+        # When it was looked at last, and when it responded; None while it starts.
+        self._looked = 0.0
+        self._seen: float | None = None
         self._launch()
 
     @property
@@ -119,7 +95,7 @@ class SupervisedServer:
                 raise self.error
             self._progress(waited_s)
             await asyncio.sleep(POLL_S)
-        self._note_ready()
+        self._was_ready, self._seen = True, time.monotonic()
 
     async def survived(self, start: int) -> bool:
         """True if the server of that start responds, after a request that failed.
@@ -177,24 +153,23 @@ class SupervisedServer:
             await asyncio.to_thread(self._current.stop)
             self._launch()
 
-    def _note_ready(self) -> None:
-        """Look after the server from now on; one that is starting has `start_s` seconds."""
-        self._was_ready = True
-        self._pulse = self._pulse or Pulse(self.url, lost_s=self._lost_s)
-
     async def _is_lost(self) -> bool:
-        """True if the server runs, has responded, and does not any more."""
-        if self._pulse is not None:
-            return await asyncio.to_thread(self._pulse.is_lost)
-        if await self._responds():
-            self._note_ready()
-        return False
+        """True if the server has responded, and has not for `lost_s` seconds by now."""
+        # A limit below LOOK_EVERY_S needs looks as often as that.
+        if time.monotonic() - self._looked < min(LOOK_EVERY_S, self._lost_s):
+            return False
+        is_there = await self._responds()
+        # After the look, which may itself have taken LOOK_S seconds.
+        self._looked = time.monotonic()
+        if is_there:
+            self._was_ready, self._seen = True, self._looked
+        return self._seen is not None and self._looked - self._seen > self._lost_s
 
     def _launch(self) -> None:
         self._current = self._start()
         self.starts += 1
         self._launched = time.monotonic()
-        self._pulse = None
+        self._seen = None
 
     async def _responds(self) -> bool:
         """True if the process runs and responds."""

@@ -16,7 +16,7 @@ from ludic_gym.commands.main import main
 from ludic_train.cluster import trainer_servers
 from ludic_train.cluster.layout import Layout, ServerCards
 from ludic_train.cluster.roles import ProcessGroup
-from ludic_train.cluster.servers.process import responds
+from ludic_train.cluster.servers.supervisor import responds
 from ludic_train.commands import launch
 from ludic_train.distributed import local_ranks
 from ludic_train.models.load import save_model

@@ -10,19 +10,11 @@ from queued_groups import ALGO, begin, group, names, push
 
 from ludic_train.cluster import validation
 from ludic_train.cluster.codec import group_to_bytes
-from ludic_train.cluster.queues.base import Entry, TrainerReport
 from ludic_train.cluster.queues.sqlite_queue import SQLiteQueue
 from ludic_train.cluster.source import PipelineBatchSource
-from ludic_train.cluster.validation import (
-    BAD_IN_A_ROW,
-    GroupValidator,
-    check_metrics,
-    check_rows,
-)
+from ludic_train.cluster.validation import check_metrics, check_rows
 from ludic_train.errors import BadGroup
 from ludic_train.metrics import Peak, Stat, Total
-
-TRAINER = TrainerReport(version=7, groups_per_batch=2, group_size=2, max_lag=2)
 
 
 def rows(**changes):
@@ -73,62 +65,6 @@ def test_metrics_that_cannot_be_added_up_are_refused(metrics, reason):
 
 def test_a_metric_of_which_nothing_was_counted_is_none_of_those():
     check_metrics({"longest": Peak(), "reward": Stat(0, 0)})
-
-
-def entry(key, data=None):
-    data = group_to_bytes(group(key, version=7)) if data is None else data
-    return Entry(id="1-0", key=key, data=data)
-
-
-def inspected(validator, one):
-    return validator.validate(one, TRAINER)
-
-
-def test_an_actor_that_sends_many_bad_groups_is_cut_off_and_others_are_not():
-    validator = GroupValidator(max_attempts=5, vocab_size=None)
-
-    def refused(key, data=b"no group"):
-        with pytest.raises(BadGroup) as found:
-            inspected(validator, entry(key, data))
-        return str(found.value)
-
-    for number in range(BAD_IN_A_ROW - 1):
-        refused(f"a:{number}")
-    # A good one in between shows that not all is wrong.
-    inspected(validator, entry("a:7"))
-    for number in range(BAD_IN_A_ROW):
-        assert "truncated" in refused(f"a:{number}")
-    assert refused("a:20", None) == "8 groups in a row of its actor 'a' were bad; it is cut off"
-    inspected(validator, entry("b:1"))
-
-
-async def test_an_actor_whose_groups_are_of_other_params_is_cut_off_and_others_are_not(tmp_path):
-    queue = SQLiteQueue(tmp_path / "q")
-    source = PipelineBatchSource(SQLiteQueue(tmp_path / "q"), groups_per_batch=2, group_size=2)
-    await begin(source)
-    for number in range(BAD_IN_A_ROW):
-        # All of them arrive well.
-        await push(queue, group(f"honest:{number}"), group(f"liar:{number}"))
-        assert names(await source.next_batch(ALGO)) == [f"honest:{number}", f"liar:{number}"]
-        await source.trained(0, {f"liar:{number}"})
-    await push(queue, group("honest:8"), group("liar:8"), group("honest:9"))
-    assert names(await source.next_batch(ALGO)) == ["honest:8", "honest:9"]
-    (letter,) = await queue.dead_letters()
-    assert letter.key == "liar:8"
-    reason = "8 groups in a row of its actor 'liar' were of other params; it is cut off"
-    assert letter.reason == reason
-    await source.aclose()
-    await queue.aclose()
-
-
-def test_a_group_of_the_right_params_between_shows_that_not_all_is_wrong():
-    validator = GroupValidator(max_attempts=5, vocab_size=None)
-    for number in range(BAD_IN_A_ROW - 1):
-        validator.note([f"a:{number}"], {f"a:{number}"})
-    validator.note(["a:7"], ())
-    for number in range(BAD_IN_A_ROW - 1):
-        validator.note([f"a:{number}"], {f"a:{number}"})
-    inspected(validator, entry("a:8"))
 
 
 async def test_a_bad_group_among_those_that_are_read_together_goes_to_the_dead_letters_alone(

@@ -7,7 +7,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ludic_gym.types import Sampling
-from ludic_train.cluster.publish.folder import FolderPublisher, FollowingClient
+from ludic_train.cluster.publish.folder import FolderPublisher, follow_folder
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import PublishError
 from ludic_train.models.tiny import make_tiny_model
@@ -30,18 +30,20 @@ def same(one, two):
 
 
 def following(model, folder):
-    return FollowingClient(LocalChatClient(model, TOKENIZER), model, folder)
+    """A client of the model, and what loads newer params."""
+    client = LocalChatClient(model, TOKENIZER)
+    return client, follow_folder(client, model, folder)
 
 
 async def test_an_actor_samples_from_what_was_published_last(tmp_path):
     actor = tiny_model(0)
-    client = following(actor, tmp_path)
-    assert await client.refresh() is None
+    client, refresh = following(actor, tmp_path)
+    assert await refresh() is None
     publisher = FolderPublisher(tmp_path)
     for version in (4, 5):
         trainer = tiny_model(version)
         await publisher.publish(trainer.named_parameters(), version)
-        assert await client.refresh() == version
+        assert await refresh() == version
         assert same(actor, trainer)
         completion = await client.complete(ASKED, Sampling(max_tokens=2))
         assert completion.policy_version == version
@@ -49,25 +51,24 @@ async def test_an_actor_samples_from_what_was_published_last(tmp_path):
 
 async def test_a_run_that_goes_back_publishes_a_version_again_with_other_params(tmp_path):
     actor = tiny_model(0)
-    client, publisher = following(actor, tmp_path), FolderPublisher(tmp_path)
+    (_, refresh), publisher = following(actor, tmp_path), FolderPublisher(tmp_path)
     for version, seed in ((7, 1), (5, 2), (5, 3)):
         await publisher.publish(tiny_model(seed).named_parameters(), version)
-        assert await client.refresh() == version
+        assert await refresh() == version
         assert same(actor, tiny_model(seed))
 
 
 async def test_what_is_in_flight_continues_with_new_params_and_names_the_versions(tmp_path):
     model = tiny_model(0)
-    local = LocalChatClient(model, TOKENIZER)
-    client = FollowingClient(local, model, tmp_path)
+    client, refresh = following(model, tmp_path)
     await FolderPublisher(tmp_path).publish(tiny_model(1).named_parameters(), 1)
     calls = [client.complete(ASKED, Sampling(max_tokens=100, seed=i)) for i in range(4)]
     before = [asyncio.ensure_future(each) for each in calls]
-    while not local.num_sampled:
+    while not client.num_sampled:
         await asyncio.sleep(0)
-    await local.hold()
-    assert await client.refresh() == 1
-    local.resume()
+    await client.hold()
+    assert await refresh() == 1
+    client.resume()
     completions = await asyncio.gather(*before)
     assert {each.policy_version for each in completions} == {0}
     assert any(each.versions and each.versions[-1] == 1 for each in completions)
@@ -102,7 +103,7 @@ async def test_params_of_another_model_are_refused_and_change_nothing(tmp_path):
     other = make_tiny_model(TOKENIZER, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1)
     await FolderPublisher(tmp_path).publish(other.named_parameters(), 1)
     with pytest.raises(PublishError, match="not of this model"):
-        await following(actor, tmp_path).refresh()
+        await following(actor, tmp_path)[1]()
     assert same(actor, tiny_model(0))
 
 

@@ -18,7 +18,7 @@ from fake_vllm.started import started_server
 
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
-from ludic_train.cluster.servers.process import responds
+from ludic_train.cluster.servers.supervisor import responds
 from ludic_train.cluster.servers.vllm_command import (
     Installed,
     ServeOptions,

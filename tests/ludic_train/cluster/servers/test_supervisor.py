@@ -3,16 +3,13 @@
 import asyncio
 import os
 import signal
-import socket
-import time
 
 import pytest
-from fake_vllm.fleet import running
 from fake_vllm.install import install
 
 from ludic_train.cluster.servers import supervisor
 from ludic_train.cluster.servers.process import ended_with_log, last_error, launched
-from ludic_train.cluster.servers.supervisor import Pulse, supervised_server
+from ludic_train.cluster.servers.supervisor import supervised_server
 from ludic_train.cluster.servers.vllm_command import Installed, ServeOptions
 from ludic_train.errors import ServerError
 from ludic_train.processes import free_port
@@ -62,35 +59,6 @@ def test_an_error_far_from_the_end_of_a_log_is_told_with_the_end(tmp_path):
     log.write_text("\n".join(lines[:5]))
     told = str(ended_with_log("vLLM ended", log)).splitlines()
     assert told == [f"vLLM ended. The end of its log, {log}:", *lines[:5]]
-
-
-def lost_after(url, lost_s):
-    """Seconds until the server is lost."""
-    watched, began = Pulse(url, lost_s=lost_s), time.monotonic()
-    while not watched.is_lost():
-        assert time.monotonic() - began < 30
-        time.sleep(0.01)
-    return time.monotonic() - began
-
-
-def test_a_closed_port_is_noticed():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert lost_after(f"http://127.0.0.1:{port}", 0.3) >= 0.3
-
-
-def test_a_server_that_accepts_and_does_not_respond_is_noticed(monkeypatch):
-    monkeypatch.setattr(supervisor, "LOOK_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        assert lost_after(f"http://127.0.0.1:{server.getsockname()[1]}", 0.3) >= 0.3
-
-
-async def test_a_server_that_responds_in_time_is_not_lost(monkeypatch):
-    async with running(1, {}) as (server,):
-        watched = Pulse(server.url, lost_s=0.2)
-        for _ in range(20):
-            assert not await asyncio.to_thread(watched.is_lost)
-            await asyncio.sleep(0.05)
 
 
 @pytest.fixture
