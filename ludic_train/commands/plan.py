@@ -105,13 +105,9 @@ def report(estimate: Estimate, flops_per_second: float) -> str:
         lines += ["memory of the host, per rank"]
         lines += [f"  {n:14s}{size / 2**30:>12.3f} GiB" for n, size in estimate.host_bytes.items()]
         lines += [""]
-    lines += ["copies in memory of the host, for work in the background"]
-    lines += [f"  {n:14s}{size / 2**30:>12.3f} GiB" for n, size in estimate.copies_bytes.items()]
-    lines += [""]
     seconds = BESIDE_PRODUCTS * estimate.flops / flops_per_second
     lines += [
-        f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP, of it "
-        f"{estimate.attention_flops / 1e12:.3g} for attention",
+        f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP",
         f"time at {flops_per_second / 1e12:.3g} TFLOP/s        {seconds:.3g} s",
     ]
     return "\n".join(lines)

@@ -52,10 +52,6 @@ class Estimate:
         "optimizer", "activations" (with logits and what lives for a moment) and, where FSDP2 is
         needed, "gathered".
     host_bytes: the first three in the memory of the host, where they are offloaded.
-    copies_bytes: in the memory of the host, for work while training continues: "checkpoints", of
-        the rank's shard, and "pushes", of all params, on rank 0 alone.
-    attention_flops: those of `flops` that attention takes, for the scores and for their products
-        with the values; a causal mask halves both.
     """
 
     params: int
@@ -63,8 +59,6 @@ class Estimate:
     bytes: Mapping[str, int]
     flops: float
     host_bytes: Mapping[str, int] = field(default_factory=dict)
-    copies_bytes: Mapping[str, int] = field(default_factory=dict)
-    attention_flops: float = 0.0
 
     @property
     def total_bytes(self) -> int:
@@ -153,7 +147,7 @@ def estimate_update(
     trained = [p for p in params if p.requires_grad]
     if recompute:
         checkpoint_activations(model)
-    peak, flops, attention = _update(model, load)
+    peak, flops = _update(model, load)
     shard, masters = load.world_size, MASTER_BYTES * sum(p.numel() for p in trained)
     moments = sum(map(moment_bytes, trained)) if adamw_bits == 8 else 2 * masters
     kept = {
@@ -172,13 +166,8 @@ def estimate_update(
         trained=sum(p.numel() for p in trained),
         bytes=sizes if offload else kept | sizes,
         host_bytes=kept if offload else {},
-        copies_bytes={
-            "checkpoints": (masters + moments) // shard,
-            "pushes": _bytes(params) - _bytes(trained) + masters,
-        },
         # Micro-batches cost the same, and optimizer steps nothing beside them.
         flops=flops * load.tokens / load.micro_tokens / shard,
-        attention_flops=attention * load.tokens / load.micro_tokens / shard,
     )
 
 
@@ -197,11 +186,8 @@ def measured_flops(seconds: float = 0.3) -> float:
     return done * 2 * 1024**3 / spent
 
 
-def _update(model: nn.Module, load: Load) -> tuple[int, float, float]:
-    """Most bytes that live at once beside the params; flops of one micro-batch, and of attention.
-
-    The last are part of those before.
-    """
+def _update(model: nn.Module, load: Load) -> tuple[int, float]:
+    """Most bytes that live at once beside the params; flops of one micro-batch."""
     # Apart, because the counter of operations keeps tensors alive.
     with FlopCounterMode(display=False, custom_mapping=ATTENTION_FLOPS) as counter:
         _micro_batch(model, load)
@@ -211,9 +197,7 @@ def _update(model: nn.Module, load: Load) -> tuple[int, float, float]:
         for _ in range(1 if load.tokens == load.micro_tokens else 2):
             _micro_batch(model, load)
     model.zero_grad()
-    by_operation = counter.get_flop_counts().get("Global", {})
-    attention = sum(n for op, n in by_operation.items() if op in ATTENTION_FLOPS)
-    return live.peak, float(counter.get_total_flops()), float(attention)
+    return live.peak, float(counter.get_total_flops())
 
 
 def _micro_batch(model: nn.Module, load: Load) -> None:

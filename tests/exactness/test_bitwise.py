@@ -14,7 +14,7 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.engine.batch import Engine, Request
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.exact import exact_attention, is_exact, make_exact
+from ludic_train.models.exact import is_exact, make_exact
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
@@ -150,16 +150,6 @@ def test_gradients_are_those_of_the_usual_attention(tokenizer):
         for model in (plain, exact)
     ]
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
-
-
-def test_exact_attention_is_attention():
-    torch.manual_seed(0)
-    query, key, value = (torch.randn(2, heads, 130, 16) for heads in (4, 2, 2))
-    found, _ = exact_attention(torch.nn.Identity(), query, key, value, None, 0.3)
-    expected = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=0.3, enable_gqa=True
-    )
-    torch.testing.assert_close(found.transpose(1, 2), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_models_that_it_was_not_proven_for_are_refused_by_name():

@@ -35,12 +35,6 @@ def test_prompts_of_any_length_are_compared(length):
     assert lengths_of_rows(first, call(other, [1])) == [1, 1]
 
 
-def test_integers_of_numpy_are_ids_too():
-    ids = tuple(np.array([300, 70_000], np.int64))
-    (row,) = trajectory_from(rollout((call(ids, (4,)),), (call([300, 70_000, 4, 9], ids),))).rows
-    assert row.input_ids.tolist() == [300, 70_000, 4, 9, 300, 70_000]
-
-
 def test_the_arrays_of_a_row_are_its_own_and_can_be_written():
     (row,) = trajectory_from(rollout((call([1, 2], [3]),))).rows
     arrays = [row.input_ids, row.action_mask, row.behavior_logprobs, row.versions, row.steps]

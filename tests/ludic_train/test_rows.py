@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trajectories import TASK, call, plain, rollout, weighted
+from trajectories import TASK, call, rollout, weighted
 
 from ludic_gym.errors import EpisodeError
 from ludic_gym.records import task_key
 from ludic_gym.types import Completion, Episode, Sampling
-from ludic_train.algorithms.credit import EpisodicReturn
 from ludic_train.algorithms.filters import drop_truncated
 from ludic_train.algorithms.presets import sft
 from ludic_train.errors import CreditError, UntrainableRollout
@@ -83,10 +82,6 @@ def test_rows_of_one_rollout_know_each_other_and_no_others():
 def test_a_row_of_a_rollout_that_was_cut_short_says_so():
     long, short = (rollout((call([1], [2]),), truncated=cut) for cut in (True, False))
     assert [row.truncated for row in rows_from([long, short], sft())] == [True, False]
-
-
-def test_turns_without_a_model_call_leave_no_row():
-    assert rows_from([rollout((), ())], weighted([1.0, 2.0])) == []
 
 
 def test_demonstrations_have_neither_logprobs_nor_versions():
@@ -202,12 +197,6 @@ def test_a_trajectory_is_a_rollout_in_tokens():
     assert (found.truncated, found.success, found.total_reward) == (True, True, 1.25)
     assert found.info == {"success": True, "moves": 3, "note": "ok"}
     assert json.loads(json.dumps(dict(found.info))) == found.info
-
-
-def test_a_rollout_without_steps_is_a_trajectory_without_anything():
-    found = trajectory_from(rollout())
-    assert (found.rows, found.rewards.tolist(), found.truncated) == ((), [], False)
-    assert plain(EpisodicReturn()([found])) == [[]]
 
 
 def test_equal_tasks_have_equal_keys_however_they_are_sampled():

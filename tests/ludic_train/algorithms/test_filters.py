@@ -51,12 +51,6 @@ def test_spread_is_seen_per_agent():
     assert drop_zero_variance_groups()([*match, *match]) == []
 
 
-def test_a_nan_is_left_to_the_credit_assigner():
-    nan, one = rollout(math.nan), rollout(1.0)
-    assert drop_zero_variance_groups()([nan, one]) == [nan, one]
-    assert drop_zero_variance_groups()([one, nan]) == [one, nan]
-
-
 def test_combine_applies_from_left_to_right():
     group = [rollout(1.0), rollout(1.0), rollout(0.0, truncated=True)]
     variance = drop_zero_variance_groups()

@@ -86,23 +86,6 @@ def test_loss_and_gradient_equal_the_published_ones(name, loss, aggregation):
     torch.testing.assert_close(grad.tolist(), expected["grad"], atol=1e-8, rtol=1e-7)
 
 
-@pytest.mark.parametrize("loss", CORE, ids=repr)
-def test_gradient_equals_finite_differences(loss):
-    known = golden.batch(token_mean)
-    # Importance weights are constants in REINFORCE's gradient, so differences must not see them.
-    if loss == ReinforceLoss(max_ratio=1.0):
-        known = replace(known, behavior_logprobs=golden.tokens("new_logp") - 0.5)
-    point = golden.tokens("new_logp")
-
-    def value(logprobs):
-        return loss(TokenLogprobs(logprobs=logprobs, entropy=logprobs), known)[0].item()
-
-    _, grad = golden.value_and_grad(loss, known)
-    step = 1e-6 * torch.eye(len(point), dtype=torch.float64)
-    slopes = [(value(point + d) - value(point - d)) / 2e-6 for d in step]
-    torch.testing.assert_close(grad.tolist(), slopes, atol=1e-8, rtol=1e-6)
-
-
 @pytest.mark.parametrize("loss", [*WITHOUT_ROWS, GSPO], ids=repr)
 @given(cut=st.lists(st.booleans(), min_size=14, max_size=14))
 def test_micro_batches_add_up_to_the_update(loss, cut):
@@ -255,26 +238,6 @@ def test_a_falling_entropy_coefficient_is_a_line_over_versions():
     assert (value.item(), torch.autograd.grad(value, out.entropy)[0].item()) == (0.0, 0.0)
 
 
-def test_entropy_has_the_gradient_of_its_definition():
-    # d/dz_k of -sum p log p is -p_k (log p_k + H).
-    logits = torch.tensor([[0.3, -1.0, 2.0]], dtype=torch.float64, requires_grad=True)
-    logp = logits.log_softmax(-1)
-    entropy = -(logp.exp() * logp).sum(-1)
-    out, known = one_token()
-    value, _ = EntropyBonus(1.0)(replace(out, entropy=entropy), known)
-    (grad,) = torch.autograd.grad(value, logits)
-    expected = logp.exp() * (logp + entropy[:, None])
-    torch.testing.assert_close(grad, expected.detach())
-
-
-@pytest.mark.parametrize("weights", [None, (1.0, 1.0)])
-def test_composite_adds_values_and_metrics(weights):
-    out, known = one_token(-1.0, entropy=2.0)
-    value, metrics = CompositeLoss((SFT, EntropyBonus(0.25)), weights)(out, known)
-    assert value.item() == 1.0 - 0.5
-    assert set(metrics) == {"nll"}
-
-
 def test_composite_weighs_values_and_gradients_but_not_metrics():
     # REINFORCE and SFT: -2 * lp = 2, gradient -2. 3 * 2 - 0.5 * 2 = 5, 3 * -2 + 0.5 * 2 = -5.
     # The bonus: -0.25 * entropy = -0.5, gradient -0.25; weight 4 makes -2 and -1.
@@ -284,13 +247,6 @@ def test_composite_weighs_values_and_gradients_but_not_metrics():
     by_logprob, by_entropy = torch.autograd.grad(value, (out.logprobs, out.entropy))
     assert (value.item(), by_logprob.item(), by_entropy.item()) == (5.0 - 2.0, -5.0, -1.0)
     assert [part.item() for part in metrics["nll"]] == [1.0, 1.0]
-
-
-def test_a_weight_of_0_measures_a_loss_that_has_no_part_in_the_gradient():
-    out, known = one_token(-1.0)
-    value, metrics = CompositeLoss((ReinforceLoss(), SFT), weights=(1, 0))(out, known)
-    (grad,) = torch.autograd.grad(value, out.logprobs)
-    assert (value.item(), grad.item(), mean_of(metrics, "nll")) == (1.0, -1.0, 1.0)
 
 
 def test_metrics_of_one_name_get_the_names_of_their_terms():
@@ -316,15 +272,6 @@ def test_names_are_made_from_classes_and_functions():
     assert set(metrics) == {f"{name}/nll", "own/nll", f"{name}_2/nll"}
     _, metrics = CompositeLoss((PPO, CISPOLoss(0.5, 2.0)))(*one_token())
     assert {"token_clipped_surrogate/clip_low", "cispo/clip_low", "dual_clip"} <= set(metrics)
-
-
-def test_a_composite_may_be_a_term_of_another():
-    inner = CompositeLoss((SFT, EntropyBonus(0.5)), weights=(2.0, 1.0))
-    out, known = one_token(-1.0, entropy=2.0)
-    value, metrics = CompositeLoss((inner, SFT), weights=(10.0, 1.0))(out, known)
-    # 10 * (2 * 1 - 0.5 * 2) + 1
-    assert value.item() == 11.0
-    assert set(metrics) == {"composite/nll", "masked_causal_lm_cross_entropy/nll"}
 
 
 def test_a_name_that_belongs_to_another_metric_is_refused():

@@ -4,8 +4,6 @@ from dataclasses import replace
 import pytest
 import torch
 from golden import losses as golden
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import ConstantLength, token_mean
@@ -20,7 +18,7 @@ from ludic_train.algorithms.off_policy import (
     mismatch_metrics,
 )
 from ludic_train.errors import MissingAttachment, MissingLogprobs
-from ludic_train.metrics import merge, values
+from ludic_train.metrics import values
 from ludic_train.types import PROXIMAL, TokenLogprobs
 
 
@@ -147,14 +145,3 @@ def test_what_is_unknown_is_left_out():
         "mismatch/ess",
     }
     assert mismatch_metrics(out, replace(known, behavior_logprobs=None)) == {}
-
-
-@given(cut=st.integers(0, 14))
-def test_mismatch_does_not_depend_on_the_split(cut):
-    known = replace(golden.batch(token_mean), lag=torch.arange(14) // 5)
-    whole = golden.forward()
-    parts = []
-    for index in (torch.arange(cut), torch.arange(cut, 14)):
-        out = TokenLogprobs(whole.logprobs[index], whole.entropy[index])
-        parts.append(mismatch_metrics(out, golden.sub_batch(known, index)))
-    assert values(merge(parts)) == pytest.approx(values(mismatch_metrics(whole, known)))

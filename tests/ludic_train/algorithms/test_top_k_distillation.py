@@ -1,18 +1,12 @@
 """Divergence from a teacher over its k most likely tokens, up to the gradient of an update."""
 
-import copy
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from two_ranks.learning import (
-    Fixed,
     gradient_of,
     random_masks,
     random_rows,
@@ -24,15 +18,13 @@ from two_ranks.learning import (
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.kl import TopKDistillationLoss
-from ludic_train.algorithms.losses import CompositeLoss, ReinforceLoss
-from ludic_train.algorithms.presets import distillation, grpo, sft, top_k_distillation
-from ludic_train.algorithms.value_head import add_value_head
+from ludic_train.algorithms.presets import distillation, grpo, top_k_distillation
 from ludic_train.errors import LossError, MissingAttachment, UntrainableRollout
 from ludic_train.models.head import logits_logprobs
 from ludic_train.trainer.config import Execution
-from ludic_train.trainer.prepare import attach_streams, scored
+from ludic_train.trainer.prepare import attach_streams
 from ludic_train.trainer.trainer import Trainer
-from ludic_train.types import BOOTSTRAP, VALUES, LossBatch, TokenLogprobs, TopTokens
+from ludic_train.types import LossBatch, TokenLogprobs, TopTokens
 
 BETAS = (0.0, 0.3, 1.0)
 
@@ -120,27 +112,6 @@ def test_the_gradient_of_any_divergence_is_that_of_every_token_moved_a_little(be
         assert found[token].item() == pytest.approx(slope, abs=1e-9)
 
 
-@hypothesis_settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    spread=st.sampled_from([0.1, 1.0, 10.0]),
-    beta=st.floats(0, 1),
-)
-def test_more_tokens_bring_it_from_0_up_to_the_divergence_of_the_vocabulary(seed, spread, beta):
-    generator = torch.Generator().manual_seed(seed)
-    logits = spread * torch.randn(2, 1, 8, generator=generator, dtype=torch.float64)
-    teacher, own = logits[0], logits[1]
-    values = []
-    for k in range(1, 9):
-        ids = teacher.topk(k).indices
-        tops = [logits_logprobs(z, torch.tensor([0]), ids)[2] for z in (teacher, own)]
-        values.append(TopKDistillationLoss(beta)(student(tops[1]), batch(tops[0]))[0].item())
-    assert values[0] >= -1e-12
-    assert all(b >= a - 1e-12 for a, b in pairwise(values))
-    whole = exact(teacher.softmax(-1), own.softmax(-1), beta).item()
-    assert values[-1] == pytest.approx(whole, rel=1e-9, abs=1e-12)
-
-
 def whole_divergence(rows, teacher, own, beta):
     """Mean over sampled tokens of the divergence over the vocabulary, by the models' own logits."""
     found = []
@@ -187,25 +158,6 @@ def test_a_row_with_sampling_masks_is_compared_among_the_tokens_of_these():
         assert metrics["teacher_rest"].value == 0
 
 
-@pytest.mark.long
-@hypothesis_settings(max_examples=8, deadline=None)
-@given(
-    count=st.integers(1, 20),
-    seed=st.integers(0, 1000),
-    budget=st.integers(24, 200),
-    packing=st.booleans(),
-    beta=st.sampled_from(BETAS),
-)
-def test_budget_packing_and_order_change_nothing(count, seed, budget, packing, beta):
-    items, algo = with_teacher(random_rows(count, seed, 0.3)), top_k_distillation(beta=beta)
-    whole, metrics = gradient_of(items, settings(packing=False), algo)
-    shuffled = [items[i] for i in np.random.default_rng(seed).permutation(count)]
-    cut, cut_metrics = gradient_of(shuffled, settings(budget, packing), algo)
-    assert relative_error(cut, whole) < 1e-5
-    for name in ("loss", "teacher_divergence", "teacher_rest"):
-        assert cut_metrics[name].value == pytest.approx(metrics[name].value, rel=1e-4)
-
-
 def test_rows_may_have_other_numbers_of_tokens():
     items, algo = random_rows(6), top_k_distillation()
     few, many = with_teacher(items[:3], 2), with_teacher(items[3:], 5)
@@ -214,22 +166,6 @@ def test_rows_may_have_other_numbers_of_tokens():
     parts = [gradient_of(rows, settings(), algo)[0] for rows in (few, many)]
     expected = sum(n * part for n, part in zip(tokens, parts, strict=True)) / sum(tokens)
     assert relative_error(together, expected) < 1e-5
-
-
-@pytest.mark.parametrize(
-    "algo", [distillation(), *(top_k_distillation(k=5, beta=beta) for beta in BETAS)]
-)
-async def test_a_student_comes_closer_to_its_teacher(algo):
-    own, teacher, rows = tiny_model(0), tiny_model(1), random_rows(8)
-    before, frozen = whole_divergence(rows, teacher, own, 0.0), copy.deepcopy(teacher.state_dict())
-    trainer = Trainer(own, algo, Fixed(rows), cfg=settings(), reference=teacher)
-    name = "teacher_kl" if algo.teacher_top_k is None else "teacher_divergence"
-    distances = []
-    await trainer.train(20, lambda version, m: distances.append(m[name].value))
-    assert distances[-1] < 0.5 * distances[0]
-    assert all(torch.equal(tensor, frozen[name]) for name, tensor in teacher.state_dict().items())
-    # Over the whole vocabulary too, of which 5 tokens are named.
-    assert whole_divergence(rows, teacher, own, 0.0) < before
 
 
 def test_the_reference_gives_what_it_finds_most_likely():
@@ -285,30 +221,3 @@ def test_settings_out_of_range_are_refused():
         top_k_distillation(beta=1.5)
     with pytest.raises(ConfigError, match="teacher_top_k=0"):
         top_k_distillation(k=0)
-
-
-def test_a_teacher_stands_beside_rewards_in_one_loss():
-    items = with_teacher(random_rows(6))
-    loss = CompositeLoss((ReinforceLoss(), TopKDistillationLoss()), weights=(1.0, 0.1))
-    parts = [
-        gradient_of(items, settings(), sft(loss=one))[0]
-        for one in (ReinforceLoss(), TopKDistillationLoss())
-    ]
-    together, _ = gradient_of(items, settings(), sft(loss=loss, teacher_top_k=3))
-    assert relative_error(together, parts[0] + 0.1 * parts[1]) < 1e-5
-
-
-def test_values_of_truncated_rows_with_a_teacher_are_those_without():
-    # The state after a truncated row is one place more, of which the teacher knows nothing.
-    model = tiny_model()
-    add_value_head(model)
-    torch.nn.init.normal_(model.value_head.weight)
-    rows = [replace(row, truncated=True) for row in random_rows(4)]
-    found, expected = (
-        scored(items, model, frozenset({VALUES}), settings(), execution=Execution())
-        for items in (with_teacher(rows), rows)
-    )
-    for one, other in zip(found, expected, strict=True):
-        assert one.teacher is not None
-        for name in (VALUES, BOOTSTRAP):
-            np.testing.assert_allclose(one.attachments[name], other.attachments[name], atol=1e-6)

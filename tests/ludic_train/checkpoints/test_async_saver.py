@@ -179,13 +179,6 @@ def test_a_further_folder_gets_the_model_of_a_complete_checkpoint(tmp_path, fail
         load_params(tiny_model(1), tmp_path / "model")
 
 
-def test_an_interrupted_run_leaves_the_checkpoint_that_was_being_written(tmp_path):
-    manager = CheckpointManager(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        save_then(KeyboardInterrupt(), manager, lambda folder, params: None)
-    assert manager.steps() == [0]
-
-
 def test_files_of_the_model_are_those_that_it_writes_itself(tmp_path):
     trainer, manager = new_trainer(), CheckpointManager(tmp_path / "run")
     with BackgroundSaver(manager) as saver:

@@ -95,12 +95,6 @@ def alone():
     assert not dist.is_initialized()
 
 
-def test_a_group_that_exists_is_used_and_left(alone):
-    with process_group("cpu"):
-        pass
-    assert dist.is_initialized()
-
-
 def test_shards_of_one_process_are_the_whole_model(alone):
     items = random_rows(9)
     expected, _ = gradient_of(items, settings())

@@ -7,17 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.types import Sampling
-from ludic_train.engine import batch as batch_module
 from ludic_train.engine.batch import (
     FREE_PADDING,
     MAX_PADDING,
-    PREFILL_TOKENS,
     Engine,
     Request,
     prefills,
     stop_ids,
 )
-from ludic_train.errors import EngineError
 from ludic_train.models.load import load_model, save_model
 
 EOS = 2
@@ -144,24 +141,6 @@ def test_the_same_seed_gives_the_same_text_in_any_company(make_model, tokenizer)
         assert one.logprobs == pytest.approx(third.logprobs, abs=1e-5)
 
 
-def test_equal_requests_in_equal_order_are_equal_bit_for_bit(make_model, tokenizer):
-    model, requests = make_model("qwen3"), ragged_requests(30, top_p=0.9)
-    engine = Engine(model, tokenizer, max_batch_size=8)
-    first, again = run(engine, requests), run(engine, requests)
-    assert first == again
-    assert first == run(Engine(model, tokenizer, max_batch_size=8), requests)
-
-
-def test_a_group_with_one_prompt_gets_different_texts_and_exact_logprobs(
-    make_model, tokenizer, reference_logits
-):
-    model = make_model("qwen3")
-    group = [request([7, 8, 9], seed=i, max_tokens=4) for i in range(8)]
-    completions = run(Engine(model, tokenizer, max_batch_size=8), group)
-    assert len({c.completion_ids for c in completions}) > 4
-    assert_logprobs_are_those_of_the_full_forward(model, completions, reference_logits)
-
-
 def test_a_stop_string_cuts_the_text_and_keeps_the_ids_that_formed_it(make_model, tokenizer):
     engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=1)
     plain = run(engine, [request([5], seed=3, max_tokens=40)])[0]
@@ -196,36 +175,6 @@ def test_requests_join_and_leave_a_running_batch(make_model, tokenizer):
         ended.update(engine.advance())
     for each, completion in zip(early + late, expected, strict=True):
         assert ended[each].completion_ids == completion.completion_ids
-
-
-def test_cancelled_requests_leave_and_the_others_do_not_notice(make_model, tokenizer):
-    requests = ragged_requests(12)
-    expected = run(Engine(make_model("qwen3"), tokenizer, max_batch_size=12), requests)
-    engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=6)
-    for each in requests:
-        engine.add(each)
-    ended = dict(engine.advance())
-    gone = {requests[0], requests[4], requests[11]}
-    engine.cancel(gone)
-    while not engine.is_idle:
-        ended.update(engine.advance())
-    assert set(ended) >= set(requests) - gone
-    assert requests[11] not in ended
-    for each, completion in zip(requests, expected, strict=True):
-        assert each in gone or ended[each].completion_ids == completion.completion_ids
-
-
-def test_an_interrupted_engine_goes_on_where_it_was(make_model, tokenizer):
-    engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=2)
-    each = request([5], seed=3, max_tokens=20)
-    expected = run(engine, [each])
-    engine.add(each)
-    ended, steps = [], 0
-    while not ended:
-        ended = engine.advance(lambda: True)
-        steps += 1
-    assert [completion for _, completion in ended] == expected
-    assert steps > 1 or len(expected[0].completion_ids) == 1
 
 
 @pytest.mark.parametrize("old", range(1, 20))
@@ -265,32 +214,6 @@ def test_sampling_between_two_updates_does_not_disturb_training(make_model, toke
     assert not any(param.is_inference() for param in model.parameters())
 
 
-def test_a_diverged_model_is_an_error_and_the_engine_recovers_after_a_reset(make_model, tokenizer):
-    model = make_model("qwen3")
-    engine = Engine(model, tokenizer, max_batch_size=2)
-    each = request([5], max_tokens=5)
-    expected = run(engine, [each])
-    weight = model.model.norm.weight.data.clone()
-    model.model.norm.weight.data.fill_(torch.nan)
-    engine.add(each)
-    with pytest.raises(EngineError, match="not finite"):
-        engine.advance()
-    model.model.norm.weight.data.copy_(weight)
-    engine.reset()
-    assert engine.is_idle
-    assert run(engine, [each]) == expected
-
-
-def test_big_caches_are_given_back_when_the_batch_is_empty(make_model, tokenizer, monkeypatch):
-    # 3 layers * 2 heads * 24 dims * 4 bytes, keys and values: 1152 a token; room for 32.
-    monkeypatch.setattr(batch_module, "KEPT_BYTES", 40 * 1152)
-    engine = Engine(make_model("qwen3"), tokenizer, max_batch_size=8)
-    run(engine, [request([5], max_tokens=2)])
-    assert engine._decoder.cache.num_bytes == 32 * 1152
-    run(engine, [request([5], max_tokens=2), request([6], max_tokens=2)])
-    assert engine._decoder.cache.num_bytes == 0
-
-
 def test_every_stop_token_that_the_model_is_made_with_counts(make_model, tokenizer):
     model = make_model("qwen3")
     model.generation_config.eos_token_id = [7, 8]
@@ -308,15 +231,6 @@ def step_by_step(engine, requests, move):
     while not engine.is_idle:
         ended.update(engine.advance())
     return [ended[each] for each in requests]
-
-
-def test_the_engine_follows_a_model_that_takes_another_type(model, tokenizer):
-    engine = Engine(model, tokenizer, max_batch_size=4)
-    requests = ragged_requests(4)
-    run(engine, requests)
-    model.bfloat16()
-    expected = run(Engine(model, tokenizer, max_batch_size=4), requests)
-    assert run(engine, requests) == expected
 
 
 def test_rows_in_flight_follow_too(model, tokenizer):
@@ -353,21 +267,6 @@ def test_equal_prompts_are_read_once_for_all_who_share_them():
     (prefill,) = prefills([first, other, second])
     assert prefill.prompts == ((1, 2), (3, 4))
     assert [list(requests) for requests in prefill.sharers] == [[first, second], [other]]
-
-
-def test_prompts_of_very_different_length_are_read_apart():
-    short, long = [request([i]) for i in range(200)], request(range(500))
-    assert [len(prefill.prompts) for prefill in prefills([long, *short])] == [200, 1]
-
-
-def test_a_little_padding_is_cheaper_than_a_second_pass():
-    (prefill,) = prefills([request([1, 2, 3]), request([4])])
-    assert prefill.prompts == ((4,), (1, 2, 3))
-
-
-def test_a_prompt_too_long_to_share_is_read_alone():
-    requests = [request(range(PREFILL_TOKENS + 10)), request(range(1, PREFILL_TOKENS + 10))]
-    assert [len(prefill.prompts) for prefill in prefills(requests)] == [1, 1]
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=300), max_size=40))

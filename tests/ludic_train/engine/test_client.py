@@ -49,14 +49,6 @@ async def test_a_completion_tells_what_was_asked_and_sampled(client, tokenizer):
     assert len(completion.completion_ids) == len(completion.logprobs) <= 4
 
 
-async def test_many_at_once_get_what_each_gets_alone(client):
-    alone = [await coroutine for coroutine in asked(client, 40)]
-    together = await asyncio.gather(*asked(client, 40))
-    for one, other in zip(alone, together, strict=True):
-        assert one.completion_ids == other.completion_ids
-        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
-
-
 def test_runs_repeat_bit_for_bit_on_one_event_loop_after_another(model, tokenizer):
     async def play(client):
         dialogs = (turns(client, ["a", "bc", "1 2"], seed) for seed in range(20))
@@ -113,11 +105,6 @@ async def test_the_event_loop_stays_alive_while_the_model_runs(client):
     await asyncio.gather(*asked(client, 200, max_tokens=100, temperature=3.0))
     assert len(ticks) - before > 10
     ticker.cancel()
-
-
-async def test_no_task_is_left_when_everybody_has_an_answer(client):
-    await asyncio.gather(*asked(client, 5))
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_prompt_that_does_not_fit_is_refused_and_the_others_are_served(client):
@@ -177,18 +164,6 @@ async def test_a_broken_model_fails_everybody_who_waits_and_nobody_hangs(model, 
     assert "not finite" in str(answers[0])
     model.model.norm.weight.data.copy_(weight)
     assert all(c.logprobs for c in await asyncio.gather(*asked(client, 40)))
-
-
-async def test_an_error_inside_the_model_is_the_cause_of_what_they_get(model, client):
-    def fail(*_):
-        raise RuntimeError("out of memory")
-
-    hook = model.model.embed_tokens.register_forward_pre_hook(fail)
-    with pytest.raises(EngineError, match="sampling failed: out of memory") as error:
-        await client.complete(user(), Sampling(seed=0, max_tokens=2))
-    assert isinstance(error.value.__cause__, RuntimeError)
-    hook.remove()
-    await client.complete(user(), Sampling(seed=0, max_tokens=2))
 
 
 async def test_a_cancelled_request_makes_room_and_the_others_do_not_notice(model, tokenizer):
@@ -271,12 +246,6 @@ def test_an_unsupported_model_or_batch_size_is_refused_at_construction(model, to
     model.config.model_type = "qwen3"
     with pytest.raises(ConfigError, match="max_batch_size=0"):
         LocalChatClient(model, tokenizer, max_batch_size=0)
-
-
-async def test_tokens_are_continued_as_the_dialog_they_render_is(client, tokenizer):
-    sampling = Sampling(seed=5, max_tokens=9)
-    ids = render_chat(tokenizer, user())
-    assert await client.continued(ids, sampling) == await client.complete(user(), sampling)
 
 
 @pytest.mark.parametrize(

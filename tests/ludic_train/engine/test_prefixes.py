@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
-from ludic_gym.errors import ConfigError
 from ludic_gym.types import Sampling
 from ludic_train.engine.batch import Engine, Request
-from ludic_train.engine.cache import BLOCK, params_mark
+from ludic_train.engine.cache import BLOCK
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.engine.decoder import Decoder
 from ludic_train.models.exact import make_exact
@@ -167,20 +166,6 @@ def test_each_member_of_a_group_continues_its_cached_prompt(make_model, tokenize
     assert cached.prefixes.num_found == 2 * 96
 
 
-def test_what_a_cancelled_request_sampled_is_kept(make_model, tokenizer):
-    engine, plain = engines(make_model("llama"), tokenizer, 10**8)
-    request = Request(prompt_ids=tuple(range(3, 70)), sampling=Sampling(seed=1, max_tokens=60))
-    engine.add(request)
-    for _ in range(40):
-        assert not engine.advance(lambda: True)
-    sampled = tuple(engine._batch.sampled(0))
-    engine.cancel({request})
-    rest = (*request.prompt_ids, *sampled)
-    before = engine.prefixes.num_found
-    assert one(engine, rest, None).completion_ids == one(plain, rest, None).completion_ids
-    assert engine.prefixes.num_found - before == 96
-
-
 def with_an_optimizer(model):
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight.mul_(1.5)
@@ -228,30 +213,6 @@ def test_adapters_that_are_switched_off_drop_prefixes(make_model, tokenizer):
     assert engine.prefixes.num_found == 0
 
 
-def test_a_model_that_takes_another_type_drops_prefixes(make_model, tokenizer):
-    model = make_model("llama")
-    engine, plain = engines(model, tokenizer, 10**8)
-    one(engine, range(3, 103))
-    model.bfloat16()
-    assert one(engine, range(3, 103)) == one(plain, range(3, 103))
-
-
-def test_a_reset_drops_prefixes(make_model, tokenizer):
-    engine, _ = engines(make_model("llama"), tokenizer, 10**8)
-    one(engine, range(3, 103))
-    engine.reset()
-    assert engine.prefixes.num_bytes == 0
-
-
-def test_short_texts_cost_no_look_at_the_params(make_model, tokenizer):
-    model = make_model("llama")
-    engine, _ = engines(model, tokenizer, 10**8)
-    one(engine, range(3, 33))
-    assert engine._params is None
-    one(engine, range(3, 63))
-    assert engine._params == params_mark(model)
-
-
 def test_prefixes_are_off_where_experts_are_recorded(make_model, tokenizer):
     model = make_model("mixtral")
     engine = Engine(
@@ -260,16 +221,6 @@ def test_prefixes_are_off_where_experts_are_recorded(make_model, tokenizer):
     for _ in range(2):
         assert one(engine, range(3, 103)).routed_experts is not None
     assert (engine.prefixes.max_bytes, engine.prefixes.num_bytes) == (0, 0)
-
-
-def test_marks_of_params_of_any_type_and_place(make_model):
-    model = make_model("llama").bfloat16()
-    odd = torch.zeros(7, dtype=torch.bfloat16)
-    model.register_parameter("odd", torch.nn.Parameter(odd[1:]))
-    mark = params_mark(model)
-    assert params_mark(model) == mark
-    model.odd.data[5] = 1
-    assert params_mark(model) != mark
 
 
 async def test_the_client_repeats_bits_after_it_forgot(make_model, tokenizer):
@@ -287,8 +238,3 @@ async def test_the_client_repeats_bits_after_it_forgot(make_model, tokenizer):
     await sampled()
     # Of 100, 101 and 102 tokens, all but the rest after six blocks.
     assert client.prefix_tokens[1] == 2 * counts[1] + 3 * 96
-
-
-def test_a_negative_cache_is_refused(make_model, tokenizer):
-    with pytest.raises(ConfigError, match="prefix_cache_bytes=-1 must be at least 0"):
-        LocalChatClient(make_model("llama"), tokenizer, prefix_cache_bytes=-1)

@@ -1,7 +1,6 @@
 import io
 import logging
 import math
-import re
 from functools import partial
 
 import pytest
@@ -139,23 +138,6 @@ def test_a_terminal_gets_panels_with_the_latest_numbers_history_and_progress(wid
     for part in ("grpo", "2/4", "▁█", "loss", "0.5", "seconds", "update", "123,456"):
         assert part in last
     assert max(map(len, last.split("\n")[:-1])) <= min(width, 100)
-
-
-def test_numbers_of_one_family_share_a_panel():
-    out, console = console_of(terminal=True, width=60)
-    logger = ConsoleLogger(4, console=console, clock=Clock())
-    logger.log(1, {"loss": 1.0, "eval/a": 2.0, "lag": 3.0, "eval/b": 4.0, "reward": 0.5})
-    logger.close()
-    last = out.getvalue()[out.getvalue().rindex("╭") :]
-    names = re.findall(r"│ │ (\w+) +([\d.]+) │ │|┌(?:─ (\w+))?", last)
-    assert names == [
-        ("", "", ""),
-        ("loss", "1", ""),
-        ("lag", "3", ""),
-        ("", "", "eval"),
-        ("a", "2", ""),
-        ("b", "4", ""),
-    ]
 
 
 def test_a_logger_that_fails_is_reported_once_and_the_others_go_on(path, caplog):

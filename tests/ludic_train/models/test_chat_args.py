@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import ConfigError
-from ludic_train.models.chat_template import render_chat, set_chat_args, template_args
+from ludic_train.models.chat_template import render_chat, set_chat_args
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import CHAT_TEMPLATE, make_tokenizer
@@ -42,13 +42,6 @@ def test_a_value_is_read_as_if_it_were_given_to_the_template():
     set_chat_args(made, {"enable_thinking": False, "loud": "é!"})
     assert written(made) == given
     assert written(made) != written(tokenizer())
-
-
-def test_later_values_replace_earlier_ones():
-    made = tokenizer()
-    set_chat_args(made, {"enable_thinking": False, "loud": "x"})
-    set_chat_args(made, {"enable_thinking": True})
-    assert written(made) == written(tokenizer())
 
 
 JSON = st.recursive(
@@ -93,12 +86,6 @@ def test_the_template_for_tools_has_the_values_too():
     assert made.chat_template["rag"] == "x"
     tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
     assert "</think>" in made.decode(render_chat(made, QUESTION, tools=[tool]))
-
-
-def test_generation_tags_of_transformers_are_read():
-    template = THINKING.replace("{{ m.content }}", "{%- generation -%}x{%- endgeneration -%}")
-    assert template_args(template, BASE) == {"enable_thinking", "loud"}
-    assert template_args("{% unknown %}", BASE) is None
 
 
 def test_a_saved_model_is_prompted_as_it_was(tmp_path):

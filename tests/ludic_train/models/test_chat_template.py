@@ -79,15 +79,6 @@ def test_a_dialog_that_comes_again_is_written_once():
     assert prompted.steps[0].decision.completions[0].prompt_ids != first.prompt_ids
 
 
-def test_what_a_model_said_is_kept_though_no_action_was_parsed_from_it():
-    call = Completion(text="hm, a cat", finish_reason="stop")
-    made = with_token_ids(
-        played(("what?", Decision(action=None, completions=(call,)))), TOKENIZER, FullDialog()
-    )
-    (row,) = rows(made)
-    assert texts(row.input_ids, row.action_mask) == ["hm, a cat<|im_end|>"]
-
-
 def test_a_step_of_several_calls_has_lost_what_was_said_between_them():
     call = Completion(text="x", finish_reason="stop")
     rollout = played(("what?", Decision(action="x", completions=(call, call))))
@@ -114,14 +105,6 @@ def changed(old, new):
 def test_a_template_that_writes_replies_otherwise_is_refused(old, new, reply):
     with pytest.raises(UntrainableRollout, match="but the chat template writes"):
         with_token_ids(played(("what?", typed(reply))), changed(old, new), FullDialog())
-
-
-def test_other_tokens_of_the_same_text_are_no_reason_to_refuse():
-    # The template writes a newline after the role; one that begins the reply stays a token of its
-    # own where the reply is encoded by itself, whatever the two become together.
-    made = with_token_ids(played(("what?", typed("\n\na cat"))), TOKENIZER, FullDialog())
-    (row,) = rows(made)
-    assert texts(row.input_ids, row.action_mask) == ["\n\na cat<|im_end|>"]
 
 
 def test_every_assistant_message_of_a_dialog_is_imitated():

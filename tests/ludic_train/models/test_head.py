@@ -34,18 +34,6 @@ def reference(model):
     return torch.stack(found)
 
 
-def test_logprobs_are_those_of_the_token_given_what_came_before_it(model):
-    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
-    expected = reference(model).gather(1, ROWS[ROW, COLUMN][:, None])[:, 0]
-    torch.testing.assert_close(out.logprobs, expected, atol=1e-5, rtol=0)
-
-
-def test_entropies_are_those_of_the_same_distributions(model):
-    out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
-    expected = torch.distributions.Categorical(logits=reference(model)).entropy()
-    torch.testing.assert_close(out.entropy, expected, atol=1e-5, rtol=0)
-
-
 def through_autograd(logits, targets):
     """The same numbers by operations that torch differentiates itself."""
     logprobs = logits.log_softmax(-1)
@@ -65,20 +53,6 @@ def test_gradients_are_those_of_the_same_formulae_through_autograd(used):
         sum((share * w * value).sum() for share, w, value in found if share).backward()
         gradients.append(logits.grad)
     torch.testing.assert_close(*gradients, atol=1e-15, rtol=1e-13)
-
-
-def test_a_token_that_cannot_be_sampled_has_no_part_in_entropy_and_gradient():
-    whole = torch.tensor([[1.0, -2.0, 0.5]], requires_grad=True)
-    cut = torch.tensor([[1.0, -torch.inf, -2.0, 0.5]], requires_grad=True)
-    results = []
-    for logits, target in ((whole, 2), (cut, 3)):
-        found = head_module.logits_logprobs(logits, torch.tensor([target]))
-        (found[0] + found[1]).backward()
-        results.append([*found, logits.grad])
-    assert cut.grad[0, 1] == 0
-    results[1][2] = cut.grad[:, [0, 2, 3]]
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(("is_trained", "products"), [(True, 3), (False, 2)])

@@ -36,13 +36,6 @@ def test_any_text_comes_back_exactly(text):
     assert TOKENIZER.decode(ids) == text
 
 
-@pytest.mark.parametrize("character", [*"0123456789XO", " ", "\n", "+", "-", ".", "?"])
-def test_single_characters_stay_single_tokens(character):
-    pair = TOKENIZER.encode(character * 2, add_special_tokens=False)
-    assert len(pair) == 2
-    assert pair[0] == pair[1]
-
-
 def test_a_board_takes_one_token_a_cell_or_line_end_and_eight_around_it():
     # <|im_start|> user \n ... <|im_end|> \n <|im_start|> assistant \n
     cells, line_ends = 9, 2
@@ -52,11 +45,6 @@ def test_a_board_takes_one_token_a_cell_or_line_end_and_eight_around_it():
 def test_frequent_words_merge_and_the_vocabulary_stays_small():
     assert len(TOKENIZER.encode(" number", add_special_tokens=False)) == 1
     assert len(TOKENIZER) <= 320
-
-
-def test_equal_texts_give_equal_tokenizers():
-    again = make_tokenizer(TEXTS, special_tokens=("<think>",))
-    assert again.get_vocab() == TOKENIZER.get_vocab()
 
 
 def test_a_vocabulary_without_room_for_all_bytes_is_refused():
@@ -134,14 +122,6 @@ def test_equal_seeds_give_equal_models_and_leave_the_global_random_state_alone()
     assert torch.equal(torch.rand(3), expected)
     assert same_params(one, two)
     assert not same_params(one, other)
-
-
-def test_the_tiny_model_has_the_promised_shape():
-    model = make_tiny_model(TOKENIZER)
-    # two layers of q 64x64, k and v 64x32, o 64x64, three 64x192, norms 64+64+16+16; norm 64
-    layers = 2 * (64 * 64 * 3 + 3 * 64 * 192 + 160)
-    assert model.num_parameters() == len(TOKENIZER) * 64 + layers + 64
-    assert all(p.dtype == torch.float32 for p in model.parameters())
 
 
 def test_heads_that_do_not_divide_are_refused():

@@ -18,7 +18,6 @@ from ludic_train.runs.folder import (
     started_recipe,
 )
 from ludic_train.runs.machine import Machine
-from ludic_train.runs.train import train_recipe
 
 USUAL = TIC_TAC_TOE.defaults
 
@@ -55,11 +54,6 @@ def test_a_recipe_comes_back_from_the_folder_with_the_settings_of_the_run(recipe
     found, machine = started_recipe(tmp_path)
     assert found == replace(recipe, defaults=config)
     assert machine == Machine()
-
-
-def test_a_folder_without_a_run_has_no_recipe(tmp_path):
-    with pytest.raises(ConfigError, match=r"is no run: .*config\.toml does not exist"):
-        started_recipe(tmp_path)
 
 
 def test_what_a_run_was_started_with_is_known_to_the_resumed_one(config):
@@ -155,13 +149,6 @@ def test_settings_of_adapters_are_passed_on_as_they_are_given():
     given = {"lora_alpha": 0.0, "lora_targets": ""}
     tune = USUAL.changed(model="m", **given).tune
     assert tune.adapter_settings == {"alpha": 0.0, "targets": ""}
-
-
-async def test_too_few_demonstrations_for_an_update_are_refused_in_these_words(config):
-    # Games of several turns each: more than 128 turns, and fewer than 128 games.
-    few = config.changed(demonstrations=60)
-    with pytest.raises(ConfigError, match=r"demonstrations=60 gave 60 rollouts, .* imitates 128"):
-        await train_recipe(TIC_TAC_TOE, few)
 
 
 def test_the_first_episodes_of_an_evaluation_are_kept_with_their_update(tmp_path):

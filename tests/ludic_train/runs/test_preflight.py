@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import ludic_train as lt
-from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.wrappers import Parsed
@@ -149,14 +148,3 @@ def test_entropy_or_reward_below_its_floor_for_ten_updates_ends_a_run():
 
     with pytest.raises(Collapsed, match=r"entropy was 0\.4.* below least_entropy=0\.5"):
         fall()
-
-
-def test_imitation_has_no_floor():
-    floors = Floors(RunConfig(out=Path("r")).changed(least_entropy=5.0))
-    for _ in range(2 * UPDATES):
-        floors(metrics_of(entropy=0.1, nll=1.0))
-
-
-def test_a_floor_is_a_setting(tmp_path):
-    with pytest.raises(ConfigError, match="warmup=2"):
-        CONFIG.changed(warmup=2.0)

@@ -152,25 +152,3 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
         "rollouts.jsonl",
     }
     assert "ludic/TicTacToe-v0" in (straight / "games.txt").read_text()
-
-
-def test_a_folder_with_a_run_is_not_started_again(straight):
-    process = start(straight)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "holds a run already: add --resume" in output
-
-
-def test_a_resumed_run_cannot_be_given_other_settings(straight):
-    process = start(straight, "--resume", "--lr", "0.5")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "'lr': 0.0003" in output
-    assert "'lr': 0.5" in output
-
-
-def test_there_must_be_a_run_to_resume(tmp_path):
-    process = start(tmp_path / "nothing", "--resume")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "there is no run to resume" in output

@@ -84,13 +84,6 @@ async def test_without_a_queue_a_server_serves_a_model_that_exists(tmp_path):
         await train_recipe(TIC_TAC_TOE, config, Machine(engine=("http://localhost:8000",)))
 
 
-def test_an_engine_that_is_no_address_is_refused_and_not_waited_for():
-    with pytest.raises(
-        ConfigError, match="engine=localhost:8000: it is local, vllm, join, or addresses"
-    ):
-        Machine(engine=("localhost:8000",))
-
-
 async def test_a_lag_is_for_runs_with_a_queue_and_must_be_possible(tmp_path):
     with pytest.raises(ConfigError, match="max_lag=2, but the last of minibatches=4 updates"):
         TIC_TAC_TOE.defaults.changed(max_lag=2)

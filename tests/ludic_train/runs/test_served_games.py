@@ -13,7 +13,7 @@ from served_run import served_run, start_model
 
 from ludic_gym.errors import ConfigError
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.cluster.address import Address, read_address, write_address
+from ludic_train.cluster.address import Address, write_address
 from ludic_train.cluster.run_actor import until_published
 from ludic_train.commands.actor import main as actor
 from ludic_train.errors import ActorError, Interrupted
@@ -190,13 +190,6 @@ async def test_an_actor_that_waits_says_for_what(tmp_path, monkeypatch, caplog):
     stop.set()
     with pytest.raises(ActorError, match="stopped before the run in"):
         await waiting
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"url": "redis://x"}', '{"servers": 3}'])
-async def test_a_file_that_names_no_queue_is_refused(tmp_path, text):
-    (tmp_path / "queue.json").write_text(text)
-    with pytest.raises(ConfigError, match="names no queue"):
-        read_address(tmp_path)
 
 
 def test_an_actor_without_room_for_an_episode_is_refused_before_its_run_is_there(tmp_path):

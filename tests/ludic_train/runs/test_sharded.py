@@ -17,12 +17,9 @@ from two_ranks.launch import run_on_ranks, torchrun
 from two_ranks.learning import relative_error, tiny_model, tokenizer
 from two_ranks.resume import lora_model
 
-from ludic_gym.errors import ConfigError
 from ludic_train.engine.policy_spec import PolicySpec
-from ludic_train.errors import RankError
 from ludic_train.models.load import save_model
 from ludic_train.runs import learner as sharded
-from ludic_train.runs.config import RunConfig
 from ludic_train.runs.learner import Learner
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
@@ -151,11 +148,6 @@ def test_one_process_learns_in_bf16_nearly_what_it_learns_in_float32(two, tmp_pa
     assert losses[out] != losses[two]
 
 
-def test_the_precision_is_one_of_three():
-    with pytest.raises(ConfigError, match="dtype='fp8'; it is auto, float32 or bf16"):
-        RunConfig(out=Path("x")).changed(dtype="fp8")
-
-
 @pytest.mark.long
 def test_params_that_each_rank_reads_are_those_that_rank_0_sends(tmp_path):
     save_model(tiny_model(), tokenizer(), tmp_path / "model")
@@ -183,8 +175,3 @@ def test_another_rank_builds_the_model_from_a_description_without_memory(make):
         for each in (found.model, model)
     ]
     assert described[0] == described[1]
-
-
-async def test_only_rank_0_samples():
-    with pytest.raises(RankError, match="was to sample, which rank 0 alone does"):
-        await sharded.OnRank0().complete([], None)

@@ -66,11 +66,6 @@ def test_rollouts_that_a_forward_pass_cannot_hold_are_left_out(tmp_path):
         trained(tmp_path / "run", micro_tokens=8)
 
 
-def test_a_forward_pass_has_at_least_a_token(tmp_path):
-    with pytest.raises(ConfigError, match="micro_tokens=0; it must be at least 1"):
-        trained(tmp_path / "run", micro_tokens=0)
-
-
 @pytest.mark.long
 async def test_it_works_in_the_running_loop_of_a_notebook(tmp_path):
     results = trained(tmp_path / "run")

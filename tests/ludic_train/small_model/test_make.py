@@ -8,7 +8,6 @@ from ludic_gym.types import Sampling
 from ludic_train.commands.model import main
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import ModelNotFound
-from ludic_train.models.cache import cache_folder, resolved
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import load_model
 from ludic_train.models.tokenizer import load_tokenizer
@@ -101,9 +100,3 @@ def test_a_model_that_was_not_made_is_an_error_with_the_command():
         load_tokenizer("ludic-tiny")
     with pytest.raises(ModelNotFound, match=r"ludic model$"):
         lt.policy_from_run("ludic-small")
-
-
-def test_other_names_stay_as_they_are(tmp_path):
-    assert resolved("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
-    assert resolved(tmp_path) == tmp_path
-    assert cache_folder("ludic-small") == tmp_path / "cache" / "models" / "ludic-small"

@@ -1,30 +1,25 @@
 import asyncio
 import json
 from itertools import count, cycle, islice
-from pathlib import Path
-from runpy import run_path
 
 import gymnasium as gym
 import pytest
 from boards import free_cells
-from two_ranks.learning import tiny_model
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.envs.core.base import TextEnv, end
-from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.records import task_key
 from ludic_gym.types import Sampling, Task
 from ludic_train.algorithms.filters import drop_truncated
-from ludic_train.algorithms.presets import grpo, ppo, reinforce, self_play
+from ludic_train.algorithms.presets import grpo, ppo, reinforce
 from ludic_train.errors import CheckpointError, EmptyBatch, UntrainableRollout
 from ludic_train.metrics import Stat
 from ludic_train.sources.rollouts import RolloutBatchSource
-from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REWARDS
 
 LEGAL = tuple(row + column for row in "ABC" for column in "123")
@@ -84,12 +79,6 @@ async def test_equal_sources_give_equal_batches_at_any_concurrency():
         assert content(await one.next_batch(grpo())) == content(await other.next_batch(grpo()))
 
 
-async def test_successive_batches_play_different_games():
-    playing = source()
-    first, second = await playing.next_batch(grpo()), await playing.next_batch(grpo())
-    assert {i.group for i in first.items}.isdisjoint(i.group for i in second.items)
-
-
 async def test_a_source_goes_on_where_another_stopped():
     first = source()
     await first.next_batch(grpo())
@@ -133,21 +122,9 @@ async def test_an_untrainable_client_is_named_before_equal_groups_are_dropped():
         await source(lambda messages, sampling: "5", tasks=greedy).next_batch(grpo())
 
 
-def test_a_source_cannot_go_backwards():
-    playing = source()
-    playing.taken = 9
-    with pytest.raises(ConfigError, match="from task 9 to task 4"):
-        playing.load_state_dict({"taken": 4, "games": 4, "history": {"plays": {}, "retired": []}})
-
-
 def test_a_run_through_a_queue_is_not_resumed_without_one():
     with pytest.raises(CheckpointError, match="queue"):
         source().load_state_dict({"cursor": "", "trained": 0})
-
-
-def test_sizes_below_one_are_refused():
-    with pytest.raises(ConfigError, match="group_size=0"):
-        source(group_size=0)
 
 
 async def test_groups_that_are_dropped_are_replaced_where_the_algorithm_says_so():
@@ -186,29 +163,10 @@ async def test_endless_tasks_that_are_all_solved_end_the_search():
         await playing.next_batch(reinforce())
 
 
-async def test_the_last_task_that_is_not_solved_is_found_among_many_that_are():
-    tasks = list(islice(games(), 1_200))
-    playing = source(tasks=cycle(tasks), groups_per_batch=2, group_size=1)
-    # More retired ones in a row than the least search: it grows with their number.
-    playing.history.retired |= {task_key(task): None for task in tasks[:-1]}
-    batch = await playing.next_batch(reinforce())
-    assert playing.taken == 2_400
-    assert batch.metrics["episodes"].value == 2
-
-
 async def test_rewards_are_attached_for_algorithms_that_ask():
     batch = await source().next_batch(ppo())
     for item in batch.items:
         assert item.attachments[REWARDS][item.action_mask][-1] == item.weight.sum() / 3
-
-
-async def test_what_a_credit_assigner_remembers_goes_on_with_the_trainer():
-    first, second = (Trainer(tiny_model(), self_play(), source()) for _ in range(2))
-    await first.batch_source.next_batch(first.algo)
-    assert first.algo.credit.means
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    one, other = [await t.batch_source.next_batch(t.algo) for t in (first, second)]
-    assert content(one) == content(other)
 
 
 async def test_metrics_of_ones_own_are_reduced_from_all_rollouts():
@@ -250,15 +208,6 @@ async def test_a_format_failure_is_learned_from_although_truncated_rollouts_are_
     assert 0 < batch.metrics["success"].value < 1
     assert batch.metrics["success"].count == 24
     assert min(item.weight.min() for item in batch.items) < 0
-
-
-async def test_the_gsm8k_example_trains_on_one_attempt_per_question():
-    example = Path(__file__).parents[3] / "examples" / "gsm8k" / "train_gsm8k.py"
-    tasks = run_path(str(example))["tasks"](None, 24)
-    batch = await source(tasks=tasks, play=forgetful).next_batch(grpo(filter=None))
-
-    assert batch.metrics["turns"].value == 1
-    assert not any(item.truncated for item in batch.items)
 
 
 class Waits(TextEnv):

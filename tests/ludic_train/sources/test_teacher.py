@@ -141,15 +141,6 @@ async def test_most_likely_tokens_are_those_of_a_reference_model_in_memory():
         assert judged.teacher.logprobs.dtype == np.float32
 
 
-async def test_a_loss_of_both_gets_both_from_a_teacher():
-    algo = distillation(teacher_top_k=2)
-    model = tiny_model(1)
-    async with served(lambda b: logprobs_of(model, b["prompt"], b["prompt_logprobs"])) as (t, _):
-        batch = await TaughtBatchSource(Fixed(random_rows(2)), t).next_batch(algo)
-    assert all(REFERENCE in row.attachments for row in batch.items)
-    assert all(row.teacher.ids.shape[1] == 2 for row in batch.items)
-
-
 def scores(*pairs):
     return {str(token): {"logprob": logprob} for token, logprob in pairs}
 

@@ -51,7 +51,3 @@ def test_the_learning_rate_warms_up_and_decays_by_hand():
     # 1 + cos of 0, 45, 90 and 180 degrees.
     rates = [replace(falling, decay_updates=8).learning_rate(done) for done in (0, 2, 4, 8, 99)]
     assert rates == pytest.approx([2.0, 1.7071068, 1.0, 0.0, 0.0], abs=1e-7)
-
-
-def test_a_norm_without_a_limit_leaves_gradients_as_they_are():
-    assert TrainerConfig(max_grad_norm=math.inf).max_grad_norm == math.inf

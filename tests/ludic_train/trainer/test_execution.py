@@ -13,7 +13,6 @@ from ludic_train.errors import LossError, OutOfMemory
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer.config import Execution, Guards, TrainerConfig
-from ludic_train.trainer.prepare import plan_rows
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
 
@@ -40,27 +39,6 @@ def row():
 )
 def test_the_token_budget_suits_the_device_and_holds_the_longest_row(settings, longest, tokens):
     assert TrainerConfig(**settings).token_budget(longest) == tokens
-
-
-def test_short_rows_are_cut_as_usual_where_long_ones_are_allowed():
-    whole = SAWItem(
-        input_ids=np.full(500, 5, np.int32),
-        action_mask=np.arange(500) > 0,
-        weight=np.ones(500, np.float32),
-    )
-    long = replace(
-        whole,
-        input_ids=np.full(5_000, 5, np.int32),
-        action_mask=np.arange(5_000) > 0,
-        weight=np.ones(5_000, np.float32),
-    )
-    model = make_tiny_model(make_tokenizer(["a"]), num_layers=1)
-    cfg, given = TrainerConfig(max_seq_len=32_768), {"version": 0, "execution": Execution()}
-    ((short,), _) = plan_rows([whole] * 20, model, cfg, sft(), **given)
-    ((mixed,), metrics) = plan_rows([whole, long], model, cfg, sft(), **given)
-    assert max(part.input_ids.size for part in short) <= 4_096
-    assert metrics["rows/overlong"].value == 0
-    assert max(part.input_ids.shape[1] for part in mixed) == 5_000
 
 
 def test_entropies_can_be_switched_off_and_are_then_refused_to_losses():

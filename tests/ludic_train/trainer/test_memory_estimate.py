@@ -1,6 +1,5 @@
 import copy
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from two_ranks.learning import tiny_mixture
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.presets import sft
 from ludic_train.commands.plan import main as plan
-from ludic_train.distributed.device import host_copies
 from ludic_train.distributed.fsdp import checkpoint_activations
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.head import action_logprobs
@@ -20,7 +18,6 @@ from ludic_train.trainer.memory_estimate import (
     LiveBytes,
     Load,
     estimate_update,
-    measured_flops,
     model_from_config,
     read_config,
 )
@@ -69,18 +66,6 @@ def test_params_are_counted_once_though_tied_with_the_operations_of_each(model):
     body = found.params - model.get_input_embeddings().weight.numel()
     least = 6 * body * LOAD.tokens
     assert least < found.flops < 2.5 * least
-
-
-@pytest.mark.parametrize(("recompute", "passes"), [(False, 3.5), (True, 4.5)])
-def test_causal_attention_is_counted_as_by_hand(model, recompute, passes):
-    found = estimate_update(on_meta(model), LOAD, recompute=recompute)
-    # 2,048 tokens are 16 rows of 128, whose last token is no input; 2 layers, 4 heads of 16.
-    # Scores and values: 2 products of 2 operations, of which the mask leaves half. The backward
-    # pass has 5 products where the forward pass has 2.
-    assert model.config.num_hidden_layers == 2
-    assert model.config.num_attention_heads * model.config.head_dim == 64
-    assert found.attention_flops == passes * 16 * 2 * (2 * 2 / 2) * 127**2 * 64
-    assert found.attention_flops < found.flops
 
 
 @pytest.mark.long
@@ -157,7 +142,7 @@ def test_the_command_prints_a_total(model, tmp_path, capsys):
     options += ["--adamw-bits", "8", "--offload", "--tflops", "0.1"]
     assert plan([str(tmp_path), *options]) == 0
     printed = capsys.readouterr().out
-    for part in ("memory of the host", "together", "checkpoints", "time at 0.1 TFLOP/s"):
+    for part in ("memory of the host", "together", "time at 0.1 TFLOP/s"):
         assert part in printed
 
 
@@ -180,33 +165,9 @@ def test_speeds_and_loads_that_cannot_be_are_refused(speed):
         Load(row_tokens=4096, micro_tokens=2048)
 
 
-def test_this_machine_computes_something():
-    assert measured_flops(seconds=0.05) > 1e8
-
-
 def test_a_folder_without_a_config_is_told(tmp_path):
     with pytest.raises(ModelNotFound, match=r"config\.json"):
         read_config(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "nonsense"}))
     with pytest.raises(ModelNotFound):
         read_config(str(tmp_path))
-
-
-@pytest.mark.parametrize(("bits", "moments"), [(32, 8), (8, 2)])
-def test_copies_for_checkpoints_and_pushes_are_those_that_are_made(model, bits, moments):
-    found = estimate_update(on_meta(model), LOAD, adamw_bits=bits)
-    # A float32 master and two moments for each param; blocks of 8-bit moments have scales too.
-    least = found.trained * (4 + moments)
-    assert least <= found.copies_bytes["checkpoints"] <= 1.1 * least
-    copies = host_copies(model.named_parameters(), {})
-    assert found.copies_bytes["pushes"] == sum(copy.nbytes for copy in copies.values())
-
-
-def test_a_checkpoint_copies_the_trained_params_of_a_rank_and_a_push_all_params(model):
-    one = estimate_update(on_meta(model), LOAD)
-    four = estimate_update(on_meta(model), replace(LOAD, world_size=4))
-    assert four.copies_bytes["checkpoints"] == one.copies_bytes["checkpoints"] // 4
-    assert four.copies_bytes["pushes"] == one.copies_bytes["pushes"]
-    lora = estimate_update(on_meta(model, lora_rank=2), LOAD)
-    assert lora.copies_bytes["checkpoints"] == 12 * lora.trained
-    assert lora.copies_bytes["pushes"] == 4 * lora.params

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_train.errors import EmptyBatch, OverlongRow
-from ludic_train.trainer import packing
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.types import SAWItem
 
@@ -38,13 +37,6 @@ def test_rows_are_padded_on_the_right_and_their_action_tokens_found():
     np.testing.assert_allclose(micro.scale, [1 / 3] * 3)
 
 
-def test_a_budget_splits_rows_but_not_the_denominator():
-    rows = [item([1, 2, 3], [1, 2]), item([4, 5, 6], [1, 2])]
-    (micros,) = plan_update(rows, token_budget=3)
-    assert len(micros) == 2
-    assert [m.scale.tolist() for m in micros] == [[0.25, 0.25], [0.25, 0.25]]
-
-
 def test_a_row_beyond_the_budget_is_refused():
     with pytest.raises(OverlongRow, match="3 tokens, more than the budget of 2"):
         plan_update([item([1, 2, 3], [1])], token_budget=2)
@@ -65,21 +57,6 @@ def test_packed_items_start_counting_positions_again():
     assert micro.position_ids.tolist() == [[*range(8), 0, 1, 0, 1, 0, 1, 0, 1]]
     assert (micro.row.tolist(), micro.column.tolist()) == ([0] * 5, [1, 9, 11, 13, 15])
     assert (micro.rollout.tolist(), micro.num_rollouts) == ([0, 1, 2, 3, 4], 5)
-
-
-def test_padding_after_packed_items_is_an_item_of_its_own(monkeypatch):
-    monkeypatch.setattr(packing, "PACKED_WIDTHS", (8,))
-    rows = [item([i] * n, [1 % n]) for i, n in enumerate([8, 4, 2])]
-    ((micro,),) = plan_update(rows, token_budget=24)
-    assert micro.input_ids.tolist() == [[0] * 8, [1] * 4 + [2] * 2 + [0] * 2]
-    assert micro.position_ids.tolist() == [[*range(8)], [0, 1, 2, 3, 0, 1, 0, 1]]
-
-
-def test_rows_that_padding_hardly_wastes_are_not_packed():
-    rows = [item([i] * (20 + i % 3), [1]) for i in range(30)]
-    ((micro,),) = plan_update(rows, token_budget=4096)
-    assert micro.position_ids is None
-    assert len(micro.input_ids) == 30
 
 
 def test_ranks_get_nearly_equal_work():

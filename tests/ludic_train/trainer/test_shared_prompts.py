@@ -17,7 +17,7 @@ from two_ranks.learning import (
 from two_ranks.learning import settings as trainer_settings
 
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
-from ludic_train.trainer.packing import Family, families, mask_of_positions
+from ludic_train.trainer.packing import families, mask_of_positions
 from ludic_train.trainer.step import forward
 from ludic_train.types import SAWItem
 
@@ -88,33 +88,12 @@ def test_logprobs_and_gradients_are_those_of_the_items_alone(count, seed, prompt
     assert metrics["tokens/trained"].value >= tokens
 
 
-def test_eager_attention_takes_the_mask_too():
-    items = with_few_prompts(random_rows(12), 2)
-    eager = tiny_model()
-    eager.set_attn_implementation("eager")
-    (gradient, _), (expected, metrics) = (
-        gradient_of(items, trainer_settings(), model=model) for model in (eager, tiny_model())
-    )
-    assert relative_error(gradient, expected) < 5e-6
-    # Fewer cells than tokens, so prompts were shared.
-    assert metrics["tokens/fill"].value > 1
-
-
 def test_a_group_of_eight_computes_less_than_half():
     group = [item(range(50, 112), range(3, 3 + 30 + k)) for k in range(8)]
     ((micro,),) = plan_update(group, token_budget=4096, share_prompts=True)
     # 62 of the prompt, and per item its copy of the last one and the reply.
     assert micro.input_ids.shape == (1, 62 + sum(31 + k for k in range(8)))
     assert micro.input_ids.size < 0.5 * sum(len(row.input_ids) for row in group)
-
-
-def test_long_replies_stay_apart_where_attention_would_cost_more():
-    short = [item(range(50, 60), [3] * 2000) for _ in range(4)]
-    found = families(short, range(4), token_budget=16_384, share_prompts=True)
-    assert [family.members for family in found] == [(0,), (1,), (2,), (3,)]
-    long = [item(range(4000), [3] * 100) for _ in range(4)]
-    (family,) = families(long, range(4), token_budget=16_384, share_prompts=True)
-    assert family == Family((0, 1, 2, 3), shared=4000)
 
 
 def test_no_family_is_wider_than_the_budget():

@@ -8,22 +8,18 @@ from two_ranks.learning import Fixed
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.batch_credit import OverlongPenalty, SeatBaselineReturn, TokenWhitened
-from ludic_train.algorithms.losses import EntropyBonus
-from ludic_train.algorithms.presets import grpo, reinforce, self_play, sft, with_entropy
+from ludic_train.algorithms.presets import grpo, reinforce, self_play, sft
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.errors import CheckpointError, EmptyBatch, NonFiniteUpdate, SamplerMismatch
+from ludic_train.errors import CheckpointError, EmptyBatch, NonFiniteUpdate
 from ludic_train.metrics import Stat
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.rows import trajectory_from
-from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.sources.publisher import InProcessPublisher
 from ludic_train.trainer.config import Guards
 from ludic_train.trainer.prepare import minibatches
 from ludic_train.trainer.trainer import Trainer, TrainerConfig
 from ludic_train.types import SAWBatch, SAWItem
-
-FALLING = EntropyBonus(0.5, final=0.0, updates=8)
 
 
 def tiny_model():
@@ -62,23 +58,6 @@ def gradient(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-@pytest.mark.parametrize("make_algo", [grpo, sft])
-@pytest.mark.parametrize("budget", [20, 33, 64, 4096])
-def test_the_gradient_is_the_same_for_any_micro_batch_budget(make_algo, budget):
-    items = rows(24)
-    found = []
-    for tokens in (1000, budget):
-        model = tiny_model()
-        cfg = TrainerConfig(micro_token_budget=tokens, max_seq_len=20, max_grad_norm=1e9)
-        trainer = Trainer(model, make_algo(), Fixed(items), cfg=cfg)
-        (metrics,) = trainer.update(items)
-        found.append((gradient(model), metrics["loss"].value, metrics["entropy"].value))
-    (whole, loss, entropy), (cut, cut_loss, cut_entropy) = found
-    assert float((cut - whole).abs().max() / whole.abs().max()) < 1e-5
-    assert cut_loss == pytest.approx(loss, rel=1e-5)
-    assert cut_entropy == pytest.approx(entropy, rel=1e-5)
-
-
 def test_the_sft_loss_is_the_mean_negative_logprob_of_all_action_tokens():
     items, model = rows(5), tiny_model()
     expected, count = 0.0, 0
@@ -90,21 +69,6 @@ def test_the_sft_loss_is_the_mean_negative_logprob_of_all_action_tokens():
             count += 1
     (metrics,) = Trainer(model, sft(), Fixed(items)).update(items)
     assert metrics["loss"].value == pytest.approx(expected / count, rel=1e-4)
-
-
-async def test_training_lowers_the_loss_of_a_fixed_batch():
-    items = [
-        SAWItem(
-            input_ids=np.array([5, 6, 7, 8], np.int32),
-            action_mask=np.array([False, True, True, True]),
-            weight=np.ones(4, np.float32),
-        )
-    ]
-    losses = []
-    trainer = Trainer(tiny_model(), sft(), Fixed(items), cfg=TrainerConfig(lr=1e-2))
-    await trainer.train(30, on_update=lambda version, m: losses.append(m["loss"].value))
-    assert losses[0] > 3.0
-    assert losses[-1] < 0.3
 
 
 async def test_params_are_published_before_the_first_batch_and_after_every_sync():
@@ -157,17 +121,6 @@ def test_rows_that_are_too_long_or_too_old_are_dropped_and_counted():
     assert metrics["rows/overlong"].value == long > 0
     assert metrics["rows/stale"].value == old > 0
     assert metrics["rows"].value == 8 - long - old
-
-
-def test_a_warning_says_once_that_long_rollouts_are_left_out(caplog):
-    # A length of its own, since the warning comes once in a process.
-    trainer = Trainer(
-        tiny_model(), grpo(), Fixed(items := rows(8)), cfg=TrainerConfig(max_seq_len=11)
-    )
-    for _ in range(2):
-        trainer.update(items)
-    assert len(caplog.records) == 1
-    assert "max_seq_len=11" in caplog.text
 
 
 class InTurn(Fixed):
@@ -254,15 +207,6 @@ async def test_a_skipped_update_is_reported_with_the_next_one():
     assert np.isfinite(metrics["loss"].value)
 
 
-def test_a_sampler_with_other_params_than_it_names_stops_the_run():
-    # The model gives every token about -5.5 nats, the sampler says -2 of its own version.
-    trainer = Trainer(tiny_model(), grpo(), Fixed([]))
-    with pytest.raises(SamplerMismatch, match="version 0"):
-        trainer.update(rows(4, behavior=-2.0))
-    trainer.version = 1
-    trainer.update(rows(4, behavior=-2.0))
-
-
 def test_losses_know_how_many_updates_were_made_before_each():
     seen = []
 
@@ -275,28 +219,6 @@ def test_losses_know_how_many_updates_were_made_before_each():
     trainer.update(rows(8))
     trainer.update(rows(8))
     assert seen == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("algo", [sft(), sft(loss=with_entropy(sft().loss, FALLING))])
-async def test_a_trainer_goes_on_bit_for_bit_where_another_stopped(algo):
-    items = rows(12)
-
-    def new_trainer(model):
-        source = OfflineBatchSource(items, batch_size=5, seed=3)
-        return Trainer(model, algo, source, cfg=TrainerConfig(lr=1e-2, minibatches=2))
-
-    straight = new_trainer(tiny_model())
-    await straight.train(8)
-    first = new_trainer(tiny_model())
-    await first.train(4)
-    second = new_trainer(tiny_model())
-    second.model.load_state_dict(first.model.state_dict())
-    second.optimizer.load_state_dict(first.optimizer.state_dict())
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    await second.train(4)
-    assert second.version == straight.version == 8
-    for a, b in zip(straight.model.parameters(), second.model.parameters(), strict=True):
-        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize(
