@@ -1,4 +1,4 @@
-"""BoardAECEnv and BoardEnv: PettingZoo's classic board games as texts."""
+"""BoardAECEnv and BoardEnv: PettingZoo's chess and Go as texts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Board:
 class BoardAECEnv(SeatsAECEnv):
     """A board game of PettingZoo for two agents in turn. Requires the extra `boards`.
 
-    game: "tictactoe", "connect_four", "chess" or "go" (on 9 x 9 points).
+    game: "chess" or "go" (on 9 x 9 points).
 
     Observation: the position. Action: a move in the format of the system prompt, in any case. A
     win pays 1, a loss -1. An illegal move ends the game, with -1 for its player and 1 for the
@@ -157,20 +157,6 @@ def _module(game: str, file: str = "") -> ModuleType:
     return optional(f"pettingzoo.classic.{game}.{file or game}", "ludic-gym[boards]")
 
 
-def tictactoe_picture(raw: Raw) -> str:
-    """Three lines; a free cell has its number."""
-    # PettingZoo counts the cells along the columns.
-    by_row = (raw.board.squares[3 * (i % 3) + i // 3] for i in range(9))
-    cells = [str(i) if mark == 0 else "XO"[mark - 1] for i, mark in enumerate(by_row, 1)]
-    return "\n".join(" ".join(cells[i : i + 3]) for i in (0, 3, 6))
-
-
-def connect_four_picture(raw: Raw) -> str:
-    """Six rows from the top, and the numbers of the columns."""
-    rows = [" ".join(".XO"[mark] for mark in raw.board[i : i + 7]) for i in range(0, 42, 7)]
-    return "\n".join([*rows, " ".join("1234567")])
-
-
 def chess_picture(raw: Raw) -> str:
     """Eight ranks from Black's side, with their names, and the position in Forsyth-Edwards."""
     ranks = str(raw.board).split("\n")
@@ -201,21 +187,6 @@ def go_move(raw: Raw, action: int) -> str:
 
 BOARDS: Mapping[str, Board] = MappingProxyType(
     {
-        "tictactoe": Board(
-            prompt="You play Tic-Tac-Toe as {side}; X moves first. Three marks in a row, column or "
-            "diagonal win. Reply with just the number of a free cell.",
-            picture=tictactoe_picture,
-            legal=lambda raw: raw.board.legal_moves(),
-            # Along the rows, where PettingZoo counts along the columns.
-            move=lambda raw, action: str(3 * (action % 3) + action // 3 + 1),
-        ),
-        "connect_four": Board(
-            prompt="You play Connect Four as {side}; X moves first. A disc falls to the lowest "
-            "free place of its column; four in a line win. Reply with just the number of a column.",
-            picture=connect_four_picture,
-            legal=lambda raw: (column for column in range(7) if raw.board[column] == 0),
-            move=lambda raw, action: str(action + 1),
-        ),
         "chess": Board(
             prompt="You play chess as {side}; capital letters are White's pieces. Reply with just "
             "your move: from square, to square, and the letter of the piece that a pawn becomes: "

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from envs_registry.published import PUBLISHED
 from ludic_gym.data.row import Row
@@ -114,9 +110,14 @@ def hub_rows(data: HubData) -> Iterator[Row]:
     rows, if the split cannot be loaded.
     """
     datasets = optional("datasets", "ludic-gym[data]")
+    files = HUB_SETS.get(data.id, HubSet()).files
+    rows: Iterable[dict[str, Any]]
     try:
-        with _no_retries_without_network(datasets.config):
-            rows = _download(data, datasets)
+        if files:
+            address = files.format(split=data.split)
+            rows = datasets.load_dataset("json", data_files=address, split="train")
+        else:
+            rows = datasets.load_dataset(data.id, data.config, split=data.split)
     # `datasets` has no error class of its own: what it cannot find or read is one of these.
     except (OSError, ValueError, RuntimeError) as error:
         # Errors of the hub are pages long, and may hold a whole reply in HTML.
@@ -127,35 +128,3 @@ def hub_rows(data: HubData) -> Iterator[Row]:
             "out for the bundled sample where there is one"
         ) from error
     return (Row(f"{data.id} {data.split} row {i}", fields) for i, fields in enumerate(rows))
-
-
-def _download(data: HubData, datasets: ModuleType) -> Iterable[dict[str, Any]]:
-    """The rows of a split as dicts, by `load_dataset` or from the addresses of `HubSet.files`."""
-    rows: Iterable[dict[str, Any]]
-    files = HUB_SETS.get(data.id, HubSet()).files
-    if not files:
-        rows = datasets.load_dataset(data.id, data.config, split=data.split)
-        return rows
-    # The library resolves addresses over the network, even of files that it has downloaded before.
-    if datasets.config.HF_HUB_OFFLINE:
-        raise ConnectionError(f"no connection to {datasets.config.HF_ENDPOINT}")
-    address = files.format(split=data.split)
-    rows = datasets.load_dataset("json", data_files=address, split="train")
-    return rows
-
-
-@contextmanager
-def _no_retries_without_network(config: Any) -> Iterator[None]:  # noqa: ANN401 (a module)
-    """Use the library's offline mode without a network: it would retry for half a minute."""
-    before: bool = config.HF_HUB_OFFLINE
-    # A machine behind a proxy cannot open this connection, but `datasets` can.
-    if not before and not getproxies():
-        url = urlsplit(config.HF_ENDPOINT)
-        try:
-            socket.create_connection((url.hostname or "", url.port or 443), timeout=5).close()
-        except OSError:
-            config.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        config.HF_HUB_OFFLINE = before

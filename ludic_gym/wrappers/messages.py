@@ -1,30 +1,26 @@
-"""ChatMessages: observations that are the dialog so far, in any vector environment."""
+"""ChatMessages: observations that are the dialog so far."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterable, Sequence
-from types import ModuleType
+from collections.abc import Iterable
 from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector.utils import shared_memory
 from gymnasium.vector.utils.space_utils import create_empty_array
 
 from ludic_gym.envs.core.base import Info
 from ludic_gym.errors import ConfigError
-from ludic_gym.spaces import TEXT, ByLength, SharedBytes, SharedTexts, TextSpace
+from ludic_gym.spaces import TEXT, ByLength
 from ludic_gym.types import Env, Message
 from ludic_gym.wrappers.common import cut_short
 
 Messages = tuple[Message, ...]
 MessagesTurn = tuple[Messages, float, bool, bool, Info]
 
-_ROLES = {"system": "s", "user": "u", "assistant": "a"}
-_ROLE_OF = {letter: role for role, letter in _ROLES.items()}
-# Length of a message besides its text: room for its header in `encoded`.
+_ROLES = ("system", "user", "assistant")
+# Length of a message besides its text.
 _HEADER = 16
 
 
@@ -41,7 +37,6 @@ class MessagesSpace(ByLength, gym.Space[Messages]):
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(seed=seed)
         self.max_length = max_length
-        self.text = TextSpace(max_length)
 
     def contains(self, x: object) -> bool:
         """True if `x` is a tuple of such messages within `max_length`."""
@@ -61,7 +56,7 @@ class MessagesSpace(ByLength, gym.Space[Messages]):
         return ({"role": "user", "content": letters.tobytes().decode("ascii")},)
 
 
-# As with TEXT, all environments share one space. It holds four observations of maximal length.
+# All environments share one space. It holds four observations of maximal length.
 MESSAGES = MessagesSpace(2**18 + 2**10)
 
 
@@ -70,7 +65,8 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
 
     system_prompt: text of the first message; None for the environment's suggestion, "" for none.
     If a dialog becomes too long for the space, the episode is truncated with the reason
-    "dialog_length", and the last observation is the previous dialog.
+    "dialog_length", and the last observation is the previous dialog. Gymnasium's AsyncVectorEnv
+    takes it with `shared_memory=False`.
     Raises ConfigError for an environment whose observations are not in `TEXT`.
 
     >>> env = ChatMessages(gym.make("ludic/Arithmetic-v0"), system_prompt="Just the number.")
@@ -102,8 +98,6 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
         """Play a turn: the dialog with the action and the next observation."""
         observation, reward, terminated, truncated, info = self._text_env.step(action)
         dialog = (*self._dialog, ("assistant", action), ("user", observation))
-        # Checked before the dialog grows: an observation outside its space breaks vector
-        # environments, whose shared memory has a fixed size.
         if MESSAGES.fits(dialog):
             self._dialog = dialog
         elif not (terminated or truncated):
@@ -119,56 +113,6 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
         return tuple(cast(Message, {"role": role, "content": text}) for role, text in self._dialog)
 
 
-class SharedMessages(Sequence[Messages]):
-    """The newest dialogs of the workers of an AsyncVectorEnv; a deep copy is a tuple.
-
-    A dialog is decoded when it is read: most workers' dialogs of a step may never be.
-    """
-
-    def __init__(self, texts: SharedTexts) -> None:
-        self._texts = texts
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (one dialog, or several)
-        texts = self._texts[index]
-        return decoded(texts) if isinstance(texts, str) else tuple(map(decoded, texts))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Messages, ...]:
-        return tuple(self)
-
-
-def encoded(messages: Messages) -> str:
-    """The messages in one text: each has its role's letter, its length, a colon, its content.
-
-    >>> encoded(({"role": "user", "content": "2:3?"}, {"role": "assistant", "content": "5"}))
-    'u4:2:3?a1:5'
-    """
-    # Lengths, because a text may hold any separator. JSON would escape characters, and so exceed
-    # the memory that the space's `max_length` bounds.
-    return "".join(
-        f"{_ROLES[message['role']]}{len(message['content'] or '')}:{message['content']}"
-        for message in messages
-    )
-
-
-def decoded(text: str) -> Messages:
-    """The messages of a text of `encoded`.
-
-    >>> [message["content"] for message in decoded("u4:2:3?a1:5")]
-    ['2:3?', '5']
-    """
-    messages, at = [], 0
-    while at < len(text):
-        start = text.index(":", at) + 1
-        end = start + int(text[at + 1 : start - 1])
-        message = {"role": _ROLE_OF[text[at]], "content": text[start:end]}
-        messages.append(cast(Message, message))
-        at = end
-    return tuple(messages)
-
-
 def _is_message(x: object) -> bool:
     return (
         isinstance(x, dict)
@@ -182,20 +126,3 @@ def _is_message(x: object) -> bool:
 def _empty(space: MessagesSpace, n: int = 1, fn: object = None) -> tuple[Messages, ...]:
     # Not a list: a batch of such a space is a tuple, as `batch_space` declares it.
     return ((),) * n
-
-
-# Dialogs cross to other processes as one text each: TextSpace's memory, bounds included, is reused.
-@shared_memory.create_shared_memory.register(MessagesSpace)
-def _create(space: MessagesSpace, n: int = 1, ctx: ModuleType = multiprocessing) -> SharedBytes:
-    return cast(SharedBytes, shared_memory.create_shared_memory(space.text, n, ctx))
-
-
-@shared_memory.read_from_shared_memory.register(MessagesSpace)
-def _read(space: MessagesSpace, memory: SharedBytes, n: int = 1) -> SharedMessages:
-    return SharedMessages(SharedTexts(space.text, memory, n))
-
-
-@shared_memory.write_to_shared_memory.register(MessagesSpace)
-def _write(space: MessagesSpace, index: int, value: Messages, memory: SharedBytes) -> None:
-    text: Any = encoded(value)
-    shared_memory.write_to_shared_memory(space.text, index, text, memory)

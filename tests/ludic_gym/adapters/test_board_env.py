@@ -40,35 +40,6 @@ def test_a_board_game_passes_pettingzoos_tests(game, capsys):
     seed_test(lambda: pettingzoo.make("aec", f"ludic/pz-{game}-v0"))
 
 
-def test_cells_are_numbered_along_the_rows():
-    env = played("tictactoe", "2", "7")
-    assert env.observe("player_0") == "1 X 3\n4 5 6\nO 8 9"
-    assert sorted(env.legal_actions()) == ["1", "3", "4", "5", "6", "8", "9"]
-
-
-def test_a_line_wins_and_both_are_told():
-    env = played("tictactoe", "1", "4", "2", "5", "3")
-    assert ends(env) == ["win", "loss"]
-    assert env.rewards == {"player_0": 1.0, "player_1": -1.0}
-    assert env.infos["player_1"]["reward/game"] == -1.0
-    assert env.observe("player_1").startswith("X X X")
-
-
-def test_a_full_board_without_a_line_is_a_draw():
-    env = played("tictactoe", *"159287364")
-    assert ends(env) == ["draw", "draw"]
-    assert env.rewards == {"player_0": 0.0, "player_1": 0.0}
-
-
-def test_discs_fall_to_the_lowest_place():
-    env = played("connect_four", "4", "4")
-    *_, above, below, columns = env.observe("player_0").splitlines()
-    assert (above, below, columns) == (". . . O . . .", ". . . X . . .", "1 2 3 4 5 6 7")
-    assert ends(played("connect_four", *"121314")) == [None, None]
-    assert played("connect_four", "<think>3?</think> 4", "4").observe("player_0").count("X") == 1
-    assert ends(played("connect_four", *"1213141")) == ["win", "loss"]
-
-
 def test_chess_moves_are_written_for_both_sides_from_whites_view():
     env = played("chess", "e2e4")
     assert "e7e5" in env.legal_actions()
@@ -101,7 +72,7 @@ def test_a_move_that_is_not_legal_loses(game, action):
 
 
 def test_the_second_player_loses_by_an_illegal_move_too():
-    assert ends(played("tictactoe", "1", "1")) == ["win", "illegal"]
+    assert ends(played("chess", "e2e4", "e2e4")) == ["win", "illegal"]
 
 
 @games
@@ -134,7 +105,7 @@ def test_the_prompt_names_the_side_and_legal_moves_go_on_to_an_end(game):
 
 
 def test_a_game_that_there_is_not_is_refused():
-    with pytest.raises(ConfigError, match="game is one of tictactoe, connect_four, chess, go"):
+    with pytest.raises(ConfigError, match="game is one of chess, go"):
         BoardAECEnv("checkers")
 
 
@@ -153,30 +124,17 @@ def test_the_view_of_one_player_keeps_the_contract(game, rule, check):
 
 
 def test_the_opponent_answers_at_once_and_the_second_seat_sees_the_opening():
-    env = BoardEnv("connect_four")
+    env = BoardEnv("go")
     empty, _ = env.reset(seed=0)
     assert (empty.count("X"), empty.count("O")) == (0, 0)
-    text, *_ = env.step("4")
+    text, *_ = env.step("D4")
     assert (text.count("X"), text.count("O")) == (1, 1)
-    opened, info = BoardEnv("connect_four", seat="second").reset(seed=0)
+    opened, info = BoardEnv("go", seat="second").reset(seed=0)
     assert (opened.count("X"), opened.count("O")) == (1, 0)
-    assert "as O" in info["system_prompt"]
+    assert "as White" in info["system_prompt"] or "as O" in info["system_prompt"]
 
 
 def test_seats_are_drawn_by_the_seed():
-    env = BoardEnv("tictactoe", seat="random")
+    env = BoardEnv("go", seat="random")
     opened = [env.reset(seed=seed)[0].count("X") for seed in range(40)]
     assert 8 <= sum(opened) <= 32
-
-
-def test_a_win_against_the_opponent_pays_1():
-    env = BoardEnv("tictactoe")
-    rng = random.Random(0)
-    ends = {}
-    for seed in range(60):
-        env.reset(seed=seed)
-        over = False
-        while not over:
-            _, reward, over, _, info = env.step(rng.choice(env.legal_actions()))
-        ends[info["outcome"]] = (reward, info["success"])
-    assert ends == {"win": (1.0, True), "loss": (-1.0, False), "draw": (0.0, False)}

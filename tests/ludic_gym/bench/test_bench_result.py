@@ -85,10 +85,6 @@ def test_the_outcome_is_the_envs_word_or_a_plain_one(last, word):
     assert score(ended(0, last)).outcome == word
 
 
-def test_an_episode_cut_short_is_no_success():
-    assert not score(ended(0, step(truncated=True))).success
-
-
 def test_results_count_failed_episodes_apart():
     good = ended(0, step(1.0, terminated=True, info={"success": True}))
     bad = ended(1, step(-1.0, terminated=True, info={"success": False}))
@@ -125,18 +121,6 @@ def test_nothing_measured_is_nan_and_no_interval():
     assert result.success_interval == (0.0, 1.0)
 
 
-def test_samples_of_a_task_are_known_by_its_seed():
-    task = replace(TASK, seed=5)
-    assert score(Episode(index=2, task=task, error="boom")).task == 5
-    assert score(Episode(index=2, task=TASK, error="boom")).task == 2
-
-
-def test_a_seed_of_any_size_names_a_task():
-    task = replace(TASK, seed=(1 << 70) + 3)
-    episode = Episode(index=0, task=task, rollouts=(Rollout(task=task, steps=()),))
-    assert Tally([score(episode)]).result().tasks == 1
-
-
 def test_pass_at_k_is_averaged_over_tasks_up_to_the_fewest_samples():
     # Task 0: 1 of 2; task 1: 2 of 3. pass@1 (1/2 + 2/3) / 2, pass@2 (1 + 1) / 2,
     # pass^2 (0 + 1/3) / 2.
@@ -147,16 +131,7 @@ def test_pass_at_k_is_averaged_over_tasks_up_to_the_fewest_samples():
     assert (result.tasks, result.episodes) == (2, 5)
 
 
-def test_one_sample_of_a_task_says_nothing_about_more():
-    assert Tally([Score(index=0, task=0, success=True)]).result().pass_at_k == ()
-
-
 def test_outcomes_as_frequent_as_each_other_are_in_the_order_of_words():
     scores = [Score(index=i, task=i, outcome=word) for i, word in enumerate("cabab")]
     assert list(Tally(scores).result().outcomes.items()) == [("a", 2), ("b", 2), ("c", 1)]
     assert list(Tally(scores[::-1]).result().outcomes) == ["a", "b", "c"]
-
-
-def test_the_rows_that_were_played_are_named_once():
-    scores = [Score(index=i, task=i, data=data) for i, data in enumerate(["a@1", "a@1", ""])]
-    assert Tally(scores).result().data == "a@1"

@@ -107,12 +107,6 @@ def test_the_interval_of_two_players_is_the_binomials():
     assert strong.interval == pytest.approx((strong.elo - half, strong.elo + half), abs=1e-2)
 
 
-def test_who_always_wins_is_rated_high_but_not_infinitely():
-    strong, _ = bradley_terry([PlayedGame("a", "b", 1.0)] * 20)
-    assert 200 < strong.elo < 1000
-    assert strong.interval.low > 0
-
-
 def test_known_strengths_are_recovered_within_their_intervals():
     strengths = {"a": 300.0, "b": 100.0, "c": -50.0, "d": -350.0}
     inside = 0
@@ -130,14 +124,6 @@ def test_who_sits_first_makes_no_difference(results):
     swapped = [PlayedGame("b", "a", 1.0 - result) for result in results]
     ratings, again = bradley_terry(games), bradley_terry(swapped)
     assert [r.elo for r in ratings] == pytest.approx([r.elo for r in again])
-
-
-@pytest.mark.parametrize(
-    "game", [PlayedGame("a", "a", 1.0), PlayedGame("a", "b", 2.0), PlayedGame("a", "b", -1.0)]
-)
-def test_what_is_no_game_is_refused(game):
-    with pytest.raises(ConfigError, match="no game between two players"):
-        bradley_terry([game])
 
 
 def test_ratings_need_two_players_and_a_prior():

@@ -7,11 +7,8 @@ import time
 import pytest
 
 import ludic_gym as lg
-from envs_registry.catalog import SUITES
 from ludic_gym.bench.folder import open_folder, read_request
-from ludic_gym.commands.arguments import keyword_arguments
 from ludic_gym.commands.main import main
-from ludic_gym.errors import ConfigError
 
 QUESTIONS = (
     '{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?", "answer": "#### 4"}\n'
@@ -24,19 +21,6 @@ def bench(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-def test_the_oracle_gets_every_row_right(tmp_path, capsys):
-    (tmp_path / "rows.jsonl").write_text(QUESTIONS)
-    code, table, bar = bench(
-        capsys, "ludic/GSM8K-v0", "--data", str(tmp_path / "rows.jsonl"), "--policy", "oracle"
-    )
-    assert code == 0
-    # Wilson, 2 of 2: 2 / (2 + 1.96^2) = 34.2%.
-    assert "2/2" in table
-    assert "[34.2, 100.0]" in table
-    assert "2/2" in bar
-    assert "success 100.0%" in bar
-
-
 def test_several_envs_get_a_line_and_a_file_each(tmp_path, capsys):
     ids = ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0"]
     options = ["--episodes", "5", "--policy", "oracle", "--out", str(tmp_path / "results")]
@@ -47,17 +31,6 @@ def test_several_envs_get_a_line_and_a_file_each(tmp_path, capsys):
         lines = (tmp_path / "results" / f"{name}.jsonl").read_text().splitlines()
         assert len(lines) == 5
     assert json.loads(lines[1])["policy"] == "oracle"
-
-
-def test_env_arguments_and_sampling_reach_the_episodes(tmp_path, capsys):
-    options = "--episodes 1 --env-kwargs digits=3 operations=* --temperature 0.5 --max-turns 4"
-    out = str(tmp_path)
-    code, _, _ = bench(capsys, "ludic/Arithmetic-v0", *options.split(), "--out", out, "--seed", "9")
-    record = json.loads((tmp_path / "ludic-Arithmetic-v0.jsonl").read_text())
-    assert code == 0
-    task = record["task"]
-    assert task["kwargs"] == {"digits": 3, "operations": "*"}
-    assert (task["sampling"]["temperature"], task["max_turns"], task["seed"]) == (0.5, 4, 9)
 
 
 def never_parsed(env):
@@ -192,12 +165,6 @@ def test_a_folder_is_played_into_by_one_process(tmp_path, capsys):
     assert "another process plays into" in error
 
 
-def test_a_suite_plays_its_environments(capsys):
-    code, table, _ = bench(capsys, "toys", "--policy", "oracle", "--episodes", "2")
-    assert code == 0
-    assert all(env_id in table for env_id in SUITES["toys"])
-
-
 def test_a_rate_that_is_too_low_is_told_and_the_code_is_1(capsys):
     arguments = ["ludic/Arithmetic-v0", "--episodes", "2", "--fail-under", "0.9"]
     code, screen, _ = bench(capsys, *arguments, "--policy", "random")
@@ -238,9 +205,3 @@ def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
     kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
     assert 1 <= len(kept) < 100
     assert f"{len(kept)}/{len(kept)}" in table
-
-
-@pytest.mark.parametrize("word", ["opponent", "=5", "two words=5"])
-def test_words_that_are_no_pair_are_refused(word):
-    with pytest.raises(ConfigError, match="not of the form key=value"):
-        keyword_arguments([word])

@@ -6,7 +6,6 @@ import pytest
 from chat_server import MODELS, chat_server, completion
 
 from ludic_gym.bench.folder import read_request
-from ludic_gym.commands.bench_args import folder_name
 from ludic_gym.commands.main import main
 from ludic_gym.records import read_episodes
 
@@ -120,12 +119,6 @@ def test_mistakes_in_what_all_runs_share_end_the_command_at_once(capsys, words, 
     assert why in err
 
 
-def test_the_folder_of_one_run_is_refused(capsys, tmp_path):
-    bench(capsys, SUMS, "--episodes", "1", "--out", str(tmp_path))
-    code, _, err = bench(capsys, SUMS, *models("vllm/a", "vllm/b"), "--out", str(tmp_path))
-    assert (code, "holds one run; name another folder" in err) == (2, True)
-
-
 def test_ctrl_c_prints_what_has_ended(capsys, monkeypatch, tmp_path):
     source = "def make(env):\n    raise KeyboardInterrupt\n"
     (tmp_path / "impatient.py").write_text(source)
@@ -138,11 +131,6 @@ def test_ctrl_c_prints_what_has_ended(capsys, monkeypatch, tmp_path):
     assert first.split()[:3] == ["oracle", "1", "3"]
     assert second.split()[:3] == ["impatient:make", "-", "0"]
     assert "[3/3]" not in err
-
-
-def test_names_of_folders_lead_nowhere_else():
-    assert folder_name("../a b/ü:1") == "..-a-b-ü-1"
-    assert folder_name("..") == "-"
 
 
 def test_the_strongest_of_a_tournament_is_first_with_what_it_took_from_each(tmp_path, capsys):

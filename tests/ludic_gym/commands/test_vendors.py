@@ -207,10 +207,3 @@ def test_a_thinking_model_is_probed_with_room_for_its_thought(capsys, monkeypatc
         code, _, error = anthropic_bench(capsys, monkeypatch, server, *options, "1024")
     assert code == 2
     assert "must be greater than `thinking.budget_tokens`" in error
-
-
-def test_a_model_with_a_slash_behind_an_address_is_only_a_name(capsys):
-    with chat_server(answering()) as server:
-        options = ["--policy", server.url, "--model", "openai/gpt-oss-20b"]
-        assert bench(capsys, *options)[0] == 0
-        assert server.requests[-1]["model"] == "openai/gpt-oss-20b"

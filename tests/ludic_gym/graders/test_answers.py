@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import after_phrase, extract
-from ludic_gym.graders.text import grade_choice, grade_exact, grade_f1, normalised, word_f1
+from ludic_gym.graders.text import grade_choice, grade_exact, grade_f1, word_f1
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,6 @@ def test_an_exact_match_keeps_numbers_and_lists_apart(text, truth):
     assert not grade_f1(text, truth).correct
 
 
-def test_thousands_are_grouped_or_not():
-    assert grade_exact("1,000 people", "1000 people").correct
-
-
 @pytest.mark.parametrize(
     ("text", "truth"),
     [
@@ -93,12 +89,6 @@ def test_the_true_choice_is_a_capital_letter(truth):
         grade_choice("A", truth)
 
 
-def test_case_articles_and_punctuation_do_not_matter():
-    assert normalised("The  Eiffel-Tower, a!") == "eiffeltower"
-    assert grade_exact("the Amazon.", "Nile\nAmazon").correct
-    assert not grade_exact("Amazon or Nile", "Nile\nAmazon").correct
-
-
 def test_f1_is_the_harmonic_mean_over_words():
     # Two of three words are right, two of two are found: 2 * 2 / 5.
     assert word_f1("big red house", "red house") == 0.8
@@ -112,11 +102,6 @@ def test_an_answer_that_hedges_is_wrong_unless_the_truth_does_so_too():
     assert not grade_f1("Amazon, Lake Victoria", "Lake Victoria").correct
     assert not grade_f1("not Lake Victoria", "Lake Victoria").correct
     assert grade_f1("salt and black pepper", "salt and pepper").correct
-
-
-def test_an_accepted_answer_needs_a_word():
-    with pytest.raises(DataError, match="needs a letter or digit"):
-        grade_exact("x", "?!")
 
 
 def test_an_article_alone_is_an_answer():
@@ -165,17 +150,3 @@ def split_last(text: str) -> str | None:
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_the_last_phrase_is_that_of_a_split(text: str) -> None:
     assert after_phrase(text) == split_last(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("the answer is 4", " 4"),
-        ("the answer isn't known; my answers: 4", None),
-        ("answer: 3. İ say the answer is 4", " 4"),
-        ("the anſwer = 4", " 4"),
-        ("", None),
-    ],
-)
-def test_words_around_the_phrase_decide(text: str, rest: str | None) -> None:
-    assert after_phrase(text) == rest

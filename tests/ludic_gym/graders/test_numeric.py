@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade
 from ludic_gym.graders.numeric import grade_number, parse_number
 
 
@@ -147,29 +146,12 @@ def test_what_is_no_single_answer_is_not_correct(text, rule):
     assert (grade.correct, grade.rule) == (False, rule)
 
 
-def test_the_grade_shows_what_was_taken_for_the_answer():
-    assert grade_number("<answer> 84 </answer>", "85") == Grade(False, "84", "tag")
-    assert grade_number("no idea", "85") == Grade(False, None, "none")
-
-
 def test_equality_is_exact():
     assert grade_number("1/3", "1/3").correct
     assert not grade_number("0.3333333333333333", "1/3").correct
     assert not grade_number(
         "100000000000000000000000000000.1", "100000000000000000000000000000"
     ).correct
-
-
-def test_long_numbers_are_not_rounded():
-    digits = "1234567890" * 5
-    assert grade_number(f"-{digits}", f"-{digits}").correct
-    assert not grade_number(f"-{digits}", f"-{digits[:-1]}1").correct
-    assert not grade_number(f"{digits}/3", f"{digits[:-1]}1/3").correct
-
-
-def test_percent_is_a_unit_not_a_factor():
-    assert grade_number("50%", "50").correct
-    assert not grade_number("50%", "0.5").correct
 
 
 @pytest.mark.parametrize("truth", ["", "eighty", "1/0"])
@@ -203,11 +185,6 @@ def test_a_hostile_megabyte_is_graded_in_no_time(text):
     assert time.process_time() - start < 1.0
 
 
-@given(st.text())
-def test_no_text_raises(text):
-    assert grade_number(text, "85").correct in (True, False)
-
-
 @given(st.integers(-(10**12), 10**12), st.sampled_from(["{}", "{:,}", "{}.00", "${}", "{}%"]))
 def test_every_integer_is_recognised_however_it_is_written(number, style):
     written = style.format(number) if number >= 0 or "$" not in style else f"-${-number}"
@@ -222,3 +199,10 @@ def test_digits_of_any_script_are_a_number_as_with_a_sign_before_them(digits):
     signed = parse_number(f"+{digits}") if len(digits) < 200 else None
     assert parse_number(digits) == (Decimal(digits) if len(digits) == 200 else signed)
     assert grade_number(f"<answer>{digits}</answer>", "7").correct == (signed == 7)
+
+
+def test_long_numbers_are_not_rounded():
+    digits = "1234567890" * 5
+    assert grade_number(f"-{digits}", f"-{digits}").correct
+    assert not grade_number(f"-{digits}", f"-{digits[:-1]}1").correct
+    assert not grade_number(f"{digits}/3", f"{digits[:-1]}1/3").correct

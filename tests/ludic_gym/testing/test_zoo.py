@@ -1,4 +1,3 @@
-import sys
 import threading
 
 import pettingzoo
@@ -6,7 +5,7 @@ import pytest
 
 from ludic_gym.envs.core.two_player import GameParallelEnv
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeAECEnv
-from ludic_gym.errors import ContractError, MissingPackage
+from ludic_gym.errors import ContractError
 from ludic_gym.testing.zoo import pettingzoo_rules
 
 PLAYED = []
@@ -95,14 +94,3 @@ def test_a_broken_rule_is_found(cls, registry, rule, found):
 class JointSound(GameParallelEnv):
     def __init__(self, render_mode=None):
         super().__init__(TicTacToeAECEnv(render_mode))
-
-
-def test_an_id_that_pettingzoo_does_not_know_has_no_such_rules():
-    assert list(pettingzoo_rules("ludic/GSM8K-v0")) == []
-
-
-def test_without_pytest_the_remedy_is_told(monkeypatch):
-    monkeypatch.delattr(pettingzoo, "test", raising=False)
-    monkeypatch.setitem(sys.modules, "pettingzoo.test", None)
-    with pytest.raises(MissingPackage, match="pip install 'pytest'"):
-        list(pettingzoo_rules("ludic/ConnectFour-v0"))

@@ -38,13 +38,6 @@ def plain_scores(texts, query, k1=1.5, b=0.75):
     return scores
 
 
-def test_an_order_by_hand():
-    # Two of the words, the shortest text of a rare one, and the word that two texts have.
-    assert Index(TEXTS).best("fox owl red", 4) == [0, 2, 1]
-    # Twice in three words is more than once in two.
-    assert Index(TEXTS).best("the fox", 4) == [1, 0]
-
-
 def test_equal_scores_keep_the_order_and_unknown_words_find_nothing():
     assert Index(TEXTS).best("pig cat owl", 2) == [2, 3]
     assert Index(TEXTS).best("zebra", 2) == Index(TEXTS).best("", 2) == []
@@ -63,11 +56,6 @@ def test_the_order_is_that_of_a_plain_implementation():
         assert len(found) == min(10, sum(score > 0 for score in scores))
         best = sorted(scores, reverse=True)[: len(found)]
         assert [scores[i] for i in found] == pytest.approx(best)
-
-
-def test_no_texts_are_refused():
-    with pytest.raises(ConfigError, match="no texts"):
-        Index([])
 
 
 async def use(tools, name, /, **arguments):
@@ -143,15 +131,6 @@ async def test_a_search_finds_documents_by_their_words_and_reads_them(search):
 @pytest.mark.parametrize("query", ["", "the of", "volcano", "😀"])
 async def test_a_search_for_what_no_document_has_says_so(search, query):
     assert await use(search, "search", query=query) == f"no document matches {query!r}"
-
-
-async def test_a_title_that_does_not_exist_is_an_error(search):
-    assert "there is no document 'Oz'" in await use(search, "read", title="Oz")
-
-
-def test_titles_must_differ(search):
-    with pytest.raises(ConfigError, match="2 documents have 1 different titles"):
-        search_tools([DOCUMENTS[0], DOCUMENTS[0]])
 
 
 async def test_files_are_written_read_moved_found_and_removed():

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 import pytest
 
 from ludic_gym.bench.folder import open_transcripts
-from ludic_gym.bench.result import Score, score
 from ludic_gym.records import episode_to_json
 from ludic_gym.types import (
     Completion,
@@ -53,15 +52,6 @@ def test_results_are_there_at_once_and_lead_to_the_episodes(opened, bench_folder
     page.get_by_role("link", name="Arithmetic-v0").click()
     assert "turn 1" in transcript_of(page)
     assert page.locator("#count").inner_text() == "12 of 24"
-
-
-@pytest.mark.long
-def test_the_number_of_errors_leads_to_the_episodes(opened, tmp_path):
-    failed = Episode(index=1, task=Task(env_id="ludic/Arithmetic-v0", seed=1), error="it broke")
-    page = opened(view_of([folder_of(tmp_path, [episode("a"), failed])]))
-    page.get_by_role("region", name="all numbers").get_by_role("link", name="1", exact=True).click()
-    assert "failed: it broke" in transcript_of(page)
-    assert page.locator("#count").inner_text() == "1 of 2"
 
 
 @pytest.mark.long
@@ -142,16 +132,6 @@ def test_filters_and_search_narrow_the_list(opened, other_folder):
 
 
 @pytest.mark.long
-def test_the_list_is_ordered_by_a_number(opened, other_folder):
-    page = opened(view_of([other_folder]), EPISODES)
-    page.get_by_label("order").select_option("-turns")
-    facts = page.locator(".row .facts").all_inner_texts()
-    turns = [int(words.split()[0]) for words in facts]
-    assert turns[0] > turns[-1]
-    assert turns == sorted(turns, reverse=True)
-
-
-@pytest.mark.long
 def test_two_runs_are_side_by_side_and_their_differences_found(opened, bench_folder, other_folder):
     page = opened(view_of([bench_folder, other_folder]), EPISODES)
     page.locator("#episode .side").first.wait_for()
@@ -162,24 +142,6 @@ def test_two_runs_are_side_by_side_and_their_differences_found(opened, bench_fol
     page.get_by_label("only where the runs differ").check()
     differ = int(page.locator("#count").inner_text().split()[0])
     assert 12 <= differ < 24
-
-
-@pytest.mark.long
-def test_settings_that_differ_come_first(opened, bench_folder, other_folder):
-    page = opened(view_of([bench_folder, other_folder]), "#/settings")
-    lines = page.get_by_role("region", name="settings that differ").locator("tbody tr")
-    assert lines.all_inner_texts() == ["policy\toracle\trandom"]
-
-
-@pytest.mark.long
-def test_the_theme_follows_the_system_and_can_be_turned(opened, bench_folder):
-    ground = "getComputedStyle(document.body).backgroundColor"
-    page = opened(view_of([bench_folder]), color_scheme="dark")
-    assert page.evaluate(ground) == "rgb(20, 22, 26)"
-    page.keyboard.press("t")
-    assert page.evaluate(ground) == "rgb(255, 255, 255)"
-    page.keyboard.press("t")
-    assert page.evaluate(ground) == "rgb(20, 22, 26)"
 
 
 @pytest.mark.long
@@ -317,9 +279,3 @@ def test_a_score_without_its_transcript_says_how_to_keep_it(opened, tmp_path):
     page = opened(view_of([folder], most=1), EPISODES)
     page.keyboard.press("j")
     page.get_by_text("see ludic view --most").wait_for()
-
-
-def test_scores_here_are_those_of_the_benchmark():
-    assert score(episode("a")) == Score(
-        index=0, task=0, success=True, reward=0.5, outcome="a", turns=1
-    )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.errors import ConfigError
-from ludic_gym.wrappers.messages import MESSAGES, ChatMessages, MessagesSpace, decoded, encoded
+from ludic_gym.wrappers.messages import MESSAGES, ChatMessages, MessagesSpace
 
 texts = st.text(st.characters(codec=None))
 messages = st.lists(
@@ -71,11 +71,8 @@ def test_only_text_can_become_messages():
 
 
 @given(messages)
-def test_what_is_encoded_is_decoded_again(dialog):
-    assert decoded(encoded(dialog)) == dialog
+def test_dialogs_are_in_the_space(dialog):
     assert dialog in MESSAGES
-    # The header of a message takes less than what the space counts for it.
-    assert len(encoded(dialog)) <= sum(len(m["content"]) + 16 for m in dialog)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +89,6 @@ def test_what_is_encoded_is_decoded_again(dialog):
 )
 def test_other_things_are_not_in_the_space(x):
     assert x not in MessagesSpace(100)
-
-
-def test_a_message_counts_sixteen_more_than_its_text():
-    space = MessagesSpace(100)
-    assert ({"role": "user", "content": "x" * 84},) in space
-    assert ({"role": "user", "content": ""},) * 6 in space
-    assert ({"role": "user", "content": ""},) * 7 not in space
 
 
 def test_the_space_samples_compares_and_copies():

@@ -74,10 +74,6 @@ def test_floats_may_be_off_by_atol_or_a_ten_millionth():
     assert not is_same(1e9 + 200, 1e9, atol=0.0)
 
 
-def test_two_integers_are_the_same_only_if_they_are_equal():
-    assert not is_same(10**12 + 1, 10**12, atol=1.0)
-
-
 @pytest.mark.parametrize(
     ("got", "compared", "same"),
     [
@@ -144,11 +140,6 @@ def test_outputs_are_compared_as_the_comparator_says(got, comparator, same):
     assert is_same_text(got, "1 2\n3.0\n", comparator, 1e-6) is same
 
 
-def test_words_that_are_no_numbers_must_be_the_same():
-    assert is_same_text("nan x", "nan x", "numbers", 1e-6)
-    assert not is_same_text("inf", "1e999", "numbers", 1e-6)
-
-
 def test_numbers_beyond_the_range_of_floats_are_compared_exactly():
     large = "7" * 350
     assert is_same_text(large, f"{large}.0", "numbers", 1e-6)
@@ -199,12 +190,6 @@ def test_columns_match_if_one_of_all_permutations_does(table, other, random):
         for p in permutations(range(width))
     )
     assert is_same_by_columns(trees(*other), trees(*table), ordered=False) == expected
-
-
-@pytest.mark.parametrize("forged", [None, 3, [1], [{"list": 1}], "rows", {"tuple": []}])
-def test_a_forged_reply_is_no_table(forged):
-    assert not is_same_set(forged, trees((1,)))
-    assert not is_same_by_columns(forged, trees((1,)), ordered=False)
 
 
 @pytest.mark.parametrize(

@@ -134,12 +134,6 @@ def test_assertions_see_changed_arguments_only_if_they_ask_to(grader):
     assert grader.grade(code, unseen, limits=QUICK).outcome == "wrong"
 
 
-def test_a_function_cannot_make_its_answer_right_by_changing_the_question(grader):
-    tests = AssertTests(name="f", tests=("xs = [2, 1]\nassert f(xs) == sorted(xs)",))
-    code = "def f(xs):\n    xs.clear()\n    return []"
-    assert grader.grade(code, tests, limits=QUICK).outcome == "wrong"
-
-
 FORGED = """
 import os
 deep = b"[" * {depth} + b"]" * {depth}
@@ -149,15 +143,6 @@ for fd in range(3, 64):
 def f(x): return x * x
 def add(a, b): return a + b
 """
-
-
-def test_a_reply_that_is_nested_deeper_than_any_value_is_none(grader):
-    line = 'b\'["ready", ""]\\n["value", \' + deep + b\', []]\\n\''
-    outcomes = [
-        grader.grade(FORGED.format(depth=depth, line=line), SQUARES, limits=QUICK).outcome
-        for depth in (50, 400)
-    ]
-    assert outcomes == ["wrong", "crashed"]
 
 
 @pytest.mark.parametrize("depth", [50, 900, 980, 990, 5000])
@@ -216,13 +201,6 @@ def test_it_stops_at_the_first_wrong_answer_if_asked_to(grader):
     assert grader.grade(code, SQUARES, limits=QUICK, stop=True).printed == "1\n"
     verdict = grader.grade(code, SQUARES, limits=QUICK, stop=False)
     assert (verdict.printed, verdict.passed) == ("1\n2\n3\n", 2)
-
-
-def test_what_is_printed_is_capped_and_mixes_up_nothing(grader):
-    code = "def f(x):\n    print('[\"value\", 1, []]')\n    print('y' * 5000)\n    return x * x"
-    verdict = grader.grade(code, SQUARES, limits=QUICK)
-    assert verdict.outcome == "passed"
-    assert verdict.printed == "y" * 1999 + "\n"
 
 
 class CountingSandbox:
@@ -288,23 +266,6 @@ async def test_only_the_newest_results_are_remembered():
     # "a" was used after "b".
     assert await memo.get("a", lambda: found("new")) == "a"
     assert await memo.get("b", lambda: found("new")) == "new"
-
-
-async def test_what_raises_is_not_remembered_and_reaches_all_who_ask():
-    memo, tries = Memo(8), []
-
-    async def fails():
-        tries.append(1)
-        await asyncio.sleep(0)
-        raise SandboxError("no")
-
-    answers = await asyncio.gather(
-        *(memo.get("k", fails) for _ in range(3)), return_exceptions=True
-    )
-    assert [str(answer) for answer in answers] == ["no"] * 3
-    with pytest.raises(SandboxError):
-        await memo.get("k", fails)
-    assert len(tries) == 2
 
 
 @pytest.mark.long
