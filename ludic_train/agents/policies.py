@@ -211,8 +211,8 @@ class AgentPolicy(FinishingPolicy):
         decision = Decision(action=answer, completions=completions)
         if self._parser is None:
             return decision
-        found = self._parser(answer)
-        return replace(decision, action=found.action, reward=found.reward, feedback=found.feedback)
+        read = self._parser(answer)
+        return replace(decision, action=read.action, reward=read.reward, feedback=read.feedback)
 
     def _answer_waiting(self, text: str) -> None:
         """Give its observation to the tool call that waits, and the end to all others."""
@@ -243,9 +243,9 @@ class AgentPolicies:
     @staticmethod
     def named(gateway: Gateway, agent: str, parser: Parser | None = None) -> AgentPolicies:
         """Those of a command or of "module:function". Raises ConfigError as `named_agent`."""
-        found = named_agent(agent)
-        limit = RUNNING if isinstance(found, str) else FUNCTIONS
-        return AgentPolicies(gateway, found, parser, running=asyncio.Semaphore(limit))
+        program = named_agent(agent)
+        limit = RUNNING if isinstance(program, str) else FUNCTIONS
+        return AgentPolicies(gateway, program, parser, running=asyncio.Semaphore(limit))
 
     def __call__(self, env: Env) -> Policy:
         """The policy of one episode."""

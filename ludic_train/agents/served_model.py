@@ -201,7 +201,7 @@ class ServedModel:
     async def _metrics(self, request: web.Request) -> web.Response:
         """Counts since the start and current load, in Prometheus' format, by vLLM's names."""
         load = self.client.in_flight
-        looked_up, found = self.client.prefix_tokens
+        looked_up, cached = self.client.prefix_tokens
         numbers = {
             "num_requests_running": 0 if self.paused else load,
             "num_requests_waiting": load if self.paused else 0,
@@ -209,7 +209,7 @@ class ServedModel:
             "kv_cache_usage_perc": min(1.0, load / self.client.max_batch_size),
             "prompt_tokens_total": self._prompt_tokens,
             "prefix_cache_queries_total": looked_up,
-            "prefix_cache_hits_total": found,
+            "prefix_cache_hits_total": cached,
             "generation_tokens_total": self.client.num_sampled,
             "request_success_total": self._requests,
         }

@@ -214,10 +214,10 @@ class Session:
         sampling = self._call_sampling(request, len(prompt.ids))
         completion = await engine.continued(prompt.ids, sampling)
         text = prompt.begun + completion.text
-        content, reasoning, found = prompt.form.parts(text, request.tools)
+        content, reasoning, named_calls = prompt.form.parts(text, request.tools)
         calls = tuple(
             ToolCall(id=f"call_{id[-8:]}_{i}", name=name, arguments=arguments)
-            for i, (name, arguments) in enumerate(found[: None if request.parallel else 1], 1)
+            for i, (name, arguments) in enumerate(named_calls[: None if request.parallel else 1], 1)
         )
         if calls or reasoning:
             # Rows do not depend on it, but filters and records read the calls.

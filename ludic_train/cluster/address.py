@@ -40,11 +40,11 @@ def read_address(out: Path) -> Address | None:
     """
     path = out / QUEUE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        servers = tuple(map(str, found.get("servers", ())))
+        record = json.loads(path.read_text(encoding="utf-8"))
+        servers = tuple(map(str, record.get("servers", ())))
         return Address(
-            url=str(found["url"]),
-            key=str(found["key"]),
+            url=str(record["url"]),
+            key=str(record["key"]),
             servers=servers,
             password=os.environ.get(PASSWORD_VARIABLE) or _password(out),
         )
@@ -61,8 +61,8 @@ def write_address(out: Path, address: Address) -> None:
         write_private(out / PASSWORD, address.password)
     # In one step: others wait for the file, and read it at any moment.
     draft = out / f".{QUEUE}"
-    known = {"url": address.url, "key": address.key, "servers": address.servers}
-    draft.write_text(json.dumps(known) + "\n", encoding="utf-8")
+    record = {"url": address.url, "key": address.key, "servers": address.servers}
+    draft.write_text(json.dumps(record) + "\n", encoding="utf-8")
     draft.replace(out / QUEUE)
 
 

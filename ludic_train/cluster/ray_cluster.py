@@ -205,12 +205,12 @@ class RayRoles(Place):
         resumed: Sequence[str] = (),
     ) -> None:
         """Have Ray start a role, a trainer as so many ranks; output is appended to NAME.log."""
-        own = {**self.env, **(env or {})}
+        variables = {**self.env, **(env or {})}
         if kind != "trainer":
-            self._start(kind, name, command, own)
+            self._start(kind, name, command, variables)
             return
         for rank in range(self.ranks):
-            self._start(kind, f"{name}-{rank}" if rank else name, command, own, rank, resumed)
+            self._start(kind, f"{name}-{rank}" if rank else name, command, variables, rank, resumed)
 
     def _start(
         self,
@@ -253,10 +253,10 @@ class RayRoles(Place):
 
     def _resources(self, kind: Kind, rank: int) -> dict[str, Any]:
         """Options of the role's Ray actor: what it reserves, and where it may run."""
-        found = resources_of(
+        reserved = resources_of(
             kind, cpus=self.cpus, rank_gpus=self.rank_gpus, server_gpus=self.server_gpus
         )
-        options: dict[str, Any] = {"num_cpus": found["CPU"], "num_gpus": found["GPU"]}
+        options: dict[str, Any] = {"num_cpus": reserved["CPU"], "num_gpus": reserved["GPU"]}
         if kind == "redis":
             # Its address must stay: this program's node, and a port that it has chosen.
             node = ray.get_runtime_context().get_node_id()
@@ -265,13 +265,13 @@ class RayRoles(Place):
             return options | {"scheduling_strategy": "SPREAD"}
         if self.group is None:
             # Ray refuses a bundle with 0 of something.
-            bundle = {name: count for name, count in found.items() if count}
+            bundle = {name: count for name, count in reserved.items() if count}
             self.group = placement_group([bundle] * self.ranks, strategy="PACK")
         return options | {"scheduling_strategy": PlacementGroupSchedulingStrategy(self.group, rank)}
 
     def ended(self) -> Ended | None:
         """A role that has ended for good; None while all run, or are being started again."""
-        return next((found for role in self.roles if (found := _end_of(role)) is not None), None)
+        return next((end for role in self.roles if (end := _end_of(role)) is not None), None)
 
     def interrupt(self) -> Ended:
         """Stop the ranks of the trainer, which save; how they ended."""

@@ -100,8 +100,8 @@ class QueueReader:
         for ready, lag in zip(groups, lags, strict=True):
             entry = ready.entry
             self._taken.append((entry, Trained(id=entry.id, key=entry.key, lag=lag)))
-        found = [trajectory for ready in groups for trajectory in ready.group.trajectories]
-        return found, self._metrics(groups, lags)
+        trajectories = [trajectory for ready in groups for trajectory in ready.group.trajectories]
+        return trajectories, self._metrics(groups, lags)
 
     async def keep(self, groups: Collection[str]) -> None:
         """Let all groups of the batch go but these: waiting, they would keep others away.
@@ -187,14 +187,14 @@ class QueueReader:
         while True:
             try:
                 async with asyncio.timeout(QUIET_S):
-                    found = await self._ready.get()
+                    ready = await self._ready.get()
             except TimeoutError:
                 LOG.warning(
                     "no group came for %.0f s; are there actors? `ludic status` shows them", QUIET_S
                 )
                 continue
-            if found is not None:
-                return found
+            if ready is not None:
+                return ready
             # The next call must not wait for a reader that has ended.
             self._ready.put_nowait(None)
             assert self._reading is not None
@@ -295,13 +295,13 @@ class QueueReader:
         log_losses(taken, self.ledger.position.trained)
 
     def _metrics(self, groups: Sequence[ReadyGroup], lags: Sequence[int | None]) -> Metrics:
-        known = [lag for lag in lags if lag is not None]
+        dated = [lag for lag in lags if lag is not None]
         # Counts since the last batch, so that the metrics of all batches add up.
         counts, self._counts = self._counts, Counter()
         return merge(ready.group.metrics for ready in groups) | {
             "groups": Total(len(groups)),
             **{f"groups/{name}": Total(counts[name]) for name in COUNTED},
             "groups/ready": Stat(self._ready.qsize(), 1),
-            "lag": Stat.of(known),
-            "lag/max": Peak.of(known),
+            "lag": Stat.of(dated),
+            "lag/max": Peak.of(dated),
         }

@@ -188,8 +188,8 @@ class ProcessGroup(Place):
     ) -> None:
         """Start a process that ends with this one; its output is appended to NAME.log."""
         log = self.logs / f"{name}.log"
-        own = {**self.env, **(env or {})}
-        self.roles.append(Role(kind, name, spawn(tied_to_parent(command), log, own), log))
+        variables = {**self.env, **(env or {})}
+        self.roles.append(Role(kind, name, spawn(tied_to_parent(command), log, variables), log))
 
     def ended(self) -> Ended | None:
         """A process that has ended; None while all run that are needed."""

@@ -138,13 +138,13 @@ async def play_remotely(
             folder = model_and_spec(out / PUBLISHED)[0]
             config = Path(folder) / "config.json"
             # Of servers, only the tokenizer may be here.
-            known = json.loads(config.read_text()) if config.is_file() else {}
+            settings = json.loads(config.read_text()) if config.is_file() else {}
             make_policy, aclose = agent_policies(
                 agent,
                 client,
                 tokenizer,
                 max_tokens=spec.max_tokens,
-                max_positions=known.get("max_position_embeddings"),
+                max_positions=settings.get("max_position_embeddings"),
                 parser=spec.parser,
             )
             stack.push_async_callback(aclose)

@@ -102,11 +102,11 @@ class ServedVersions:
             return
         self._next_find = now + FIND_S
         try:
-            found = root_addresses(await self._joined())
+            joined = root_addresses(await self._joined())
         # Those that are known may live all the same.
         except QueueUnavailable:
             return
-        gone = self._follow([*self._fixed, *found])
+        gone = self._follow([*self._fixed, *joined])
         for server in gone:
             await _close(server)
 
@@ -139,22 +139,22 @@ class ServedVersions:
     def _note(self, now: float) -> None:
         """Choose the servers to use, and tell the clients. Raises ClientError if none is left."""
         able = {s.url: s.version for s in self._servers.values() if not s.error}
-        known = {url: version for url, version in able.items() if version is not None}
-        if not known:
+        versions = {url: version for url, version in able.items() if version is not None}
+        if not versions:
             errors = [server.error for server in self._servers.values() if server.error]
             if errors or self.version is not None:
                 raise ClientError("; ".join(errors) or "no server is left in the run")
             return
-        newest = max(known.values())
+        newest = max(versions.values())
         if newest != self._newest:
             self._newest, self._newest_since = newest, now
         if now - self._newest_since >= BEHIND_S:
-            known = {url: version for url, version in known.items() if version == newest}
+            versions = {url: version for url, version in versions.items() if version == newest}
         # The oldest: a group must not count as fresher than the server that may sample it.
-        self.version = min(known.values())
+        self.version = min(versions.values())
         for client in self._clients:
             client.policy_version = self.version
-        self._use(list(known))
+        self._use(list(versions))
 
     def _use(self, urls: list[str]) -> None:
         """Have the clients use these servers, and log which have come and gone."""

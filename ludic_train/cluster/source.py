@@ -225,9 +225,9 @@ class PipelineBatchSource:
         """
         if algo.retire_at is not None:
             self._reader.ledger.retire(self.history.note(seen, algo.retire_at))
-        found = {} if self.levels is None else self.levels.note(seen)
+        metrics = {} if self.levels is None else self.levels.note(seen)
         self._reader.levels = self._levels_text()
-        return found
+        return metrics
 
     def _levels_text(self) -> str:
         return levels_to_text({} if self.levels is None else self.levels.current)

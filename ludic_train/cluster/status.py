@@ -132,15 +132,15 @@ def next_sample(
     seconds = 0.0 if before is None else at_s - before.at_s
     if before is None or seconds <= 0:
         return Sample(status=status, at_s=at_s, servers=servers)
-    known = {report.name: report for report in before.status.actors}
+    earlier = {report.name: report for report in before.status.actors}
     rates = {
         now.name: Rate(
             # An actor that was started again under its name counts from 0.
-            groups=max(0.0, (now.groups - known[now.name].groups) / seconds),
-            tokens=max(0.0, (now.tokens - known[now.name].tokens) / seconds),
+            groups=max(0.0, (now.groups - earlier[now.name].groups) / seconds),
+            tokens=max(0.0, (now.tokens - earlier[now.name].tokens) / seconds),
         )
         for now in status.actors
-        if now.name in known
+        if now.name in earlier
     }
     trained = status.counts.get("trained", 0) - before.status.counts.get("trained", 0)
     return Sample(

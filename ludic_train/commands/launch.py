@@ -118,8 +118,8 @@ def main(argv: list[str]) -> int:
     if "--only" in argv[:2]:
         return _start_one(argv)
     at = argv.index("--") if "--" in argv else len(argv)
-    own, further = argv[:at], argv[at + 1 :]
-    options = tyro.cli(Options, args=own, prog="ludic launch")
+    words, further = argv[:at], argv[at + 1 :]
+    options = tyro.cli(Options, args=words, prog="ludic launch")
     _check(options, further)
     # Its errors should come before anything is started.
     with readable_env_errors():
@@ -145,7 +145,7 @@ def main(argv: list[str]) -> int:
             finally:
                 place.stop()
     if code and is_resumable(out):
-        print(f"resume   ludic launch {shlex.join(own)} -- --resume")
+        print(f"resume   ludic launch {shlex.join(words)} -- --resume")
     return code
 
 
@@ -162,9 +162,9 @@ def _start_one(argv: Sequence[str]) -> int:
 @contextmanager
 def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
     """Where the roles run. Raises MissingPackage without Ray, and as `connect`."""
-    own = {"OMP_NUM_THREADS": str(options.threads)}
+    threads = {"OMP_NUM_THREADS": str(options.threads)}
     if options.on == LOCAL:
-        yield ProcessGroup(logs, {**os.environ, **own})
+        yield ProcessGroup(logs, {**os.environ, **threads})
         return
     optional("ray", "ludic-gym[ray]")
     # Of an extra, and large.
@@ -176,7 +176,7 @@ def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
     try:
         yield RayRoles(
             logs=logs,
-            env=own | _secrets(),
+            env=threads | _secrets(),
             out=out,
             cpus=options.role_cpus,
             ranks=options.ranks,
@@ -341,8 +341,8 @@ def _start_trainer(
 
 def resumed(words: Sequence[str]) -> list[str]:
     """The command line of a trainer that continues its run, from the one that started it."""
-    kept = without_options(words, TASK_OPTIONS)
-    return kept if "--resume" in kept else [*kept, "--resume"]
+    command = without_options(words, TASK_OPTIONS)
+    return command if "--resume" in command else [*command, "--resume"]
 
 
 def _start_players(

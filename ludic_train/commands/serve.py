@@ -176,13 +176,13 @@ def _served(args: _Options, further: list[str]) -> int:
 def _check(args: _Options, way: str, further: list[str]) -> None:
     usual = _Options(model="")
     parts = ((args, usual), (args.options, usual.options), (args.sessions, usual.sessions))
-    given = [
+    named = [
         name
         for name in sorted(_REFUSED[way])
         for part, default in parts
         if getattr(part, name, None) != getattr(default, name, None)
     ]
-    flags = [f"--{name.replace('_', '-')}" for name in given] + further
+    flags = [f"--{name.replace('_', '-')}" for name in named] + further
     if flags:
         raise ConfigError(f"{' '.join(flags)}: no options of {way}; see `ludic serve --help`")
 

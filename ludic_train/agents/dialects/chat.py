@@ -69,12 +69,12 @@ def whole(response: Response, logprobs: Json | None) -> Json:
         "logprobs": logprobs,
         "finish_reason": response.finish_reason,
     }
-    found = {**_head(response, "chat.completion"), "choices": [choice], "usage": _usage(response)}
+    made = {**_head(response, "chat.completion"), "choices": [choice], "usage": _usage(response)}
     if response.request.token_ids:
         # vLLM's names for the ids that were sampled from, and for those that were sampled.
         choice["token_ids"] = list(response.completion.completion_ids or ())
-        found["prompt_token_ids"] = list(response.completion.prompt_ids or ())
-    return found
+        made["prompt_token_ids"] = list(response.completion.prompt_ids or ())
+    return made
 
 
 def events(response: Response, logprobs: Json | None) -> Iterator[Event]:

@@ -164,18 +164,18 @@ def _items(response: Response) -> list[Json]:
 
 def _messages(items: Sequence[Any]) -> list[Message]:
     """Messages of the items; those of one reply together, as one message."""
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for item in items:
         if not isinstance(item, dict):
             raise ConfigError(f"an item of input is an object, got {item!r:.200}")
         message = _item(item)
         is_reply = message["role"] == "assistant"
         # A reply of this dialect is several items: a thought, a text, and each call.
-        if is_reply and found and found[-1]["role"] == "assistant":
-            found[-1] = _together(found[-1], message)
+        if is_reply and messages and messages[-1]["role"] == "assistant":
+            messages[-1] = _together(messages[-1], message)
         else:
-            found.append(message)
-    return cast(list[Message], found)
+            messages.append(message)
+    return cast(list[Message], messages)
 
 
 def _together(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

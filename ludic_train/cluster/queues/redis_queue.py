@@ -65,16 +65,16 @@ def dead_letter(fields: Mapping[bytes, bytes]) -> DeadLetter:
 def trainer_report(values: Sequence[str | bytes]) -> TrainerReport:
     """The report from the values of its fields, the levels last."""
     *numbers, levels = values
-    found: dict[str, Any] = dict(
+    named: dict[str, Any] = dict(
         zip(TRAINER, (int(number) if number else None for number in numbers), strict=False)
     )
     text = levels.decode() if isinstance(levels, bytes) else levels
-    return TrainerReport(**{**found, "levels": text})
+    return TrainerReport(**{**named, "levels": text})
 
 
-def texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
+def texts(pairs: Mapping[bytes, bytes]) -> dict[str, str]:
     """A hash as text."""
-    return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in found.items()}
+    return {k.decode(errors="replace"): v.decode(errors="replace") for k, v in pairs.items()}
 
 
 def following(entry_id: str) -> str:
@@ -139,13 +139,13 @@ class RedisQueue:
         arguments = [report.name, json.dumps(asdict(report)), report.running, report.version]
         arguments += [wanted, ALIVE_MS, report.retired, RETIRED_AT_ONCE]
         # One script for report and grant, so that two actors never get the same place.
-        found = await self._of_actors(redis_scripts.ADMIT, *arguments, further=["retired"])
-        if len(found) == 1:
+        answer = await self._of_actors(redis_scripts.ADMIT, *arguments, further=["retired"])
+        if len(answer) == 1:
             return Admission(granted=0, trainer=None)
-        trainer = trainer_report(found[1:7])
+        trainer = trainer_report(answer[1:7])
         check_batch_fits(trainer, self._max_queued)
-        retired = tuple(name.decode(errors="replace") for name in found[7])
-        return Admission(granted=int(found[0]), trainer=trainer, retired=retired)
+        retired = tuple(name.decode(errors="replace") for name in answer[7])
+        return Admission(granted=int(answer[0]), trainer=trainer, retired=retired)
 
     async def push(self, key: str, data: bytes) -> None:
         """As GroupQueue."""
@@ -160,8 +160,8 @@ class RedisQueue:
     async def woken(self, name: str) -> bool:
         """As GroupQueue."""
         async with redis_call(self._timeout_s):
-            found: Any = await self._redis.blpop([self._wake_prefix + name], WAKE_WAIT_S)
-        return found is not None
+            signal: Any = await self._redis.blpop([self._wake_prefix + name], WAKE_WAIT_S)
+        return signal is not None
 
     async def claim(self) -> None:
         """As GroupQueue."""
@@ -212,7 +212,7 @@ class RedisQueue:
             attempts={i: int(n) for i, n in texts(attempts).items()},
             lost=lost,
             forgot=bool(forgot),
-            there=frozenset(found.decode() for found in there),
+            there=frozenset(each.decode() for each in there),
         )
 
     async def beat(self) -> None:
@@ -280,8 +280,8 @@ class RedisQueue:
             pending = await self._pending(state.get("epoch"))
             seconds, micros = await self._redis.time()
             now = 1000 * seconds + micros // 1000
-            found: Any = await self._redis.zrangebyscore(self._names["leases"], f"({now}", "+inf")
-            alive = sorted(actors.keys() & {name.decode(errors="replace") for name in found})
+            leased: Any = await self._redis.zrangebyscore(self._names["leases"], f"({now}", "+inf")
+            alive = sorted(actors.keys() & {name.decode(errors="replace") for name in leased})
         held, apart = int(state.get("held", 0)), int(state.get("apart", 0))
         trainer = [state[name] for name in TRAINER if name in state]
         return QueueStatus(
@@ -297,8 +297,8 @@ class RedisQueue:
     async def dead_letters(self) -> list[DeadLetter]:
         """As GroupQueue."""
         async with redis_call(self._timeout_s):
-            found: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
-        return [dead_letter(fields) for _, fields in reversed(found)]
+            letters: Any = await self._redis.xrevrange(self._names["dead"], count=DEAD_LETTERS)
+        return [dead_letter(fields) for _, fields in reversed(letters)]
 
     async def aclose(self) -> None:
         """As GroupQueue."""
@@ -328,14 +328,16 @@ class RedisQueue:
         started, at_once = time.monotonic(), min(count, self._at_once)
         try:
             async with redis_call(self._read_limit_s):
-                found: Any = await self._redis.xread(
+                streams: Any = await self._redis.xread(
                     {self._names["groups"]: self._last_read}, count=at_once, block=READ_WAIT_MS
                 )
         except QueueUnavailable:
             # Perhaps a slow link, on which the same read would fail for ever.
             self._at_once, self._read_limit_s = 1, min(2 * self._read_limit_s, LONGEST_READ_S)
             raise
-        entries = [entry(entry_id, fields) for entry_id, fields in (found[0][1] if found else [])]
+        entries = [
+            entry(entry_id, fields) for entry_id, fields in (streams[0][1] if streams else [])
+        ]
         if entries:
             # Sizes are not known before: the largest of these stands for the next ones.
             largest = 1 + max(len(each.data) for each in entries)
@@ -347,8 +349,8 @@ class RedisQueue:
     async def _fenced(self, script: str, names: Sequence[str], *arguments: Any) -> Any:  # noqa: ANN401
         """Result of a script that only the reader may run. Raises Superseded and QueueReset."""
         epoch = self._epoch
-        found = await self._run(script, names, [epoch, self._name, self._calls, *arguments])
-        calls, rest = (found[0], found[1]) if isinstance(found, list) else (found, None)
+        answer = await self._run(script, names, [epoch, self._name, self._calls, *arguments])
+        calls, rest = (answer[0], answer[1]) if isinstance(answer, list) else (answer, None)
         # Several calls may be under way, and their responses come in any order. One of before a
         # take-over may come after it, with the number of a server that has lost its state since.
         if epoch == self._epoch:
@@ -362,8 +364,8 @@ class RedisQueue:
         further: Sequence[str] = (),
     ) -> Any:  # noqa: ANN401
         """Result of a script of `redis_scripts`. further: keys after those of all of them."""
-        known = [self._wake_prefix, self._max_queued]
-        return await self._run(script, [*ACTORS, *further], [*known, *arguments])
+        first = [self._wake_prefix, self._max_queued]
+        return await self._run(script, [*ACTORS, *further], [*first, *arguments])
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Any]) -> Any:  # noqa: ANN401
         """Result of a script, which the server knows by its hash after the first run."""

@@ -31,7 +31,7 @@ async def retry(
     """
     log = logging.getLogger(__name__)
     # The loop's clock, which no change of the system's time moves.
-    started, delay_s, own = asyncio.get_running_loop().time(), FIRST_DELAY_S, set[str]()
+    started, delay_s, waits = asyncio.get_running_loop().time(), FIRST_DELAY_S, set[str]()
     try:
         while True:
             try:
@@ -42,13 +42,13 @@ async def retry(
                     raise QueueError(f"{what} was away for {waited:.0f} s: {reason}") from error
                 if not _reasons[reason]:
                     log.warning("waiting for %s, %.0f s at most: %s", what, patience_s, reason)
-                _reasons.update({reason} - own)
-                own.add(reason)
+                _reasons.update({reason} - waits)
+                waits.add(reason)
                 # Spread, so that not all callers reach a server at once when it comes back.
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
                 delay_s = min(2 * delay_s, LONGEST_DELAY_S)
     finally:
-        _reasons.subtract(own)
+        _reasons.subtract(waits)
 
 
 # Pauses between two looks at a full queue: short for a trainer that empties it now, longer for one
@@ -62,10 +62,10 @@ async def wait_for_room(room: Callable[[], Awaitable[int]]) -> int:
     Room is no reservation: others may push first.
     """
     pause_s = SHORTEST_S
-    while (found := await room()) <= 0:
+    while (free := await room()) <= 0:
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_S)
-    return found
+    return free
 
 
 async def keep_alive(queue: GroupQueue) -> None:
@@ -85,11 +85,11 @@ async def seize(call: Callable[[], Awaitable[T | None]]) -> T:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READER_ALIVE_S + 1
-    while (found := await call()) is None:
+    while (result := await call()) is None:
         if loop.time() > deadline:
             raise Superseded(
                 "another trainer took this queue over from one that was running, and runs itself; "
                 "this one stays down. Stop the other one to continue with this"
             )
         await asyncio.sleep(READER_ALIVE_S / 10)
-    return found
+    return result

@@ -69,8 +69,8 @@ class RunRegistry:
 
     async def servers(self) -> list[str]:
         """Addresses of the servers whose leases run, in alphabetical order."""
-        found = await self._run(_SERVERS, self._servers)
-        named = sorted(each.decode(errors="replace") for each in found)
+        addresses = await self._run(_SERVERS, self._servers)
+        named = sorted(each.decode(errors="replace") for each in addresses)
         # Whoever writes into this Redis could have clients fail for an address that is none.
         return [u for u in named if u.startswith(("http://", "https://")) and u.isprintable()]
 

@@ -299,8 +299,8 @@ class SQLiteQueue:
             return None
         removed = self._tables.run("DELETE FROM groups WHERE id <= ?", last).rowcount
         # Absolute numbers, so that a takeover that is repeated counts nothing twice.
-        known, kept = self._tables.state("trained"), max(0, self._tables.state("held") - removed)
-        lost = max(0, known - total - kept)
+        before, left = self._tables.state("trained"), max(0, self._tables.state("held") - removed)
+        lost = max(0, before - total - left)
         if self._tables.text("taken_by") != self._name:
             lost += self._tables.state("apart")
         self._tables.count("lost", lost)
@@ -321,7 +321,7 @@ class SQLiteQueue:
             owners={key: str(i) for key, i in self._tables.run("SELECT key, id FROM owners")},
             attempts={str(i): n for i, n in self._tables.run("SELECT id, n FROM attempts")},
             lost=lost,
-            forgot=known < total,
+            forgot=before < total,
             there=there,
         )
 
@@ -336,15 +336,15 @@ class SQLiteQueue:
         epoch = self._epoch
         # Polled: nothing tells a process that another one wrote to the file.
         deadline = time.monotonic() + READ_WAIT_S
-        while not (found := await self._read(count)) and time.monotonic() < deadline:
+        while not (entries := await self._read(count)) and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
         # Taken over meanwhile, by another call that met a reset: all is to be read again.
         if epoch != self._epoch:
             return []
         # Here and not in the thread: its transaction may fail, or its caller be gone.
-        if found:
-            self._last_read = int(found[-1].id)
-        return found
+        if entries:
+            self._last_read = int(entries[-1].id)
+        return entries
 
     @_transaction
     def _read(self, count: int) -> list[Entry]:
@@ -474,8 +474,8 @@ class SQLiteQueue:
 
     def _is_there(self, entry_id: str) -> bool:
         """True if the entry is in the queue."""
-        found = self._tables.run("SELECT 1 FROM groups WHERE id = ?", int(entry_id))
-        return found.fetchone() is not None
+        row = self._tables.run("SELECT 1 FROM groups WHERE id = ?", int(entry_id))
+        return row.fetchone() is not None
 
     def _queued(self) -> int:
         """Groups that wait to be trained on: all that are here but those held, and those apart."""

@@ -101,5 +101,5 @@ async def with_found_servers(
         params = ((name, p.detach()) for name, p in learner.model.named_parameters())
         # Before any request: what fails later was lost since.
         await publisher.publish(params, 0)
-        own = OwnClient(client, servers, publisher)
-        yield replace(learner, client=own, publisher=publisher), machine, None
+        repeating = OwnClient(client, servers, publisher)
+        yield replace(learner, client=repeating, publisher=publisher), machine, None

@@ -92,15 +92,15 @@ class PatientPublisher:
         that another run publishes to; StopRequested.
         """
         # An iterator can be read once only, and this may publish twice.
-        known = list(params)
+        whole = list(params)
         try:
-            await self._publish(known, version)
+            await self._publish(whole, version)
         except PublishError as error:
             named = await self._named()
             if None not in named.values() and not self._lost(named):
                 raise
             logging.getLogger(__name__).warning("publishing once more: %s", error)
-            await self._publish(known, version)
+            await self._publish(whole, version)
         # Last: until here, a server may have this version or the one before.
         self.version = version
 

@@ -35,9 +35,9 @@ def joined(run: Path, url: str, queue: str | None = None) -> Iterator[None]:
     """
     refuse_password(queue)
     address = read_address(run)
-    known = queue or (address.url if address else None)
-    if known is not None and not known.startswith(REDIS):
-        raise ConfigError(f"{without_password(known)} is no Redis, by which servers join a run")
+    where = queue or (address.url if address else None)
+    if where is not None and not where.startswith(REDIS):
+        raise ConfigError(f"{without_password(where)} is no Redis, by which servers join a run")
     thread = LoopThread("join")
     thread.start(keep_joined(run, url, queue)).add_done_callback(_note_end)
     try:

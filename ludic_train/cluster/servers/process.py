@@ -122,8 +122,8 @@ def last_error(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     told = [line for line in lines if line.strip()]
     # What follows the error are lines of the shutdown, and of requests that fail for it.
-    own = [line for line in told if not REQUEST.search(line)]
-    named = [line for line in own if "Error" in line or "Killed" in line]
+    not_requests = [line for line in told if not REQUEST.search(line)]
+    named = [line for line in not_requests if "Error" in line or "Killed" in line]
     # What vLLM's API server says for each request, after the error of the engine itself.
     causes = [line for line in named if "EngineDeadError" not in line]
     return (causes or named or told or [""])[-1].strip()

@@ -208,8 +208,8 @@ async def with_own_server(
             routed_experts=config.tune.router_replay,
         )
         model = _model_to_serve(learner, config)
-        own = own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after)
-        async with own as server:
+        starting = own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after)
+        async with starting as server:
             yield learner, _with_address(machine, server), server
 
 
@@ -272,8 +272,8 @@ async def _served_learner(
             params = ((name, p.detach()) for name, p in learner.model.named_parameters())
             # An evaluation comes before the first update, and the server has no adapter yet.
             await publisher.publish(params, 0)
-            own = OwnClient(client, server, publisher)
-            yield replace(learner, client=own, publisher=publisher), server
+            repeating = OwnClient(client, server, publisher)
+            yield replace(learner, client=repeating, publisher=publisher), server
 
 
 @asynccontextmanager
@@ -321,16 +321,16 @@ def placed(
     >>> placed(2, [0], {"CUDA_VISIBLE_DEVICES": "4,5"})
     (['--max-model-len', 'auto'], {'CUDA_VISIBLE_DEVICES': '5'})
     """
-    own = {name: value for name, value in env.items() if not name.startswith(RANK_VARIABLES)}
+    inherited = {name: value for name, value in env.items() if not name.startswith(RANK_VARIABLES)}
     # As long as memory allows: models are made for far longer prompts than most runs have.
     flags = ["--max-model-len", "auto"]
     if not cards:
-        return flags, own
+        return flags, inherited
     free = [card for card in range(cards) if card not in training]
     if not free:
         flags += ["--gpu-memory-utilization", str(SHARE)]
     visible = (env.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(cards)))).split(",")
-    return flags, {**own, "CUDA_VISIBLE_DEVICES": visible[(free or training)[-1]]}
+    return flags, {**inherited, "CUDA_VISIBLE_DEVICES": visible[(free or training)[-1]]}
 
 
 def _publishers(
@@ -344,8 +344,8 @@ def _publishers(
 
     def make() -> LoRAPublisher:
         prefix = f"{PREFIX}-{next(numbers)}"
-        own = folder / prefix
-        return LoRAPublisher(server.url, own, adapter, clients=[client], prefix=prefix)
+        path = folder / prefix
+        return LoRAPublisher(server.url, path, adapter, clients=[client], prefix=prefix)
 
     return make
 

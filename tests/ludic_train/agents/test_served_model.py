@@ -1,22 +1,18 @@
 """A model of the local engine over HTTP: equal samples, clear refusals, and pushes of params."""
 
 import asyncio
-import copy
 import re
 import subprocess
 from dataclasses import replace
 from io import BytesIO
 
 import forked
-import peft
 import pytest
 import torch
 from local_server import GENERATE, serving, tokenizer
 
-from ludic_gym.clients.openai import OpenAIChatClient
 from ludic_gym.clients.vllm import VLLMChatClient
 from ludic_gym.errors import ClientError, PromptTooLong
-from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.types import Sampling
 from ludic_train.agents.gateway import BODY_BYTES
 from ludic_train.cluster.publish.files import FilesPublisher
@@ -73,34 +69,6 @@ async def test_sampling_masks_have_vllms_format(server):
         completion = await client.continued([5, 6], greedy)
     assert completion.completion_ids == expected.completion_ids
     assert set(completion.logprobs) == {0.0}
-
-
-async def test_a_plain_client_of_openai_gets_the_text(server):
-    sampling = Sampling(seed=3, max_tokens=9)
-    async with OpenAIChatClient(server.url + "/v1") as client:
-        completion = await client.complete(ASK, sampling)
-        assert client.usage.completion_tokens <= 9
-    assert completion.text == (await server.client.complete(ASK, sampling)).text
-
-
-@pytest.mark.long
-async def test_many_requests_at_once_are_each_what_they_are_alone(server):
-    samplings = [Sampling(seed=seed, max_tokens=12) for seed in range(40)]
-    async with server.tokens_client() as client:
-        got = await asyncio.gather(*(client.complete(ASK, sampling) for sampling in samplings))
-    for completion, sampling in zip(got, samplings, strict=True):
-        expected = await server.client.complete(ASK, sampling)
-        assert completion.completion_ids == expected.completion_ids
-        assert completion.logprobs == pytest.approx(expected.logprobs, abs=1e-5)
-
-
-async def test_a_thought_that_is_cut_off_goes_on_with_its_tokens(server):
-    async with server.tokens_client() as client:
-        policy = ThinkingBudget(ChatPolicy(client), max_think_tokens=6)
-        policy.reset("")
-        policy.observe("What is 12 + 30?")
-        first, second = (await policy.act(Sampling(seed=2, max_tokens=16))).completions
-    assert second.prompt_ids[: len(first.prompt_ids) + 6] == first.prompt_ids + first.completion_ids
 
 
 @pytest.mark.parametrize("path", [GENERATE, CHAT])
@@ -254,14 +222,6 @@ async def test_a_server_that_computes_in_another_type_is_warned_of(
     server.assert_has(server.params(), "1")
 
 
-async def test_all_servers_of_a_fleet_get_the_same(server):
-    async with serving() as other:
-        params = server.change(1)
-        await server.publisher(other).publish(params.items(), 1)
-        server.assert_has(params, "1")
-        other.assert_has(params, "1")
-
-
 @pytest.mark.long
 async def test_with_64_requests_and_many_pushes_each_token_is_of_the_version_it_names(server):
     history, done, last = {}, [], 6
@@ -300,30 +260,6 @@ async def test_with_64_requests_and_many_pushes_each_token_is_of_the_version_it_
             assert difference.abs().max() < 1e-5
 
 
-WRONG = {
-    "shape": ("model.norm.weight", torch.zeros(3)),
-    "dtype": ("model.norm.weight", torch.zeros(64).half()),
-    "name": ("model.norm.bias", torch.zeros(64)),
-}
-
-
-@pytest.mark.parametrize("fault", [*WRONG, "missing"])
-async def test_params_that_do_not_fit_change_nothing(server, fault):
-    before, publisher = server.params(), server.publisher()
-    wrong = server.change(1)
-    if fault == "missing":
-        del wrong["model.norm.weight"]
-    else:
-        name, tensor = WRONG[fault]
-        wrong[name] = tensor
-    with pytest.raises(PublishError, match=r"failed in update: .*model.norm"):
-        await publisher.publish(wrong.items(), 1)
-    server.assert_has(before, "default")
-    assert not server.served.paused
-    await publisher.publish(server.model.named_parameters(), 2)
-    server.assert_has(server.params(), "2")
-
-
 @pytest.mark.parametrize("folder", ["/etc", "/nothing", "\0", ""])
 async def test_a_folder_without_params_changes_nothing(alive, folder):
     await alive.post("/start_weight_update")
@@ -350,15 +286,6 @@ async def test_files_that_are_not_whole_change_nothing(server, tmp_path, change)
     await server.post("/start_weight_update")
     assert await server.staged(tmp_path, change) == 500
     server.assert_has(before, "default")
-
-
-async def test_a_second_publisher_is_refused_until_the_session_is_closed(server):
-    await server.post("/start_weight_update")
-    with pytest.raises(PublishError, match="already active"):
-        await server.publisher().publish(server.model.named_parameters(), 1)
-    await server.refusal("/update_weights", {"update_info": {"abort": True}})
-    await server.publisher().publish(server.model.named_parameters(), 2)
-    assert server.served.version == "2"
 
 
 TRAINER = """
@@ -411,30 +338,6 @@ async def test_a_pause_samples_no_token_until_resume(server):
         assert (status, len(answer["choices"][0]["token_ids"])) == (200, 200)
 
 
-async def test_a_swap_comes_between_two_tokens_of_what_is_in_flight(server, tmp_path):
-    history = {0: server.params(), 1: server.change(1)}
-    await server.post("/start_weight_update")
-    assert await server.staged(tmp_path) == 200
-    early = await server.begun(4)
-    while server.served.client.num_sampled < 40:
-        await asyncio.sleep(0.001)
-    server.assert_has(history[0], "default")
-    await server.post("/finish_weight_update", {"weight_version": "1"})
-    server.assert_has(history[1], "1")
-    assert not any(task.done() for task in early)
-    for task in early:
-        (choice,) = (await task)[1]["choices"]
-        old, new = choice["weight_versions"]
-        assert (old["version"], new["version"]) == ("default", "1")
-        assert 0 == old["start"] < old["end"] == new["start"]
-        assert new["start"] < new["end"] == len(choice["token_ids"])
-        got = torch.tensor([each["logprob"] for each in choice["logprobs"]["content"]])
-        for span, params in zip((old, new), history.values(), strict=True):
-            expected = server.logprobs([5, 6], choice["token_ids"], params)
-            part = slice(span["start"], span["end"])
-            assert (got - expected)[part].abs().max() < 1e-5
-
-
 @pytest.mark.parametrize("path", ["/update_weights", "/finish_weight_update"])
 async def test_steps_out_of_order_are_refused(server, path):
     status, reason = await server.refusal(path, {"update_info": {}})
@@ -442,15 +345,3 @@ async def test_steps_out_of_order_are_refused(server, path):
     await server.post("/start_weight_update")
     # Without params.
     assert (await server.refusal("/finish_weight_update", {}))[0] == 500
-
-
-async def test_adapters_come_merged(server):
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
-    adapted = peft.get_peft_model(copy.deepcopy(server.model), config)
-    for name, param in adapted.named_parameters():
-        if "lora_B" in name:
-            param.data.normal_(std=0.1)
-    await server.publisher(model=adapted).publish(adapted.named_parameters(), 1)
-    merged = adapted.merge_and_unload()
-    for name, param in server.served.model.named_parameters():
-        assert torch.allclose(param, merged.get_parameter(name), atol=1e-6)

@@ -148,15 +148,6 @@ async def test_what_fails_is_logged_at_the_end_if_no_call_raised_it(engine, publ
     assert len(caplog.records) == 1
 
 
-async def test_a_first_publication_that_fails_is_awaited_again(engine, publisher):
-    engine.refused = 0
-    with pytest.raises(PublishError, match="version 0 is refused"):
-        await publisher.publish(named(0), 0)
-    engine.refused = 1
-    with pytest.raises(PublishError, match="version 1 is refused"):
-        await publisher.publish(named(1), 1)
-
-
 async def test_servers_are_looked_at_in_the_thread_and_between_publications(engine, publisher):
     await publisher.publish(named(0), 0)
     looks = []

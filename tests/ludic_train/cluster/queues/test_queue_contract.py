@@ -26,13 +26,6 @@ async def test_groups_are_read_in_the_order_in_which_they_were_pushed(opened):
     assert [e.id for e in entries] == sorted(e.id for e in entries)
 
 
-async def test_bytes_of_any_kind_arrive_as_they_were(opened):
-    queue, data = opened(), bytes(range(256)) * 600
-    await take_over(queue)
-    await queue.push("k", data)
-    assert (await read(queue, 1))[0].data == data
-
-
 async def test_a_reader_that_takes_over_is_given_all_that_was_not_released(opened):
     first = opened()
     await push(first, "a", "b", "c")
@@ -183,15 +176,6 @@ async def test_only_the_latest_dead_letters_are_kept(opened, monkeypatch):
     for entry in await read(queue, 250):
         await queue.discard(entry, "dead", "no group")
     assert [letter.key for letter in await queue.dead_letters()] == ["248", "249"]
-
-
-async def test_what_a_dead_letter_quotes_is_short(opened):
-    queue = opened()
-    await take_over(queue)
-    await queue.push("k" * 10_000, b"")
-    await queue.discard((await read(queue, 1))[0], "dead", "r" * 10_000)
-    (letter,) = await queue.dead_letters()
-    assert (len(letter.key), len(letter.reason)) == (4_096, 4_096)
 
 
 async def test_keys_that_were_trained_on_or_dropped_are_remembered_with_their_entry(opened):

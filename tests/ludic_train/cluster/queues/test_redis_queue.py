@@ -152,18 +152,6 @@ async def test_a_server_that_would_remove_groups_to_make_room_is_refused(made, o
     await server.aclose()
 
 
-async def test_entries_that_somebody_trims_away_are_no_entries(made, redis_server):
-    queue, server = made(), Redis.from_url(redis_server.url)
-    await take_over(queue)
-    for key in "abc":
-        await queue.push(key, b"")
-    await queue.read(1)
-    await server.xtrim(queue._names["groups"], maxlen=1, approximate=False)
-    assert [entry.key for entry in await queue.read(5)] == ["c"]
-    assert (await queue.status()).queued == 1
-    await server.aclose()
-
-
 async def test_entries_whose_delivery_was_lost_are_read_after_all(made, own_server, monkeypatch):
     monkeypatch.setattr(redis_queue, "TIMEOUT_S", 1.5)
     queue = made(own_server.url)
@@ -215,20 +203,6 @@ async def test_pushes_that_are_cancelled_at_any_moment_leave_the_queue_usable(ma
         found += await queue.read(50)
     assert all(entry.data == entry.key.encode() * 100_000 for entry in found[:-1])
     assert len({entry.key for entry in found}) == len(found)
-
-
-async def test_dead_letters_take_a_bounded_place(made, redis_server, monkeypatch):
-    monkeypatch.setattr(redis_queue, "DEAD_LETTERS", 2)
-    queue, server = made(), Redis.from_url(redis_server.url)
-    await take_over(queue)
-    for number in range(300):
-        await queue.push(str(number), b"")
-    for _ in range(5):
-        for entry in await queue.read(60):
-            await queue.discard(entry, "dead", "no group")
-    # Redis trims whole blocks of at most a hundred.
-    assert await server.xlen(queue._names["dead"]) <= 102
-    await server.aclose()
 
 
 async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, redis_server):
@@ -308,26 +282,3 @@ async def test_a_rejected_actor_wakes_no_other_one(made):
     for report in old:
         assert (await queue.admit(report, 1)).granted == 0
         assert await queue._redis.keys(queue._wake_prefix + "*") == []
-
-
-async def test_an_admission_costs_the_same_however_many_actors_there_are(made, own_server):
-    queue, server = made(own_server.url), Redis.from_url(own_server.url)
-    await take_over(queue)
-    reports = [ActorReport(name=f"a{i}", running=0, version=0) for i in range(200)]
-
-    async def commands():
-        return sum(each["calls"] for each in (await server.info("commandstats")).values())
-
-    async def of_ten():
-        before = await commands()
-        for report in reports[:10]:
-            await queue.admit(report, 1)
-        return await commands() - before
-
-    for report in reports[:10]:
-        await queue.admit(report, 1)
-    few = await of_ten()
-    for report in reports:
-        await queue.admit(report, 1)
-    assert await of_ten() == few
-    await server.aclose()
