@@ -57,6 +57,15 @@ def text_field(row: Row, name: str) -> str:
     return value
 
 
+def parse_json(row: Row, name: str, text: str) -> Any:  # noqa: ANN401 (JSON)
+    """The value of a text of JSON in a field. Raises DataError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = f"{row.where}: field {name!r} is not JSON ({error}): {text[:80]!r}"
+        raise DataError(message) from error
+
+
 @lru_cache(maxsize=16)
 def words(path: Path) -> tuple[str, ...]:
     """The words of a bundled list, one or several per line, read once per process.

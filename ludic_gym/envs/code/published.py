@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import base64
 import binascii
-import json
 import math
 import pickletools
 import re
@@ -22,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ludic_gym.data.row import Row, text_field
+from ludic_gym.data.row import Row, parse_json, text_field
 from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.plain import NotPlain, Tree, encoded
@@ -218,7 +217,7 @@ def livecodebench_problem(row: Row) -> Problem:
 
 def _method(row: Row, text: str, cases: list[Mapping[str, Any]]) -> Problem:
     starter = text_field(row, "starter_code").strip()
-    about = _parse(row, "metadata", str(row.fields.get("metadata")))
+    about = parse_json(row, "metadata", str(row.fields.get("metadata")))
     name = about.get("func_name") if isinstance(about, Mapping) else None
     if not isinstance(name, str) or not name.isidentifier():
         raise DataError(f"{row.where}: field 'metadata' must have func_name, got {about!r:.80}")
@@ -226,10 +225,12 @@ def _method(row: Row, text: str, cases: list[Mapping[str, Any]]) -> Problem:
         name=f"Solution.{name}" if "class Solution" in starter else name,
         # An argument a line.
         calls=tuple(
-            tuple(encoded(_parse(row, "input", line)) for line in str(case["input"]).split("\n"))
+            tuple(
+                encoded(parse_json(row, "input", line)) for line in str(case["input"]).split("\n")
+            )
             for case in cases
         ),
-        expected=tuple(encoded(_parse(row, "output", str(case["output"]))) for case in cases),
+        expected=tuple(encoded(parse_json(row, "output", str(case["output"]))) for case in cases),
         prelude=SITES_PRELUDE,
     )
     return Problem(
@@ -244,7 +245,9 @@ def _cases(row: Row, name: str) -> list[Mapping[str, Any]]:
     text = row.fields.get(name) or "[]"
     if not isinstance(text, str):
         raise DataError(f"{row.where}: field {name!r} must be a text, got {text!r:.80}")
-    found = _parse(row, name, text if text.lstrip().startswith("[") else unpack(row, name, text))
+    found = parse_json(
+        row, name, text if text.lstrip().startswith("[") else unpack(row, name, text)
+    )
     if not isinstance(found, list) or not all(
         isinstance(case, Mapping) and {"input", "output"} <= case.keys() for case in found
     ):
@@ -270,12 +273,3 @@ def unpack(row: Row, name: str, text: str) -> str:
     if len(found) != 1:
         raise DataError(f"{row.where}: field {name!r} holds {len(found)} texts in place of one")
     return str(found[0])
-
-
-def _parse(row: Row, name: str, text: str) -> Any:  # noqa: ANN401 (JSON)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{row.where}: field {name!r} is not JSON ({error}): {text[:80]!r}"
-        ) from error

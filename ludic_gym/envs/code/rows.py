@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ludic_gym.data.row import Row, text_field
+from ludic_gym.data.row import Row, parse_json, text_field
 from ludic_gym.envs.code.published import (
     SITES_PRELUDE,
     inputs_of,
@@ -195,11 +195,8 @@ def _apps_function(
 
 def _json(row: Row, name: str, empty: object) -> object:
     text = row.fields.get(name)
-    try:
-        return json.loads(text) if isinstance(text, str) and text.strip() else empty
     # Some rows of APPS have numbers with more digits than Python's limit for int().
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{row.where}: field {name!r} is not JSON ({error})") from error
+    return parse_json(row, name, text) if isinstance(text, str) and text.strip() else empty
 
 
 def _join_texts(text: object) -> str:

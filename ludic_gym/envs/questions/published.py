@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
@@ -14,7 +13,7 @@ import numpy as np
 
 from envs_registry.published import PUBLISHED
 from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.data.row import Row, rename_fields, text_field
+from ludic_gym.data.row import Row, parse_json, rename_fields, text_field
 from ludic_gym.envs.core.base import Turn, checked_choice, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError, NoOracle
@@ -25,7 +24,7 @@ from ludic_gym.graders.benchmark_rules import (
     hotpot_scores,
     mmlu_pro_letter,
 )
-from ludic_gym.graders.extract import after_thought, extract
+from ludic_gym.graders.extract import Grade, after_thought, extract
 from ludic_gym.graders.ifeval import (
     Instruction,
     instruction,
@@ -94,7 +93,7 @@ def ifeval(row: Row) -> Sequence[PublishedQuestion]:
     """A prompt and its instructions. Raises DataError for an instruction that cannot be checked."""
     kinds, given = row.fields.get("instruction_id_list"), row.fields.get("kwargs")
     # Some files have the arguments as one text of JSON.
-    given = _json(row, given) if isinstance(given, str) else given
+    given = parse_json(row, "kwargs", given) if isinstance(given, str) else given
     if not isinstance(kinds, list) or not isinstance(given, list) or len(kinds) != len(given):
         raise DataError(
             f"{row.where}: 'instruction_id_list' and 'kwargs' must be lists of one length, got "
@@ -193,13 +192,6 @@ def hotpotqa(row: Row) -> Sequence[PublishedQuestion]:
     return [PublishedQuestion(text, truth, best=f"<answer>{truth}</answer>")]
 
 
-def _json(row: Row, text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{row.where}: not JSON ({error}): {text[:80]!r}") from error
-
-
 # Name of a benchmark -> the questions of one of its rows.
 PARSERS: Mapping[str, Callable[[Row], Sequence[PublishedQuestion]]] = {
     "aime": aime,
@@ -212,22 +204,8 @@ PARSERS: Mapping[str, Callable[[Row], Sequence[PublishedQuestion]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """Verdict on a reply.
-
-    metrics: further figures of the benchmark by name, 0 to 1. weights: of those that are averaged
-    over something other than questions, such as instructions.
-    """
-
-    correct: bool
-    answer: str | None
-    rule: str
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
-
-
-Marker = Callable[[str, PublishedQuestion], Marks]
+Marker = Callable[[str, PublishedQuestion], tuple[Grade, Mapping[str, float]]]
+"""Grade of a reply, and further figures of the benchmark as keys of an info."""
 
 
 class PublishedEnv(DatasetEnv):
@@ -287,17 +265,16 @@ class PublishedEnv(DatasetEnv):
         question = self.question
         assert isinstance(question, PublishedQuestion), "ask() returns no other"
         reply, rule = after_thought(action)
-        marks = MARKERS[self._benchmark](reply or "", question)
-        self.verdict = f"{action}\n\n{'correct' if marks.correct else 'wrong'}"
+        grade, figures = MARKERS[self._benchmark](reply or "", question)
+        self.verdict = f"{action}\n\n{'correct' if grade.correct else 'wrong'}"
         info = {
-            "answer": marks.answer or "",
-            "rule": marks.rule if reply else rule,
+            "answer": grade.answer or "",
+            "rule": grade.rule if reply else rule,
             "truth": question.truth,
-            **{f"metric/{name}": float(value) for name, value in marks.metrics.items()},
-            **{f"weight/{name}": float(value) for name, value in marks.weights.items()},
+            **{name: float(value) for name, value in figures.items()},
             **self.about,
         }
-        return end(success=marks.correct, info=info, correct=marks.correct)
+        return end(success=grade.correct, info=info, correct=grade.correct)
 
     def best_action(self) -> str:
         """A correct reply. Raises NoOracle where none is known."""
@@ -318,61 +295,52 @@ def option_order(question: PublishedQuestion, rng: np.random.Generator) -> Publi
     return replace(question, text=text, truth=letter, best=f"The correct answer is ({letter})")
 
 
-def _by_letter(found: Callable[[str], str | None]) -> Marker:
-    def mark(reply: str, question: PublishedQuestion) -> Marks:
-        letter = found(reply)
-        rule = "letter" if letter else "none"
-        return Marks(correct=letter == question.truth, answer=letter, rule=rule)
+def _by_letter(letter_in: Callable[[str], str | None]) -> Marker:
+    def mark(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[str, float]]:
+        letter = letter_in(reply)
+        return Grade(letter == question.truth, letter, "letter" if letter else "none"), {}
 
     return mark
 
 
-def _aime(reply: str, question: PublishedQuestion) -> Marks:
-    grade = grade_number(reply, question.truth)
-    return Marks(correct=grade.correct, answer=grade.answer, rule=grade.rule)
-
-
-def _bbh(reply: str, question: PublishedQuestion) -> Marks:
+def _bbh(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[str, float]]:
     answer = bbh_answer(reply, question.truth)
     rule = "answer is" if "answer is" in reply else "last line"
-    return Marks(correct=answer == question.truth, answer=answer, rule=rule)
+    return Grade(answer == question.truth, answer, rule), {}
 
 
-def _drop(reply: str, question: PublishedQuestion) -> Marks:
+def _drop(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[str, float]]:
     answer, rule = extract(reply)
     parts = [part.strip() for part in (answer or "").splitlines() if part.strip()]
     em, f1 = drop_scores(parts, question.answers) if parts else (0.0, 0.0)
-    return Marks(correct=em == 1, answer=answer, rule=rule, metrics={"em": em, "f1": f1})
+    return Grade(em == 1, answer, rule), {"metric/em": em, "metric/f1": f1}
 
 
-def _hotpotqa(reply: str, question: PublishedQuestion) -> Marks:
+def _hotpotqa(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[str, float]]:
     answer, rule = extract(reply)
     em, f1 = hotpot_scores(answer, question.truth) if answer else (0.0, 0.0)
-    return Marks(correct=em == 1, answer=answer, rule=rule, metrics={"em": em, "f1": f1})
+    return Grade(em == 1, answer, rule), {"metric/em": em, "metric/f1": f1}
 
 
-def _ifeval(reply: str, question: PublishedQuestion) -> Marks:
+def _ifeval(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[str, float]]:
     strict = instructions_followed(reply, question.instructions)
     loose = instructions_followed(reply, question.instructions, loose=True)
-    broken = [i.kind for i, kept in zip(question.instructions, strict, strict=True) if not kept]
+    broken = [i.kind for i, holds in zip(question.instructions, strict, strict=True) if not holds]
     count = len(strict)
-    return Marks(
-        correct=all(strict),
-        answer=reply,
-        rule=f"not followed: {', '.join(broken)}" if broken else "followed",
-        metrics={
-            "prompt_strict": all(strict),
-            "prompt_loose": all(loose),
-            "instruction_strict": sum(strict) / count,
-            "instruction_loose": sum(loose) / count,
-        },
+    rule = f"not followed: {', '.join(broken)}" if broken else "followed"
+    return Grade(all(strict), reply, rule), {
+        "metric/prompt_strict": all(strict),
+        "metric/prompt_loose": all(loose),
+        "metric/instruction_strict": sum(strict) / count,
+        "metric/instruction_loose": sum(loose) / count,
         # Instruction-level accuracy is over all instructions, not over prompts.
-        weights={"instruction_strict": count, "instruction_loose": count},
-    )
+        "weight/instruction_strict": count,
+        "weight/instruction_loose": count,
+    }
 
 
 MARKERS: Mapping[str, Marker] = {
-    "aime": _aime,
+    "aime": lambda reply, question: (grade_number(reply, question.truth), {}),
     "mmlu-pro": _by_letter(mmlu_pro_letter),
     "gpqa": _by_letter(gpqa_letter),
     "ifeval": _ifeval,

@@ -204,13 +204,9 @@ class House:
                 yield f"take {item}"
         for item in self.items(YOU):
             for name in reachable[1:]:
-                yield f"put {item} {self.preposition(name)} {name}"
+                yield f"put {item} {preposition(self.quest, name)} {name}"
         yield "look"
         yield "inventory"
-
-    def preposition(self, furniture: str) -> str:
-        """The preposition for items there: "in" for a container, "on" for a support."""
-        return "in" if furniture in self.lids else "on"
 
     def act(self, action: str) -> str:
         """Perform a legal action in its normal form, and return its result as text."""
@@ -231,7 +227,7 @@ class House:
         if verb == "put":
             item, name = re.split(" in | on ", rest, maxsplit=1)
             self.places[item] = name
-            return f"You put the {item} {self.preposition(name)} the {name}."
+            return f"You put the {item} {preposition(self.quest, name)} the {name}."
         if verb == "inventory":
             return f"You hold {enumeration(self.items(YOU))}."
         return f"{self.description()} {task_text(self.quest)}"
@@ -254,7 +250,7 @@ class House:
         """The items in an open container or on a support; "" for a door or a closed container."""
         if name not in self.quest.furniture or not self.is_open(name):
             return ""
-        where = f"{self.preposition(name).capitalize()} the {name}"
+        where = f"{preposition(self.quest, name).capitalize()} the {name}"
         items = self.items(name)
         return f"{where} you see {enumeration(items)}." if items else f"{where} there is nothing."
 
@@ -266,7 +262,7 @@ def task_text(quest: Quest) -> str:
 
 
 def preposition(quest: Quest, furniture: str) -> str:
-    """As `House.preposition`."""
+    """The preposition for items there: "in" for a container, "on" for a support."""
     return "in" if furniture in quest.lids else "on"
 
 
@@ -293,7 +289,7 @@ def next_action(house: House) -> str:
     item, target = next(goal for goal in goals if house.places[goal[0]] != goal[1])
     if house.places[item] != YOU:
         return _take(house, item)
-    return _reach(house, target) or f"put {item} {house.preposition(target)} {target}"
+    return _reach(house, target) or f"put {item} {preposition(house.quest, target)} {target}"
 
 
 def _take(house: House, item: str) -> str:

@@ -120,7 +120,9 @@ class SearchQAEnv(TextEnv):
                 return self._ended(text, illegal=False)
             case "search":
                 self._has_searched = True
-                return self._proceed(search_result(text))
+                numbers = index().best(text[:LONGEST_QUERY], RESULTS)
+                titles_found = [f"{country()[n].name} ({country()[n].kind})" for n in numbers]
+                return self._proceed("\n".join(titles_found) or "No passage has these words.")
         # With the kind, as in the list of titles, or without it.
         title = " ".join(text.lower().partition("(")[0].split())
         number = titles().get(title)
@@ -170,11 +172,3 @@ def read(action: str) -> tuple[Call, str]:
         (argument,) = SCHEMAS[name][1]["properties"]
         return Call(name, {argument: plain[2]}), ""
     return one_call(action, SCHEMAS)
-
-
-def search_result(query: str) -> str:
-    """Titles of the passages that match best, one in each line, with their kinds."""
-    things = country()
-    numbers = index().best(query[:LONGEST_QUERY], RESULTS)
-    lines = [f"{things[number].name} ({things[number].kind})" for number in numbers]
-    return "\n".join(lines) or "No passage has these words."

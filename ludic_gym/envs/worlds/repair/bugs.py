@@ -116,25 +116,17 @@ except Exception as error:
 """
 
 
-def hidden_program(package: Package, files: Mapping[str, str]) -> Program:
-    """The program that executes the hidden cases on these files and prints their results."""
-    # The tests of the player are left out: cases import only the package.
-    kept = {path: text for path, text in files.items() if not path.startswith("tests/")}
-    job = {
-        "setup": package.setup,
-        "cases": [[example.source for example in case] for case in package.cases],
-    }
-    return Program(
-        source=DRIVER, files={**lay_files(kept), "job.json": json.dumps(job).encode("utf-8")}
-    )
-
-
 def failures(run: Run, package: Package, files: Mapping[str, str]) -> dict[int, tuple[int, str]]:
     """The hidden cases that fail: number of the first wrong example, and its result.
 
     files: of the player, by path. Results are texts as `shown_result` makes them.
     """
-    return failures_in(run(hidden_program(package, files)).stdout, package)
+    # The tests of the player are left out: cases import only the package.
+    sources = {path: text for path, text in files.items() if not path.startswith("tests/")}
+    cases = [[example.source for example in case] for case in package.cases]
+    job = json.dumps({"setup": package.setup, "cases": cases}).encode("utf-8")
+    program = Program(source=DRIVER, files={**lay_files(sources), "job.json": job})
+    return failures_in(run(program).stdout, package)
 
 
 def failures_in(report: bytes, package: Package) -> dict[int, tuple[int, str]]:
@@ -170,11 +162,6 @@ def _result(given: object, position: int) -> tuple[str, str] | None:
 def shown_result(output: str, error: str) -> str:
     """A result for people: the output, or the error."""
     return error or output or "(nothing)"
-
-
-def expected_result(example: Example) -> str:
-    """The true result of an example for people."""
-    return shown_result(example.want, example.error)
 
 
 def tests_output(run: Run, files: Mapping[str, str]) -> str:
@@ -436,9 +423,10 @@ def shown_text(bug: Bug, shown: Shown, with_result: bool) -> str:
     case = original.cases[shown.case]
     sources = [*original.setup, *(one.source for one in case[: shown.example + 1])]
     wrong = f"It gives:\n\n{_indent(shown.result)}\n\n" if with_result else ""
+    example = case[shown.example]
     return (
         f"I run this:\n\n{_indent(''.join(sources))}\n\n{wrong}"
-        f"The last statement should give:\n\n{_indent(expected_result(case[shown.example]))}"
+        f"The last statement should give:\n\n{_indent(shown_result(example.want, example.error))}"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ludic_gym.envs.core.base import pick, random_int, random_order
@@ -227,35 +229,23 @@ def tree(folder: str, rng: np.random.Generator) -> Task:
     )
 
 
-def _listing(folder: str, rng: np.random.Generator, text: str, mode: int, test: str) -> Task:
-    """A list of the files with a mode."""
+def _listing(
+    folder: str, rng: np.random.Generator, text: str, modes: tuple[int, ...], test: str
+) -> Task:
+    """A list of the files with a mode, one of `modes`."""
+    mode = pick(rng, modes) if len(modes) > 1 else modes[0]
     names = words(rng, 9)
-    modes = {name: mode if i % 3 == 0 else MODE for i, name in enumerate(names)}
-    chosen = sorted(name for name in names if modes[name] == mode)
+    mode_of = {name: mode if i % 3 == 0 else MODE for i, name in enumerate(names)}
+    chosen = sorted(name for name in names if mode_of[name] == mode)
     return Task(
         text=f"Write the names of the files in the folder {folder}/in that {text} to "
         f"{folder}/list.txt, one in each line, in alphabetical order. Change no permissions.",
         files={f"{folder}/in/{name}": sentence(rng) + "\n" for name in names},
-        modes={f"{folder}/in/{name}": found for name, found in modes.items()},
+        modes={f"{folder}/in/{name}": mode_of[name] for name in names},
         solution=f"cd ~/{folder}/in; find . -type f -perm {test} -printf '%f\\n' | sort > "
         "../list.txt",
         want={f"{folder}/list.txt": lines(chosen)},
     )
-
-
-def writable(folder: str, rng: np.random.Generator) -> Task:
-    """List what everybody can write."""
-    return _listing(folder, rng, "everybody can write", pick(rng, (0o666, 0o646)), "-o=w")
-
-
-def executable(folder: str, rng: np.random.Generator) -> Task:
-    """List what the owner can execute."""
-    return _listing(folder, rng, "their owner can execute", pick(rng, (0o755, 0o744)), "-u=x")
-
-
-def private(folder: str, rng: np.random.Generator) -> Task:
-    """List what only the owner can read."""
-    return _listing(folder, rng, "nobody but their owner can read", 0o600, "600")
 
 
 def _change(
@@ -271,24 +261,6 @@ def _change(
         solution=f"cd ~/{folder}; {command}",
         want_modes=dict.fromkeys(paths[::2], new),
     )
-
-
-def no_execute(folder: str, rng: np.random.Generator) -> Task:
-    """Take away the right to execute."""
-    text = "Some files in the folder {folder} can be executed. Let nobody execute them any more."
-    return _change(folder, rng, text, 0o755, 0o644, "chmod a-x *")
-
-
-def no_others(folder: str, rng: np.random.Generator) -> Task:
-    """Take away the right of others to write."""
-    text = "Take away the right to write from everybody but the owner for all files in {folder}."
-    return _change(folder, rng, text, 0o666, 0o644, "chmod go-w *")
-
-
-def readable(folder: str, rng: np.random.Generator) -> Task:
-    """Give back the right to read."""
-    text = "Some files in {folder} cannot be read by anybody. Give all files there the mode 644."
-    return _change(folder, rng, text, 0o000, 0o644, "chmod 644 *")
 
 
 def as_model(folder: str, rng: np.random.Generator) -> Task:
@@ -321,9 +293,35 @@ def script(folder: str, rng: np.random.Generator) -> Task:
 
 
 PERMISSIONS = (
-    by_ending, tree, writable, executable, private, no_execute, no_others, readable,
-    as_model, script,
-)  # fmt: skip
+    by_ending,
+    tree,
+    partial(_listing, text="everybody can write", modes=(0o666, 0o646), test="-o=w"),
+    partial(_listing, text="their owner can execute", modes=(0o755, 0o744), test="-u=x"),
+    partial(_listing, text="nobody but their owner can read", modes=(0o600,), test="600"),
+    partial(
+        _change,
+        text="Some files in the folder {folder} can be executed. Let nobody execute them any more.",
+        old=0o755,
+        new=0o644,
+        command="chmod a-x *",
+    ),
+    partial(
+        _change,
+        text="Take away the right to write from everybody but the owner for all files in {folder}.",
+        old=0o666,
+        new=0o644,
+        command="chmod go-w *",
+    ),
+    partial(
+        _change,
+        text="Some files in {folder} cannot be read by anybody. Give all files there the mode 644.",
+        old=0o000,
+        new=0o644,
+        command="chmod 644 *",
+    ),
+    as_model,
+    script,
+)
 
 
 def _answer(folder: str, text: str, files: dict[str, str], answer: object, command: str) -> Task:
