@@ -196,6 +196,3 @@ async def test_requests_at_a_server_that_is_dropped_go_to_the_others(http):
         assert (await waiting).text == "4"
         await cut.wait()
         assert (client.usage.requests, client.usage.retries) == (1, 1)
-        # It may come back.
-        client.use([dead, sound])
-        assert [server.is_dropped for server in client._http._router.servers] == [False, False]

@@ -134,23 +134,6 @@ async def test_a_server_that_names_no_pause_loses_no_request_either(http):
     await within(2 * 2.5, lambda: timed(http, PerWindow(20, 0.5, ""), 100, backoff_s=0.1))
 
 
-async def test_the_number_in_flight_halves_after_a_rejection_and_comes_back(http):
-    limited = AtOnce(64)
-    rejected = web.Response(status=429, headers={"Retry-After": "0.01"})
-    pending = [rejected]
-    limited.reject = lambda: pending.pop() if pending and limited.now >= 8 else None
-    async with http.serving(limited.handle) as url:
-        options = HttpOptions(concurrency=8)
-        async with OpenAIChatClient(f"{url}/v1", "m", options=options) as client:
-            await asyncio.gather(*(client.complete(ASK, Sampling()) for _ in range(9)))
-            (wire,) = client._http._wires.values()
-            (pace,) = wire.pace_by_url.values()
-            assert 4 < pace.limit < 8
-            await asyncio.gather(*(client.complete(ASK, Sampling()) for _ in range(40)))
-            assert pace.limit == 8
-    assert limited.most == 8
-
-
 async def test_a_server_that_rejects_everything_ends_all_requests_soon(http):
     limited = AtOnce(0)
     async with http.serving(limited.handle) as url:

@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 
 from ludic_gym.clients import transport
-from ludic_gym.clients.routing import Router
 from ludic_gym.clients.vllm import VLLMChatClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
@@ -200,55 +199,6 @@ async def test_a_silent_server_costs_its_own_requests_alone(http):
         for number in range(20):
             await client.complete([{"role": "user", "content": str(number)}], Sampling())
         assert (len(seen), len(seen_by_dead)) == (20, 0)
-
-
-async def test_servers_without_figures_are_asked_for_them_once(http):
-    asked = 0
-
-    async def nothing():
-        nonlocal asked
-        asked += 1
-        return web.Response(status=404)
-
-    async with servers(http, 2, figures=nothing) as found:
-        async with VLLMChatClient([url for url, _ in found], "m") as client:
-            for number in range(20):
-                await client.complete([{"role": "user", "content": str(number)}], Sampling())
-                client._http._next_look = 0.0
-        assert asked == 2
-        assert all(seen for _, seen in found)
-
-
-async def test_requests_go_to_the_server_with_the_fewest_in_flight(http):
-    release = asyncio.Event()
-    counts = {"slow": 0, "fast": 0}
-
-    async def slow(request):
-        counts["slow"] += 1
-        await release.wait()
-        return web.json_response(http.answer())
-
-    async def fast(request):
-        counts["fast"] += 1
-        return web.json_response(http.answer())
-
-    async with (
-        http.serving(slow) as slow_url,
-        http.serving(fast) as fast_url,
-        VLLMChatClient([slow_url, fast_url], "m") as client,
-    ):
-        # The first of equal ones.
-        client._http._router = Router(lambda: 0.0)
-        client._http.use([slow_url, fast_url])
-        stuck = asyncio.create_task(client.complete(http.ASK, Sampling()))
-        while not counts["slow"]:
-            await asyncio.sleep(0.01)
-        for number in range(5):
-            await client.complete([{"role": "user", "content": str(number)}], Sampling())
-        release.set()
-        await stuck
-
-    assert counts == {"slow": 1, "fast": 5}
 
 
 async def test_a_failed_request_is_sent_to_another_server(http):

@@ -108,15 +108,6 @@ async def test_a_server_that_lost_what_was_published_is_found_out():
             await client.complete(ASK, Sampling())
 
 
-async def test_before_anything_is_published_a_server_names_no_version():
-    async with client_of(answer(65, END, spans=(("default", 2),))) as (client, _):
-        client.policy_version = None
-        completion = await client.complete(ASK, Sampling())
-
-    assert completion.versions is None
-    assert completion.policy_version is None
-
-
 @pytest.mark.parametrize("spans", [(("3", 1),), (("3", 1), ("4", 2))])
 async def test_versions_have_to_cover_the_tokens(spans):
     async with client_of(answer(65, END, spans=spans)) as (client, _):

@@ -24,7 +24,6 @@ from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
 from ludic_gym.policies.reference import (
     HumanPolicy,
     OpponentPolicy,
-    OraclePolicy,
     RandomPolicy,
     ReplayPolicy,
     ScriptedPolicy,
@@ -57,13 +56,6 @@ def test_a_call_that_finds_no_action_raises_the_feedback():
         policy("q")
 
 
-def test_a_chat_policy_starts_with_the_callers_system_prompt_even_without_a_reset():
-    client = ScriptedClient(["a"])
-    ChatPolicy(client, system_prompt="S")("q")
-
-    assert client.requests[0][0] == {"role": "system", "content": "S"}
-
-
 async def test_the_random_policy_plays_legal_moves_that_follow_from_the_seed():
     env = tic_tac_toe()
     policy = RandomPolicy(env)
@@ -94,15 +86,6 @@ async def test_where_any_text_is_legal_the_random_policy_draws_some():
     assert (await policy.act(Sampling())).action != (await policy.act(Sampling())).action
 
 
-async def test_the_random_policy_needs_something_to_draw_from():
-    class Silent:
-        unwrapped = property(lambda self: self)
-        action_space = staticmethod(lambda agent: None)
-
-    with pytest.raises(ConfigError, match="Silent has no legal actions"):
-        await RandomPolicy(Silent()).act(Sampling())
-
-
 async def test_a_scripted_opponent_plays_in_both_views_and_depends_on_the_sampling_seed():
     for env in (gym.make("ludic/LiarsDice-v0"), pettingzoo.make("aec", "ludic/LiarsDice-v0")):
         env.reset(seed=1)
@@ -111,22 +94,6 @@ async def test_a_scripted_opponent_plays_in_both_views_and_depends_on_the_sampli
         assert actions[0] == actions[1]
         assert len(set(actions)) > 5
         assert set(actions) <= set(env.unwrapped.legal_actions())
-
-
-@pytest.mark.parametrize("env_id", ["ludic/TicTacToe-v0", "ludic/Arithmetic-v0"])
-async def test_an_opponent_that_a_game_does_not_have_is_refused(env_id):
-    env = gym.make(env_id)
-    env.reset(seed=1)
-    with pytest.raises(ConfigError, match="hard"):
-        await OpponentPolicy(env, "hard").act(Sampling())
-
-
-async def test_reference_policies_look_into_pettingzoo_envs_as_well():
-    env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
-    env.reset(seed=1)
-
-    assert (await OraclePolicy(env).act(Sampling())).action in env.legal_actions()
-    assert (await RandomPolicy(env).act(Sampling(seed=1))).action in env.legal_actions()
 
 
 def test_a_human_may_type_while_a_loop_runs(monkeypatch):

@@ -1,6 +1,5 @@
 import json
 import threading
-import time
 
 import pytest
 
@@ -11,7 +10,6 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.policies.tool_use import ReAct, TextTools, ToolUse
 from ludic_gym.policies.wrappers import RejectCutOff
-from ludic_gym.tools.tool import as_tool
 from ludic_gym.types import Sampling
 
 
@@ -23,12 +21,6 @@ def add(a: int, b: int) -> int:
 def fail() -> str:
     """Fail."""
     raise ValueError("broken")
-
-
-def nap(seconds: float) -> str:
-    """Sleep."""
-    time.sleep(seconds)
-    return "slept"
 
 
 def calling(*calls, content=None):
@@ -116,14 +108,6 @@ async def test_a_call_that_goes_wrong_tells_the_model_why(call, told):
     assert client.requests[1][-1]["content"].startswith(told)
 
 
-async def test_a_call_that_takes_too_long_tells_the_model_so():
-    client = SpyClient([calling(("nap", '{"seconds": 1.0}')), "Oh."])
-
-    await decide(ToolUse(ChatPolicy(client), [as_tool(nap, timeout_s=0.05)]))
-
-    assert client.requests[1][-1]["content"] == "Error: nap took longer than 0.05 s"
-
-
 async def test_parallel_calls_run_at_once_and_are_answered_in_order():
     all_three = threading.Barrier(3)
 
@@ -182,16 +166,6 @@ async def test_calls_beyond_the_limit_are_not_run():
 
     results = [m["content"] for m in client.requests[1][-3:]]
     assert results == ["2", "2", "Error: not run, the tool calls of this turn are used up"]
-
-
-async def test_the_limit_of_calls_is_for_the_whole_turn():
-    call = ("add", '{"a": 1, "b": 1}')
-    client = SpyClient([calling(call, call), calling(call, call), "Done."])
-
-    await decide(ToolUse(ChatPolicy(client), [add], max_calls=3))
-
-    refusal = "Error: not run, the tool calls of this turn are used up"
-    assert [m["content"] for m in client.requests[2][-2:]] == ["2", refusal]
 
 
 def text_call(name, **arguments):

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 from contextlib import aclosing
-from functools import partial
 
 import gymnasium as gym
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import ludic_gym as lg
 from ludic_gym.adapters.skyrl_environment import SkyRLGame
 from ludic_gym.adapters.trl_environment import TRLEnvironment
-from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.play import play
 from ludic_gym.rollout.pool import close
 
@@ -168,27 +166,9 @@ async def test_an_error_of_a_coroutine_fails_its_episode_only(action, message):
     assert errors[1] is None
 
 
-async def test_order_is_checked_while_and_after_coroutines_run():
-    env = Shout()
-    with pytest.raises(lg.EpisodeOver):
-        env.step("a")
-    assert (await env.reset(seed=1)) == ("BEGIN", {"system_prompt": "Shout."})
-    assert (await env.step("a"))[0] == "A"
-    assert (await env.step("b"))[2] is True
-    with pytest.raises(lg.EpisodeOver):
-        env.step("c")
-
-
 def test_an_env_is_closed_where_no_event_loop_runs():
     close(gym.make("async/Plain-v0"))
     assert Plain.closed == 1
-
-
-def test_one_attempt_holds_for_asynchronous_environments():
-    client = ScriptedClient(lambda messages, sampling: "no tag")
-    policy = partial(lg.Parsed, lg.ChatPolicy(client), lg.xml_tag_parser("answer"))
-    result = lg.evaluate("async/Question-v0", lambda env: policy(), episodes=2, progress=False)
-    assert result.outcomes == {"parse_error": 2}
 
 
 def test_an_asynchronous_environment_can_be_played_by_hand():

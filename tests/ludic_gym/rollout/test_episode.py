@@ -134,18 +134,6 @@ def test_a_task_gives_its_own_number_of_attempts_in_any_env(env, attempts, turns
     assert rollout.total_reward == pytest.approx(reward)
 
 
-def test_failures_are_counted_over_the_episode_and_the_env_is_quoted_as_it_was_last():
-    class Counting(EchoEnv):
-        def step(self, action):
-            return *super().step(action)[:4], {"turn": len(self.played)}
-
-    policy = asks_for_a_move("a", "<move>b</move>", "<move>c</move>", "d", "e")
-    rollout = play(policy, Counting(), attempts=2)
-
-    assert [step.terminated for step in rollout.steps] == [False, False, False, True]
-    assert rollout.steps[-1].info["turn"] == 2
-
-
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, "2"])
 def test_a_number_of_attempts_that_cannot_be_is_refused(attempts):
     with pytest.raises(ConfigError, match=rf"attempts is an int .* got {attempts!r} for echo"):

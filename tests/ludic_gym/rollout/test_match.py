@@ -10,7 +10,7 @@ from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy, ScriptedPolicy
 from ludic_gym.policies.wrappers import Parsed
-from ludic_gym.rollout.episodes import fixed_seats, rotating_seats, run_matches
+from ludic_gym.rollout.episodes import rotating_seats, run_matches
 from ludic_gym.rollout.match import run_match
 from ludic_gym.types import Decision, Sampling, Task
 
@@ -98,19 +98,6 @@ async def test_a_failed_turn_is_the_same_agents_again_and_earns_nothing_twice():
     assert won.observation == "board A:x B:y A:z"
 
 
-async def test_a_reward_before_the_first_turn_is_not_lost():
-    class HandicapEnv(RaceEnv):
-        def reset(self, seed=None, options=None):
-            super().reset(seed, options)
-            self._cumulative_rewards["A"] = 0.5
-
-    a, _b = await run_match(
-        HandicapEnv(), {"A": ScriptedPolicy(["win"]), "B": ScriptedPolicy([])}, TASK
-    )
-
-    assert [step.reward for step in a.steps] == [1.5]
-
-
 async def test_the_last_allowed_turn_truncates_every_agents_rollout():
     policies = {"A": ScriptedPolicy("xx"), "B": ScriptedPolicy("yy")}
 
@@ -168,11 +155,6 @@ async def test_a_match_in_an_env_that_blocks_is_played_on_one_thread_of_its_own(
 
     assert len(threads) == 1
     assert threading.current_thread() not in threads
-
-
-async def test_an_agent_that_is_asked_to_move_needs_a_policy():
-    with pytest.raises(ConfigError, match="'B' has to move"):
-        await run_match(RaceEnv(), {"A": ScriptedPolicy("xx")}, TASK)
 
 
 @pytest.mark.parametrize("policies", [{}, {"C": ScriptedPolicy([])}])
@@ -277,10 +259,6 @@ def test_seats_rotate_by_one_with_every_game():
         ["y", "z", "x"],
         ["x", "y", "z"],
     ]
-
-
-def test_fixed_seats_are_named_like_the_agents():
-    assert fixed_seats(["b"], ["a", "b"], 5) == {"b": "b"}
 
 
 async def test_players_of_many_matches_change_seats_and_keep_their_names():

@@ -115,11 +115,6 @@ def test_numbers_that_cannot_work_are_refused_before_the_first_task(options, mes
         tasks(3, **options)
 
 
-def test_an_environment_without_rows_is_refused():
-    with pytest.raises(lg.ConfigError, match="ludic/ConnectFour-v0 has no rows"):
-        lg.dataset_tasks("ludic/ConnectFour-v0")
-
-
 def test_members_share_the_env_seed_and_the_group_but_not_the_sampling_seed():
     task = Task(env_id="e", seed=5, sampling=Sampling(seed=1, temperature=0.5))
     members = list(grouped([task], 4))
@@ -149,12 +144,6 @@ def test_tasks_that_differ_never_share_a_group(other):
     (second,) = grouped([Task(**{**same, **other})], 1)
 
     assert first.group != second.group
-
-
-def test_a_task_that_comes_twice_makes_two_groups():
-    task = Task(env_id="e", seed=1, sampling=Sampling(seed=1))
-
-    assert len({member.group for member in grouped([task, task], 2)}) == 2
 
 
 def test_without_a_sampling_seed_every_call_draws_new_ones():

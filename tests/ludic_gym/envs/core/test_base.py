@@ -9,7 +9,6 @@ from ludic_gym.envs.core.base import (
     TextEnv,
     checked_range,
     end,
-    pick,
     proceed,
     render_text,
 )
@@ -119,14 +118,6 @@ def test_a_row_must_be_one_of_the_rows(row):
         env.reset(options={"row": row})
 
 
-def test_a_start_may_return_an_info_instead_of_a_system_prompt():
-    class Informed(Countdown):
-        def start(self, options):
-            return "<2>", {"system_prompt": "Say anything.", "row": 3}
-
-    assert Informed().reset() == ("<2>", {"system_prompt": "Say anything.", "row": 3})
-
-
 @pytest.mark.parametrize("value", ["Say a number.", None, ("a", "b", "c"), ("a", None)])
 def test_a_start_that_returns_something_else_is_explained(value):
     class Wrong(Countdown):
@@ -181,14 +172,6 @@ def test_a_reward_that_is_not_the_sum_of_its_components_is_refused():
     message = r"reward=1\.0, but the components sum to 0\.75: \{'shape': 0\.5, 'style': 0\.25\}"
     with pytest.raises(ConfigError, match=message):
         end(success=True, reward=1.0, shape=0.5, style=0.25)
-
-
-def test_pick_takes_each_item_about_as_often():
-    rng = np.random.default_rng(0)
-    counts = np.bincount([pick(rng, range(4)) for _ in range(4000)])
-    # 1000 each is expected, with a standard deviation of 27.
-    assert counts.min() > 890
-    assert counts.max() < 1110
 
 
 def test_a_misspelt_option_is_refused():

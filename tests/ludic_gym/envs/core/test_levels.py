@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
@@ -14,7 +13,6 @@ from ludic_gym.envs.core.base import TextEnv, end
 from ludic_gym.envs.core.levels import LEVELS, draw_in_split, in_test, level_arguments
 from ludic_gym.envs.core.one_player import OnePlayerEnv, SolitaireEnv
 from ludic_gym.envs.core.question import QuestionEnv
-from ludic_gym.envs.worlds.quests import SIZES, quest_of
 from ludic_gym.errors import ConfigError
 
 ENTRIES = {entry.id: entry for entry in CATALOG}
@@ -101,23 +99,17 @@ def test_an_environment_of_others_has_levels_of_its_own():
     ("name", "kwargs"),
     [
         ("Arithmetic", {"digits": 0}),
-        ("Arithmetic", {"operations": "/"}),
-        ("Arithmetic", {"steps": 0}),
-        ("Countdown", {"numbers": 1}),
         ("DataAnalysis", {"level": "x"}),
         ("Game2048", {"target": 100}),
         ("GuessTheNumber", {"high": 1}),
         ("InstructionFollowing", {"constraints": 7}),
         ("KnightsAndKnaves", {"people": 1}),
         ("LiarsDice", {"players": 7}),
-        ("LiarsDice", {"dice": 0}),
         ("Mastermind", {"letters": 10, "length": 5}),
-        ("Minesweeper", {"size": 1}),
         ("Minesweeper", {"mines": 0}),
         ("Negotiation", {"opponent": "kind"}),
         ("Sokoban", {"boxes": 0}),
         ("Sudoku", {"size": 6}),
-        ("TicTacToe", {"opponent": "human"}),
         ("TicTacToe", {"seat": "third"}),
         ("Werewolf", {"players": 4}),
     ],
@@ -148,13 +140,6 @@ def test_splits_have_no_task_in_common_over_100_000_seeds():
     assert not seen["train"] & seen["test"]
     # A fifth of 5,000, and three standard deviations of sqrt(5000 * 0.16) = 28.
     assert abs(len(seen["test"]) - 1000) < 85
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_drawn_quest_is_in_its_split(split):
-    rng = np.random.default_rng(0)
-    quests = [draw_in_split(lambda: quest_of(SIZES["easy"], rng), split) for _ in range(20)]
-    assert {in_test(repr(quest)) for quest in quests} == {split == "test"}
 
 
 def test_a_split_without_a_task_is_refused():
@@ -207,7 +192,6 @@ def test_without_a_split_the_first_draw_is_taken(name):
         assert len(same) == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_unknown_split_is_refused(name):
+def test_an_unknown_split_is_refused():
     with pytest.raises(ConfigError, match="split is one of all, train, test, got 'dev'"):
-        gym.make(f"ludic/{name}-v0", split="dev")
+        gym.make("ludic/Maze-v0", split="dev")

@@ -15,7 +15,6 @@ from ludic_gym.envs.games.kuhn_poker import (
     mover,
     observation,
     play,
-    returns,
     won_chips,
 )
 
@@ -80,12 +79,6 @@ def test_the_pot_goes_to_the_higher_card_or_to_who_does_not_fold(actions, chips)
     assert won_chips(State("KJ", actions)) == chips
     if chips and "fold" not in actions:
         assert won_chips(State("JK", actions)) == -chips
-
-
-def test_returns_are_in_stakes_of_two_chips():
-    assert returns(State("QK", ("bet", "call"))) == (-1.0, 1.0)
-    assert returns(State("QK", ("check", "check"))) == (-0.5, 0.5)
-    assert returns(State("QK", ())) is None
 
 
 def test_a_player_sees_its_own_card_only_until_the_showdown():

@@ -34,10 +34,6 @@ def clue(cells, count):
     return bits(cells), count
 
 
-def test_the_board_shows_numbers_and_closed_cells():
-    assert corner().unwrapped.view() == "  A B C\n1 0 1 #\n2 0 1 #\n3 0 1 #\nMines: 1"
-
-
 def test_opening_all_safe_cells_wins():
     env = corner()
     text, reward, terminated, _, info = env.step("c1")

@@ -12,7 +12,7 @@ from ludic_gym.envs.games.tic_tac_toe import (
     play,
     returns,
 )
-from ludic_gym.errors import ConfigError, EnvError, EpisodeOver, NoOracle
+from ludic_gym.errors import EnvError, EpisodeOver
 from ludic_gym.spaces import TEXT
 
 ID = "ludic/TicTacToe-v0"
@@ -174,13 +174,6 @@ def test_two_agents_take_turns_and_each_sees_the_board_after_the_others_move():
     assert observation.dtype == TEXT.dtype
 
 
-def test_the_prompt_waits_for_each_agents_first_turn():
-    env = aec()
-    assert "as X" in env.last()[4]["system_prompt"]
-    env.step("A1")
-    assert "as O" in env.last()[4]["system_prompt"]
-
-
 def test_the_winner_gets_one_and_the_loser_its_loss():
     env = aec("A1", "B1", "A2", "B2", "A3")
     ends = {}
@@ -220,31 +213,12 @@ def test_order_is_kept_without_a_wrapper():
         env.observe("player_0")
 
 
-def test_agents_know_their_actions_and_the_oracle_in_turn():
-    env = aec("A1", "B2")
-    assert env.legal_actions() == ("A2", "A3", "B1", "B3", "C1", "C2", "C3")
-    assert env.oracle_action() in env.legal_actions()
-    env.step("x")
-    assert env.legal_actions() == ()
-    with pytest.raises(NoOracle, match="is running"):
-        env.oracle_action()
-
-
 def test_a_new_game_may_begin_while_agents_of_the_old_one_wait():
     env = aec("x")
     env.step(None)
     env.reset()
     env.step("A1")
     assert (env.agents, env.agent_selection) == (["player_0", "player_1"], "player_1")
-
-
-def test_an_aec_game_renders_for_the_agent_that_moves():
-    env = pettingzoo.make("aec", ID, render_mode="html")
-    env.reset()
-    env.step("A1")
-    assert env.render() == f"<pre>{ONE_X}</pre>"
-    with pytest.raises(ConfigError, match="human"):
-        pettingzoo.make("aec", ID, render_mode="human")
 
 
 def test_jointly_only_the_agent_to_move_is_heard():

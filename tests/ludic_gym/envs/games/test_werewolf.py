@@ -105,16 +105,6 @@ def test_the_doctor_saves_the_victim_and_cannot_protect_it_again():
     assert "protect Dora" in legal_actions(night)
 
 
-def test_the_protection_of_a_doctor_who_was_expelled_ends():
-    state = after(NIGHT_1, "kill Gus", "kill Gus", "see Finn", "protect Gus")
-    state = voted(state, "Ann", "Ben", "Cleo", "Dora", "Finn", "Gus")
-    state = after(state, "kill Gus", "kill Gus", "see Gus")
-    for text in ("?", "", "protect"):
-        state = refuse(state, text)
-    assert state.living == (0, 1, 2, 5)
-    assert state.winner == "werewolves"
-
-
 def test_the_village_wins_without_werewolves_and_pays_the_dead_too():
     state = after(NIGHT_1, "kill Finn", "kill Finn", "see Ben", "protect Dora")
     state = voted(state, *["Ann"] * 5)
@@ -124,12 +114,6 @@ def test_the_village_wins_without_werewolves_and_pays_the_dead_too():
     assert returns(state) == (-1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     assert verdict(state, 4) == ("win", True)
     assert observation(state, 4).endswith("Finn was a villager, Gus was a villager.")
-
-
-def test_the_werewolves_win_as_half_of_the_players():
-    state = after(NIGHT_1, "kill Cleo", "kill Cleo", "see Gus", "protect Gus")
-    # Ann, Ben, Dora, Finn and Gus are left: without Finn, two of four are werewolves.
-    assert voted(state, *["Finn"] * 5).winner == "werewolves"
 
 
 def test_the_werewolves_win_after_the_last_day():

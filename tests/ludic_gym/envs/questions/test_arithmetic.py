@@ -1,5 +1,4 @@
 import re
-from collections import Counter
 
 import gymnasium as gym
 import pytest
@@ -50,15 +49,6 @@ def test_one_thing_is_in_the_singular():
 def test_the_oracle_is_right_about_any_chain_and_nothing_goes_below_zero(digits):
     for text, answer in problems(100, digits=digits, operations="+-*", steps=4):
         assert answer == worked_out(text) >= 0
-
-
-def test_operations_names_and_things_are_drawn_evenly():
-    texts = [text for text, _ in problems(600, operations="+*")]
-    verbs = Counter("gets" in text for text in texts)
-    names = Counter(text.split()[0] for text in texts)
-    assert abs(verbs[True] - 300) < 60
-    assert set(names) == {"Ann", "Bob", "Cy", "Dee"}
-    assert min(names.values()) > 100
 
 
 def test_one_pair_in_five_is_held_out_in_either_order_for_ever():
@@ -119,18 +109,6 @@ def test_one_answer_ends_the_episode(answer, reward):
     text, earned, terminated, truncated, info = env.step(answer.format(truth))
     assert (text, earned, terminated, truncated) == ("", reward, True, False)
     assert (info["success"], info["reward/correct"], info["truth"]) == (reward == 1, reward, truth)
-
-
-def test_the_last_info_says_what_was_graded():
-    env = gym.make(ID)
-    env.reset(seed=0)
-    assert env.step("so\n#### 7")[4] == {
-        "success": False,
-        "reward/correct": 0.0,
-        "answer": "7",
-        "rule": "hashes",
-        "truth": env.unwrapped.question.truth,
-    }
 
 
 def test_the_picture_shows_question_answer_and_verdict():

@@ -238,11 +238,6 @@ def test_a_row_that_cannot_be_graded_is_named(name, change, message, made):
         made(name, {**ROWS[name], **change})
 
 
-def test_there_is_no_sample():
-    with pytest.raises(lg.ConfigError, match="ludic/IFEval-v0 has no sample; name a file"):
-        gym.make("ludic/IFEval-v0", data="sample")
-
-
 def test_the_command_takes_the_name_of_a_benchmark_and_prints_its_figures(tmp_path, capsys):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(DROP))

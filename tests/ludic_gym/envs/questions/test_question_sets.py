@@ -153,16 +153,6 @@ def test_other_options_are_shuffled_though_they_have_letters(tmp_path, option):
     assert truths == set("ABCD")
 
 
-def test_what_names_the_above_stays_below(tmp_path):
-    options = ["All of the above", "x", "y", "none of the above"]
-    env = MultipleChoiceEnv(
-        file_of(tmp_path, {"question": "Which?", "choices": options, "answer": 1})
-    )
-    texts = {env.reset(seed=seed)[0] for seed in range(20)}
-    last = "C. All of the above\nD. none of the above"
-    assert texts == {f"Which?\nA. x\nB. y\n{last}", f"Which?\nA. y\nB. x\n{last}"}
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -187,15 +177,6 @@ def test_problems_are_chosen_by_level():
     assert sum(MATHEnv(level=level).num_rows for level in range(1, 6)) == every
     with pytest.raises(ConfigError, match="no problem has level=7"):
         MATHEnv(level=7)
-
-
-@pytest.mark.parametrize(
-    "change", [{"level": 0}, {"level": "two"}, {"answer": " "}, {"subject": 1}]
-)
-def test_a_problem_without_answer_level_or_subject_is_refused(tmp_path, change):
-    row = {"problem": "1+1?", "answer": "2", "level": 1, "subject": "Algebra", **change}
-    with pytest.raises(DataError, match=f"line 1: .*{next(iter(change))}"):
-        MATHEnv(file_of(tmp_path, row))
 
 
 def test_any_accepted_answer_is_right():

@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ludic_gym.envs.tools.calls import Call, result_of
 from ludic_gym.envs.worlds.businesses import MOST_BAGS
 from ludic_gym.envs.worlds.customer_desk import DOMAINS, CustomerDeskEnv, open_desk
-from ludic_gym.envs.worlds.desk import Customer, pattern, phrase
+from ludic_gym.envs.worlds.desk import pattern, phrase
 
 
 def case(domain, wanted, *, refused, level="easy"):
@@ -209,23 +208,6 @@ def test_a_phrase_asks_for_its_fact_alone(domain):
     for fact in facts:
         text = f"please tell me {phrase(fact, desk)}."
         assert [f for f in facts if re.search(pattern(f, desk), text)] == [fact]
-
-
-def test_calls_that_are_not_valid_change_nothing():
-    env, wish = case("airline", "set_bags", refused=False)
-    before = repr(env._desk.state())
-    for text in (
-        "{",
-        "[]",
-        say("fly"),
-        say("set_bags", number=1),
-        say("resolve", number="B0", outcome="maybe"),
-    ):
-        *_, info = env.step(text)
-        assert info == {"illegal": True}
-    assert repr(env._desk.state()) == before
-    assert Customer(wishes=[wish]).next_wish() is False
-    assert result_of(env._desk, Call("show", {"number": "B0"})) == "Error: there is no booking 'B0'"
 
 
 def blind_case(env, rule):

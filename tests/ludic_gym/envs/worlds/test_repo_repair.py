@@ -19,8 +19,6 @@ from ludic_gym.envs.worlds.repair.bugs import (
     reported_bugs,
 )
 from ludic_gym.envs.worlds.repo_repair import (
-    FOLDER_TOOLS,
-    SCHEMAS,
     Folder,
     RepoRepairEnv,
 )
@@ -57,11 +55,6 @@ def repairs(env):
     """The actions of the oracle before its submission."""
     original = package(env._task.package).files
     return [call("write_file", path=b.path, text=original[b.path]) for b in env._task.bugs]
-
-
-def test_no_two_bugs_are_the_same():
-    files = {(b.package, b.path, broken_files(package(b.package).files, b)[b.path]) for b in BUGS}
-    assert len(files) == len(BUGS)
 
 
 def test_a_bug_changes_one_place_and_at_least_two_hidden_tests_fail():
@@ -240,12 +233,6 @@ def test_the_last_turn_submits():
 FOLDER = Folder({"a/b.py": "x = 1\ny = 2\nx = 1\n", "c": ""})
 
 
-def test_files_are_listed_and_shown_with_numbers():
-    assert FOLDER.list_files()[0] == "a/b.py (3 lines)\nc (0 lines)"
-    assert FOLDER.view_file("a/b.py", first=2, last=3)[0] == "2\ty = 2\n3\tx = 1"
-    assert FOLDER.view_file("c")[0] == "(no lines)"
-
-
 def test_an_edit_needs_a_text_that_occurs_once():
     text, after = FOLDER.edit_file("a/b.py", "y = 2\n", "")
     assert (text, after.files["a/b.py"]) == ("wrote a/b.py (2 lines)", "x = 1\nx = 1\n")
@@ -341,10 +328,3 @@ def test_an_issue_shows_statements_the_wrong_result_and_the_true_one():
     assert case[shown[0].example].source.splitlines()[0] in task.text
     # With two bugs, only the true result is certain.
     assert "It gives" not in drawn_task("hard", "all", rng).text
-
-
-def test_every_tool_has_a_purpose_and_described_arguments():
-    assert set(FOLDER_TOOLS) < set(SCHEMAS)
-    for purpose, schema in SCHEMAS.values():
-        assert purpose.endswith(".")
-        assert all("description" in one for one in schema["properties"].values())

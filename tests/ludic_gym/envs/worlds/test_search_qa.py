@@ -65,12 +65,6 @@ def test_an_exact_answer_with_its_passages_is_right(answer):
     assert played(*BOTH, f"<answer>{answer}</answer>")[1] == 1.0
 
 
-def test_a_river_needs_no_river_in_its_name():
-    query = Query(text="?", answer="River Faesnes", start=0, path=("town.river",), support=(9,))
-    found = played(*opening(country()[9].name), call("answer", text="the Faesnes"), query=query)
-    assert found[1] == 1.0
-
-
 @pytest.mark.parametrize(
     ("replies", "exact", "support"),
     [

@@ -144,12 +144,6 @@ def test_a_program_that_forges_the_checkers_report_changes_nothing_else():
     assert "x/b is missing" in found[1]
 
 
-def test_an_episode_without_a_command_fails():
-    env = started(TASK)
-    *_, info = env.step("done")
-    assert (info["success"], info["done"], info["faults"]) == (False, 0, "nothing was done")
-
-
 @pytest.mark.parametrize("text", ["", "```", "rm -r x", "I would now remove the folder.", "done?"])
 def test_a_sentence_is_not_executed(text):
     env = started(TASK)

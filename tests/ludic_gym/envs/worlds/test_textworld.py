@@ -138,12 +138,3 @@ def test_an_illegal_action_costs_a_move_and_lists_the_legal_ones():
     assert all(action in text for action in env.legal_actions())
     assert (reward, over, info["illegal"]) == (0.0, False, True)
     assert env._house.places == before
-
-
-def test_the_moves_run_out():
-    env = TextWorldEnv("easy")
-    env.reset(seed=0)
-    turns = [env.step("look") for _ in range(30)]
-    assert [turn[2] for turn in turns] == [False] * 29 + [True]
-    info = turns[-1][4]
-    assert (info["success"], info["placed"]) == (False, 0)
