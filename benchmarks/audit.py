@@ -93,7 +93,7 @@ def main() -> None:
     elif args.mutants:
         mutant_table(args.ids, args.workers)
     else:
-        ids = args.ids or [entry.id for entry in (*CATALOG, *ADAPTERS)]
+        ids = args.ids or [entry.id for entry in (*CATALOG, *ADAPTERS) if entry.gym]
         with ProcessPoolExecutor(args.workers) as pool:
             for line in pool.map(audited, [(env_id, args.out) for env_id in ids]):
                 print(line, flush=True)

@@ -66,8 +66,8 @@ def _varied(
     evidence = {"episodes": count, "different": different}
     if different > 1:
         return "pass", f"{different} of {count} {what} differ", evidence
-    if subject.statement.one_task or subject.is_match:
-        return "unknown", "all episodes are the same task, as stated or as in a game", evidence
+    if subject.statement.one_task:
+        return "unknown", "all episodes are the same task, as stated", evidence
     ends_at_once = len(play(subject.make(), 0, always("x"), 2).actions) == 1
     if len(players) == 1 and not legal_at_start(subject) and not ends_at_once:
         return "unknown", "random texts find no difference; it has no legal actions", evidence
@@ -182,8 +182,6 @@ def limit_is_as_stated(subject: AuditSubject) -> Result:
     "unknown" where the longest episode found is far from the number: players that never win may end
     their episodes otherwise.
     """
-    if subject.is_match:
-        return "unknown", "a round of a match is a turn of each player", {}
     env = subject.make()
     text, info = env.reset(seed=0)
     stated = {int(n) for n in _NUMBERS.findall(f"{info.get('system_prompt', '')}\n{text}")}

@@ -68,7 +68,6 @@ def error_of(rate: float, count: int) -> float:
 
 def oracle_earns_stated(subject: AuditSubject) -> Result:
     """The oracle reaches its stated success rate, and ends its episodes."""
-    subject.require_opponents()
     subject.require_oracle()
     plays = subject.plays(lambda seed: oracle, ENDLESS)
     found, stated = earnings(plays), subject.statement.oracle
@@ -88,7 +87,6 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
 
 def random_earns_stated(subject: AuditSubject) -> Result:
     """Random play has the success rate that is stated for it."""
-    subject.require_opponents()
     found = earnings(subject.plays(random_player))
     stated = subject.statement.random
     evidence = {"stated": stated, **found.as_json()}
@@ -106,7 +104,6 @@ def random_earns_stated(subject: AuditSubject) -> Result:
 
 def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     """No reply of nothing, of anything, or of the prompt itself succeeds or is paid."""
-    subject.require_opponents()
     players: dict[str, Player] = {
         "empty": always(""),
         "blank": always(" \n"),
@@ -135,7 +132,6 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
 
 def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     """No reply that is fixed before the task is read succeeds more often than the floor."""
-    subject.require_opponents()
     env = subject.make()
     env.reset(seed=0)
     texts = [*FIXED, *random.Random(0).sample(legal := legal_actions(env), min(4, len(legal)))]
@@ -178,7 +174,6 @@ def better_players_earn_more(subject: AuditSubject) -> Result:
 
     Fails too if a player succeeds less often by half, and has the oracle's mean reward.
     """
-    subject.require_opponents()
     subject.require_oracle()
     ladder = {
         "random": earnings(subject.plays(random_player)),
@@ -203,7 +198,6 @@ def better_players_earn_more(subject: AuditSubject) -> Result:
 
 def successes_are_paid(subject: AuditSubject) -> Result:
     """In each episode, a success is paid more than any failure of the same task."""
-    subject.require_opponents()
     subject.require_oracle()
     good = subject.plays(lambda seed: oracle)
     bad = [*subject.plays(lambda seed: always("")), *subject.plays(random_player)]

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import gymnasium as gym
-import pettingzoo
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.envs.core.base import RENDER_MODES, Info, Turn
-from ludic_gym.errors import EpisodeOver, NoOracle
+from ludic_gym.envs.core.base import Info
+from ludic_gym.errors import NoOracle
 from ludic_gym.policies.reference import KnowsBestAction, KnowsLegalActions
-from ludic_gym.spaces import TEXT
 from ludic_gym.types import Env
 
 T = TypeVar("T")
@@ -102,8 +100,7 @@ class Play:
 class AuditSubject:
     """An environment under audit.
 
-    env_id, kwargs: arguments of `gymnasium.make`, or of PettingZoo's for an id of AEC alone, which
-        one player plays in all seats.
+    env_id, kwargs: arguments of `gymnasium.make`.
     episodes: number of episodes per measurement; budget_s: wall time after which a measurement
         stops early, with four episodes at least.
     """
@@ -116,20 +113,8 @@ class AuditSubject:
 
     def make(self, **kwargs: Any) -> Env:  # noqa: ANN401 (as gymnasium.make)
         """A new environment."""
-        if self.is_match:
-            return AllSeats(pettingzoo.make("aec", self.env_id, **self.kwargs, **kwargs))
         # Gymnasium's checker would warn of each fault once more, and step in its own way.
         return gym.make(self.env_id, **{"disable_env_checker": True, **self.kwargs, **kwargs})
-
-    @property
-    def is_match(self) -> bool:
-        """True if there is only a view for several players."""
-        return self.env_id not in gym.registry and self.env_id in pettingzoo.aec_registry
-
-    def require_opponents(self) -> None:
-        """Raise Undecided for a match, in which what one player earns the other loses."""
-        if self.is_match:
-            raise Undecided("one player acts for all seats, so what one earns the other loses")
 
     def require_oracle(self) -> None:
         """Raise Undecided without a best action at the start of an episode."""
@@ -141,62 +126,6 @@ class AuditSubject:
         env = self.make()
         seeds = in_budget(range(self.episodes), self.budget_s)
         return [play(env, seed, player(seed), most) for seed in seeds]
-
-
-class AllSeats(gym.Env[str, str]):
-    """An AEC environment as one player who acts for the agent in turn.
-
-    The reward of a step is that of the first agent, and so is `success` at the end.
-    """
-
-    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012
-    observation_space = TEXT
-    action_space = TEXT
-
-    def __init__(self, env: Any) -> None:  # noqa: ANN401 (any AEC environment of text)
-        self.match = env
-        self._inner = env.unwrapped
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, Info]:
-        """Start a match; the observation of the agent in turn, and its info."""
-        self.match.reset(seed=seed, options=options)
-        self._first = self.match.possible_agents[0]
-        return self._seen(), dict(self.match.infos[self.match.agent_selection])
-
-    def step(self, action: str) -> Turn:
-        """Play for the agent in turn. Raises EpisodeOver after the end."""
-        match = self.match
-        if not match.agents:
-            raise EpisodeOver("the match is over; call reset() first")
-        match.step(action)
-        # PettingZoo removes an agent that is out from both, while the others play on.
-        earned = match.rewards.get(self._first, 0.0)
-        info = dict(match.infos.get(self._first, {}))
-        terminated = all(match.terminations.values())
-        truncated = not terminated and all(match.truncations.values())
-        if terminated or truncated:
-            return self._seen(), float(earned), terminated, truncated, info
-        return self._seen(), float(earned), False, False, {}
-
-    def render(self) -> str:
-        """The match as the agent in turn sees it."""
-        return str(self.match.render())
-
-    def legal_actions(self) -> tuple[str, ...]:
-        """Legal actions of the agent in turn; () if any text is legal."""
-        known = isinstance(self._inner, KnowsLegalActions)
-        return self._inner.legal_actions() if known else ()
-
-    def oracle_action(self) -> str:
-        """A best action of the agent in turn. Raises NoOracle."""
-        if not isinstance(self._inner, KnowsBestAction):
-            raise NoOracle(f"{type(self._inner).__name__} has no oracle_action()")
-        return self._inner.oracle_action()
-
-    def _seen(self) -> str:
-        return str(self.match.observe(self.match.agent_selection))
 
 
 def in_budget(values: Iterable[T], budget_s: float) -> Iterator[T]:

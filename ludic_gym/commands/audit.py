@@ -30,7 +30,6 @@ EXAMPLES = """\
 ludic audit ludic/TicTacToe-v0
 ludic audit ludic/Arithmetic-v0 --levels digits=1,2,4
 ludic audit my_envs:mine/Riddle-v0 --floor 0.25 --out audits
-ludic audit ludic/rg-gcd-v0 --plugins
 ludic audit --all"""
 
 
@@ -59,10 +58,8 @@ class AuditArgs:
     """An argument of the env and its values in the order of their difficulty."""
     episodes: int = 48
     """Episodes per measurement."""
-    plugins: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Run the checks of other packages too."""
     out: Annotated[Path | None, option("DIR")] = None
-    """Write audit.json and audit.html, into a folder per environment."""
+    """Write audit.json, with the evidence, into a folder per environment."""
 
 
 def main(argv: list[str]) -> int:
@@ -87,7 +84,7 @@ def main(argv: list[str]) -> int:
                 replace(subject, kwargs={**subject.kwargs, name: value}).make().close()
     failed = False
     for subject in subjects:
-        report = audit_env(subject, plugins=args.plugins)
+        report = audit_env(subject)
         failed |= bool(report.failed)
         counts = report.counts
         head = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"

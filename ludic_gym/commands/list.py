@@ -11,14 +11,12 @@ The catalogue and its suites are in `envs_registry.catalog`.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated
 
 from envs_registry.catalog import ADAPTERS, CATALOG, SUITES, AdapterEntry, EnvEntry
 from envs_registry.published import PUBLISHED
-from envs_registry.starts import STARTS
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
 from ludic_gym.terminal import suggestion
@@ -26,7 +24,6 @@ from ludic_gym.terminal import suggestion
 EXAMPLES = """\
 ludic list
 ludic list --suite core
-ludic list --suite games --levels
 ludic list --all"""
 
 
@@ -38,8 +35,6 @@ class ListArgs:
     """Only the environments of this suite."""
     all: bool = False
     """Print published benchmarks and environments of other packages too."""
-    levels: bool = False
-    """Print levels, splits, numbers of different starts, and the source of the tasks."""
     json: bool = False
     """Print JSON in place of the table."""
 
@@ -51,7 +46,6 @@ def main(argv: list[str]) -> int:
     if args.json:
         found: list[dict[str, object]] = [
             {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
-            | (plain_levels(e) if args.levels else {})
             for e in entries
         ]
         for b in PUBLISHED.values() if args.all else ():
@@ -61,12 +55,8 @@ def main(argv: list[str]) -> int:
             found.append({"id": e.id, "players": players_of(e), **package})
         print_json(found)
         return 0
-    if args.levels:
-        headings = ("id", "levels", "splits", "starts", "source", "why few starts")
-        print_table(headings, map(level_row, entries))
-    else:
-        rows = [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries]
-        print_table(("id", "title", "players", "suites"), rows)
+    rows = [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries]
+    print_table(("id", "title", "players", "suites"), rows)
     # Tables of their own: these have no suite, but data to name, or a package to install.
     if args.all:
         sets = [(e.name, e.id, e.title, e.hub or "local files") for e in PUBLISHED.values()]
@@ -98,44 +88,6 @@ def players_of(entry: EnvEntry | AdapterEntry) -> str:
     """
     seats = entry.seats if isinstance(entry, EnvEntry) else "2"
     return " or ".join(["1"] * bool(entry.gym) + [seats] * bool(entry.aec))
-
-
-def level_row(entry: EnvEntry) -> tuple[str, ...]:
-    """Levels, splits, starts, source and reason for few starts, as cells of the table.
-
-    Starts are "different ones/seeds that were tried", in the order of the levels; none for rows.
-    """
-    argument, values = entry.levels
-    levels = f"{argument}={'|'.join(map(str, values))}" if values else f"none: {entry.no_levels}"
-    starts = " ".join(f"{found}/{seeds}" for seeds, _, found in STARTS.get(entry.id, {}).values())
-    splits = ", ".join(splits_of(entry)) or f"none: {entry.no_splits}"
-    return entry.id, levels, splits, starts, source_of(entry), entry.few_starts
-
-
-def plain_levels(entry: EnvEntry) -> dict[str, object]:
-    """The cells of `level_row` as JSON."""
-    argument, values = entry.levels
-    starts = {
-        level: {"seeds": seeds, "observations": seen, "starts": found}
-        for level, (seeds, seen, found) in STARTS.get(entry.id, {}).items()
-    }
-    return {
-        "levels": {argument: values} if values else {},
-        "no_levels": entry.no_levels,
-        "splits": splits_of(entry),
-        "no_splits": entry.no_splits,
-        "starts": starts,
-        "source": source_of(entry),
-        "few_starts": entry.few_starts,
-    }
-
-
-def splits_of(entry: EnvEntry) -> tuple[str, ...]:
-    """Names of the splits; () if there are none."""
-    module, _, name = entry.gym.partition(":")
-    # By the class, because making the environment may need rows or a sandbox.
-    parameters = inspect.signature(getattr(import_module(module), name)).parameters
-    return ("train", "test") if "split" in parameters else ()
 
 
 def source_of(entry: EnvEntry) -> str:

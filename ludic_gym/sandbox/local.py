@@ -6,12 +6,11 @@ programs run, on the sandboxes' loop.
 
 import asyncio
 import os
-import weakref
 from collections import deque
 
 from ludic_gym.errors import NoSandbox, SandboxError
 from ludic_gym.sandbox.launch import Backend
-from ludic_gym.sandbox.loop import HELD, existing_loop, on_loop
+from ludic_gym.sandbox.loop import HELD, on_loop
 from ludic_gym.sandbox.session import READY, Child, Running, expect, job
 from ludic_gym.sandbox.types import (
     DEFAULT_LIMITS,
@@ -27,18 +26,24 @@ ATTEMPTS = 3
 CPUS = os.cpu_count() or 1
 
 
-class Pool:
-    """Running programs, and workers in reserve. Used on the sandboxes' loop only.
+class LocalSandbox(Sandbox):
+    """Sandbox that runs each program in a fresh process of a back end, started in advance.
 
-    size: workers in reserve, replaced as they are taken. Only workers for the most recent
-        `disk_bytes` are kept: mixed limits in turn would start every worker anew.
-    concurrency: programs at a time; more of them wait for a free place.
+    backend: makes the processes; see `launch` for one of your own.
+    warm: processes in reserve, by default one per CPU, 8 at most. Only those for the most recent
+        `disk_bytes` are kept: mixed limits in turn would start every process anew.
+    concurrency: programs at a time, by default two per CPU. Others wait, because programs that
+        share a core would run out of wall time.
+    Safe in threads, forks and any number of event loops. Its processes end with `close`, after
+    which `run` and `start` raise SandboxError, or at exit.
     """
 
-    def __init__(self, backend: Backend, size: int, concurrency: int) -> None:
+    def __init__(
+        self, backend: Backend, *, warm: int | None = None, concurrency: int | None = None
+    ) -> None:
         self._backend = backend
-        self._size = size
-        self._concurrency = concurrency
+        self._size = min(CPUS, 8) if warm is None else warm
+        self._concurrency = 2 * CPUS if concurrency is None else concurrency
         self._closed = False
         self._begin()
         HELD.add(self)
@@ -55,11 +60,52 @@ class Pool:
         _ABANDONED.append((self._reserve, self._running))
         self._begin()
 
-    async def begin(self, work: bytes, limits: Limits) -> Running:
-        """Start a program when there is a free place; returns once it has begun.
+    @property
+    def name(self) -> str:
+        """See Sandbox."""
+        return self._backend.name
 
-        work: from `job`. limits: the same as for the job.
-        Raises SandboxError if it does not begin in `ATTEMPTS` workers or the pool is closed, and
+    @property
+    def guarantees(self) -> Guarantees:
+        """See Sandbox."""
+        return self._backend.guarantees
+
+    @on_loop
+    async def run(
+        self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
+    ) -> ExecResult:
+        """See Sandbox."""
+        # One call of the loop: between two, a cancelled caller would leave the program running.
+        running = await self._started(job(program, limits), limits)
+        return await running.finish(stdin)
+
+    @on_loop
+    async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
+        """See Sandbox."""
+        return await self._started(job(program, limits), limits)
+
+    @on_loop
+    async def close(self) -> None:
+        """See Sandbox. A program that runs gets "killed"."""
+        self._closed = True
+        reserve, self._reserve = self._reserve, deque()
+        running = list(self._running)
+        for one in running:
+            one.end("killed")
+        for coming in reserve:
+            coming.cancel()
+        for child in await asyncio.gather(*reserve, return_exceptions=True):
+            if isinstance(child, Child):
+                child.kill()
+                await child.ended()
+        for one in running:
+            await one.wait()
+        HELD.discard(self)
+
+    async def _started(self, work: bytes, limits: Limits) -> Running:
+        """A program that has begun, when there was a free place. work: from `job`.
+
+        Raises SandboxError if it does not begin in `ATTEMPTS` workers or the sandbox is closed, and
         NoSandbox at once if the back end does not work.
         """
         await self._slots.acquire()
@@ -103,7 +149,8 @@ class Pool:
     async def _take(self, limits: Limits) -> Child:
         """A worker with these limits from the reserve, or a new one."""
         if limits.disk_bytes != self._disk_bytes:
-            self.clear()
+            while self._reserve:
+                _discard(self._reserve.popleft())
             self._disk_bytes = limits.disk_bytes
         while True:
             coming = self._reserve.popleft() if self._reserve else self._starting(limits)
@@ -122,27 +169,6 @@ class Pool:
 
     def _starting(self, limits: Limits) -> asyncio.Task[Child]:
         return asyncio.get_running_loop().create_task(start_worker(self._backend, limits))
-
-    def clear(self) -> None:
-        """End all waiting workers, without waiting for their end."""
-        while self._reserve:
-            _discard(self._reserve.popleft())
-
-    async def close(self) -> None:
-        """End all processes, and wait until they have ended. A program that runs gets "killed"."""
-        self._closed = True
-        reserve, self._reserve = self._reserve, deque()
-        running = list(self._running)
-        for one in running:
-            one.end("killed")
-        for coming in reserve:
-            coming.cancel()
-        for child in await asyncio.gather(*reserve, return_exceptions=True):
-            if isinstance(child, Child):
-                child.kill()
-                await child.ended()
-        for one in running:
-            await one.wait()
 
 
 _ABANDONED: list[tuple[deque[asyncio.Task[Child]], set[Running]]] = []
@@ -168,61 +194,3 @@ async def start_worker(backend: Backend, limits: Limits) -> Child:
     child = Child(backend.launch(limits))
     await expect(child, READY, f"the sandbox {backend.name!r} does not start")
     return child
-
-
-class LocalSandbox(Sandbox):
-    """Sandbox that runs each program in a fresh process of a back end, started in advance.
-
-    backend: makes the processes; see `launch` for one of your own.
-    warm: processes in reserve, by default one per CPU, 8 at most.
-    concurrency: programs at a time, by default two per CPU. Others wait, because programs that
-        share a core would run out of wall time.
-    Safe in threads, forks and any number of event loops. After `close`, `run` and `start` raise
-    SandboxError.
-    """
-
-    def __init__(
-        self, backend: Backend, *, warm: int | None = None, concurrency: int | None = None
-    ) -> None:
-        warm = min(CPUS, 8) if warm is None else warm
-        self._backend = backend
-        self._pool = Pool(backend, warm, 2 * CPUS if concurrency is None else concurrency)
-        # A sandbox that is collected without `close` must not leave processes behind.
-        weakref.finalize(self, _abandon, self._pool).atexit = False
-
-    @property
-    def name(self) -> str:
-        """See Sandbox."""
-        return self._backend.name
-
-    @property
-    def guarantees(self) -> Guarantees:
-        """See Sandbox."""
-        return self._backend.guarantees
-
-    @on_loop
-    async def run(
-        self, program: Program, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
-    ) -> ExecResult:
-        """See Sandbox."""
-        # One call of the loop: between two, a cancelled caller would leave the program running.
-        running = await self._pool.begin(job(program, limits), limits)
-        return await running.finish(stdin)
-
-    @on_loop
-    async def start(self, program: Program, *, limits: Limits = DEFAULT_LIMITS) -> Session:
-        """See Sandbox."""
-        return await self._pool.begin(job(program, limits), limits)
-
-    @on_loop
-    async def close(self) -> None:
-        """See Sandbox."""
-        await self._pool.close()
-
-
-def _abandon(pool: Pool) -> None:
-    """End the workers in reserve of a sandbox that has been collected."""
-    # The garbage collector may call this on any thread, the sandboxes' own included.
-    loop = existing_loop()
-    if loop:
-        loop.call_soon_threadsafe(pool.clear)

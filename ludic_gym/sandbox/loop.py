@@ -8,7 +8,6 @@ import asyncio
 import atexit
 import os
 import threading
-import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import wraps
@@ -35,11 +34,6 @@ def sandbox_loop() -> asyncio.AbstractEventLoop:
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="ludic-sandbox", daemon=True).start()
         return _loop
-
-
-def existing_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop, if there is one yet."""
-    return _loop
 
 
 async def on_sandbox_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -99,12 +93,12 @@ class Held(Protocol):
         """Drop the processes in a fork: they belong to the parent."""
 
 
-HELD: weakref.WeakSet[Held] = weakref.WeakSet()
-"""Owners that are closed at exit if they still exist, and renewed in forks."""
+HELD: set[Held] = set()
+"""Owners that are closed at exit, and renewed in forks."""
 
 
 def _close_all() -> None:
-    if existing_loop():
+    if _loop:
         for thing in list(HELD):
             run_blocking(thing.close())
         remove_own_groups()

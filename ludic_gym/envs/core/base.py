@@ -46,8 +46,8 @@ class TextEnv(gym.Env[str, str], ABC):
 
     Constructors of the catalogue's environments also take `render_mode`: "ansi", "html" or None;
     `level`: "easy", "medium", "hard" or a number from 1, for the argument that decides how hard the
-    tasks are (`ludic list --levels`); and where tasks are generated, `split`: "train" and "test"
-    have no task in common, and one task in five is in "test".
+    tasks are; and where tasks are generated, `split`: "train" and "test" have no task in common,
+    and one task in five is in "test".
 
     | method | hook |
     |---|---|

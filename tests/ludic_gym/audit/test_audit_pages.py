@@ -4,7 +4,7 @@ import re
 import pytest
 
 from envs_registry.catalog import CATALOG
-from ludic_gym.audit.report import AuditReport, audit_page, write_audit
+from ludic_gym.audit.report import AuditReport, write_audit
 from ludic_gym.audit.subject import AuditSubject, Finding
 from ludic_gym.commands import audit as command
 from ludic_gym.commands.main import main
@@ -21,25 +21,12 @@ def report(*findings):
     return AuditReport(subject=AuditSubject(env_id="my/A&B-v0"), findings=findings, ludic="0.1.0")
 
 
-def test_the_page_escapes_texts_and_has_faults_first():
-    page = audit_page(report(GOOD, OPEN, BAD))
-    assert "<script" not in page
-    assert "&lt;script&gt;x" in page
-    assert "&lt;/pre&gt;&lt;b&gt;" in page
-    assert "Audit of my/A&amp;B-v0" in page
-    assert page.index("a/bad") < page.index("a/open") < page.index("a/good")
-
-
 def test_the_report_is_json_with_all_evidence(tmp_path):
     write_audit(report(GOOD, BAD, OPEN), tmp_path / "new")
     found = json.loads((tmp_path / "new" / "audit.json").read_text())
     assert found["counts"] == {"pass": 1, "fail": 1, "unknown": 1}
     assert [f["check"] for f in found["findings"]] == ["a/good", "a/bad", "a/open"]
     assert found["findings"][1]["evidence"] == {"text": "</pre><b>"}
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        "audit.json",
-        "audit.html",
-    }
 
 
 def test_the_command_writes_reports_and_exits_with_0(tmp_path, capsys):

@@ -1,6 +1,7 @@
-"""`ludic list --levels`: levels, splits, starts and sources of all environments."""
+"""`ludic list`, and the levels, splits and starts of all environments."""
 
-import json
+import inspect
+from importlib import import_module
 from math import expm1
 
 import pettingzoo
@@ -8,8 +9,7 @@ import pytest
 
 from envs_registry.catalog import CATALOG
 from envs_registry.starts import STARTS
-from ludic_gym.commands.list import level_row, players_of, splits_of
-from ludic_gym.commands.main import main
+from ludic_gym.commands.list import players_of
 from ludic_gym.errors import ConfigError
 
 ENOUGH = 10_000
@@ -45,7 +45,9 @@ def test_an_environment_with_few_starts_says_why(one):
 
 @pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.id)
 def test_an_environment_without_splits_says_why(one):
-    assert bool(splits_of(one)) != bool(one.no_splits)
+    module, _, name = one.gym.partition(":")
+    parameters = inspect.signature(getattr(import_module(module), name)).parameters
+    assert ("split" in parameters) != bool(one.no_splits)
 
 
 def test_the_estimate_is_that_of_birthdays():
@@ -53,26 +55,6 @@ def test_the_estimate_is_that_of_birthdays():
     assert estimated(1000, 951.6) == pytest.approx(10_000, rel=0.01)
     assert estimated(1000, 1000) > 1e8
     assert estimated(20_000, 7) <= 8
-
-
-def test_a_row_has_levels_splits_starts_and_source():
-    row = level_row(entry("Maze"))
-    assert row[:3] == ("ludic/Maze-v0", "size=3|4|6|8", "train, test")
-    assert row[3] == "15/20000 467/20000 10394/10400 6350/6350"
-    assert row[4:] == ("generated, Apache-2.0", "all mazes of a small size")
-    assert level_row(entry("KuhnPoker"))[2] == "none: six deals are too few to hold some out"
-    assert splits_of(entry("TextWorld")) == splits_of(entry("GSM8K")) == ("train", "test")
-
-
-def test_levels_are_printed_as_a_table_and_as_json(capsys):
-    assert main(["list", "--suite", "games", "--levels"]) == 0
-    assert "people=2|3|5" in capsys.readouterr().out
-    assert main(["list", "--suite", "games", "--levels", "--json"]) == 0
-    entries = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
-    knights = entries["ludic/KnightsAndKnaves-v0"]
-    assert knights["levels"] == {"people": [2, 3, 5]}
-    assert knights["starts"]["2"]["starts"] <= knights["starts"]["2"]["seeds"]
-    assert knights["splits"] == ["train", "test"]
 
 
 @pytest.mark.parametrize("entry", [e for e in CATALOG if e.aec], ids=lambda e: e.id)
