@@ -285,7 +285,7 @@ def _figures(
         "push s": push_s,
         # The local engine may share the params, and nothing is pushed.
         "push GB/s": pushed / push_s / 1e9 if compute["cache"] is None else math.nan,
-        "seconds": time_split(out / "metrics.jsonl"),
+        "seconds": time_split(read_metrics(out / "metrics.jsonl")),
         "compute": compute,
     }
 

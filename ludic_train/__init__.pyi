@@ -140,7 +140,6 @@ from .loggers.loggers import TrackioLogger as TrackioLogger
 from .loggers.loggers import WandbLogger as WandbLogger
 from .loggers.loggers import rank_0_logger as rank_0_logger
 from .loggers.loggers import read_metrics as read_metrics
-from .loggers.plots import plot_curve as plot_curve
 from .metrics import Metric as Metric
 from .metrics import Metrics as Metrics
 from .metrics import Peak as Peak

@@ -1,7 +1,7 @@
 """Mismatch of the sampler's policy and the one being updated: measured, and corrected.
 
 Sampler and trainer compute the same log-probs with other kernels, and the sampler may hold older
-params. `mismatch_metrics` measures that on every batch. `Corrected` weighs tokens by
+params. `mismatch` measures that on every batch. `Corrected` weighs tokens by
 w_t = exp(proximal_t - sampler_t), the proximal policy being the params that began the update.
 """
 
@@ -21,7 +21,6 @@ from ludic_train.algorithms.losses import (
     OnDevice,
     attachment,
     bounded,
-    fetch_metrics,
     k3,
     log_ratio,
     rollout_mean,
@@ -157,11 +156,6 @@ class Corrected:
         value, metrics = self.loss(out, known)
         own = {"correction": token_stat(factor), "masked": token_stat(factor == 0)}
         return value, metrics | own
-
-
-def mismatch_metrics(out: TokenLogprobs, batch: LossBatch) -> Metrics:
-    """The metrics of `mismatch` as plain numbers, without lags that no token has."""
-    return without_empty_lags(fetch_metrics([mismatch(out, batch)])[0])
 
 
 def without_empty_lags(metrics: Metrics) -> Metrics:

@@ -161,7 +161,15 @@ class CheckpointManager:
             shutil.rmtree(leftover)
         draft = self.directory / (folder_name(step) + INCOMPLETE)
         try:
-            self._write(draft, text, write_model, tensors)
+            (draft / "model").mkdir(parents=True)
+            write_model(draft / "model")
+            # safetensors refuses tensors that are not contiguous.
+            on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            save_file(on_cpu, draft / "optimizer.safetensors")
+            (draft / STATE).write_text(text)
+            # Content before name: after a power cut, a complete name must stand for complete files.
+            for file in [*draft.rglob("*"), draft]:
+                sync_to_disk(file)
         except (OSError, SafetensorError) as error:
             # Another owner removes what is half written.
             self._insist_on_claim()
@@ -190,23 +198,6 @@ class CheckpointManager:
             raise Superseded(
                 f"another trainer has continued the run of {self.directory}; start one per run"
             )
-
-    def _write(
-        self,
-        draft: Path,
-        text: str,
-        write_model: Callable[[Path], None],
-        tensors: Mapping[str, Tensor],
-    ) -> None:
-        (draft / "model").mkdir(parents=True)
-        write_model(draft / "model")
-        # safetensors refuses tensors that are not contiguous.
-        on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(on_cpu, draft / "optimizer.safetensors")
-        (draft / STATE).write_text(text)
-        # Content before name: after a power cut, a complete name must stand for complete files.
-        for file in [*draft.rglob("*"), draft]:
-            sync_to_disk(file)
 
     def load(self, which: Path | str = "latest") -> LoadedCheckpoint:
         """The checkpoint at an exact path, or the newest complete one here.

@@ -30,6 +30,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ludic_train.checkpoints.layout import PARAM, SHARDS, sync_to_disk
 from ludic_train.checkpoints.manager import load_checkpoint
+from ludic_train.distributed.fsdp import local_part
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.checkpoint_names import hub_params
@@ -53,7 +54,7 @@ def own_shards(tensors: Mapping[str, Tensor]) -> Shards:
     """
     parts = {name: tensor for name, tensor in tensors.items() if _is_first(tensor)}
     starts = {name: row_range(name, tensor)[0] for name, tensor in parts.items()}
-    return Shards(tensors={n: _local(t) for n, t in parts.items()}, starts=starts)
+    return Shards(tensors={n: local_part(t).detach() for n, t in parts.items()}, starts=starts)
 
 
 def write_shards(folder: Path, shards: Shards, number: int) -> None:
@@ -105,10 +106,11 @@ def read_shards(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]
         if not pieces:
             raise CheckpointError(f"{folder} has no part of {name}")
         rows = pieces[0] if like.ndim == 0 else torch.cat(pieces)
-        if rows.shape != _local(like).shape:
+        needed = list(local_part(like).shape)
+        if list(rows.shape) != needed:
             raise CheckpointError(
-                f"{folder} gives {list(rows.shape)} for {name} and {list(_local(like).shape)} is "
-                "needed; did a rank's file get lost, or is this another model?"
+                f"{folder} gives {list(rows.shape)} for {name} and {needed} is needed; did "
+                "a rank's file get lost, or is this another model?"
             )
         if isinstance(like, DTensor):
             mesh, placements, stride = like.device_mesh, like.placements, like.stride()
@@ -159,11 +161,6 @@ def _is_first(tensor: Tensor) -> bool:
     assert at is not None
     copies = zip(at, tensor.placements, strict=True)
     return not any(number for number, placed in copies if isinstance(placed, Replicate))
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, or all of one that is not spread."""
-    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
 Part = dict[str, Tensor]

@@ -59,7 +59,10 @@ class ExactDecoder:
 
         The row holds the tokens before.
         """
-        ids = _padded([text[start:] for text, start in zip(texts, starts, strict=True)])
+        unread = [text[start:] for text, start in zip(texts, starts, strict=True)]
+        longest = max(map(len, unread))
+        width = longest + -longest % ROWS
+        ids = torch.tensor([[*text, *[0] * (width - len(text))] for text in unread])
         lengths, first = torch.tensor([len(text) for text in texts]), torch.tensor(starts)
         positions, num_slots = first[:, None] + torch.arange(ids.shape[1]), max(map(len, texts))
         row, column = (positions < lengths[:, None]).nonzero(as_tuple=True)
@@ -72,7 +75,8 @@ class ExactDecoder:
             return cached[layer]
 
         hidden = self._hidden(ids, positions, store)
-        return self._logits(hidden[torch.arange(len(texts)), lengths - first - 1])
+        last = hidden[torch.arange(len(texts)), lengths - first - 1]
+        return exact_linear(self._causal.lm_head, last)
 
     def decode(self, ids: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tensor:
         """Append token `ids[i]` to row i, which held `lengths[i]`: next-token logits, [rows, V]."""
@@ -90,7 +94,7 @@ class ExactDecoder:
         hidden = self._hidden(
             torch.from_numpy(np.pad(ids, (0, missing)))[:, None], at[:, None], store
         )
-        return self._logits(hidden[: len(ids), 0])
+        return exact_linear(self._causal.lm_head, hidden[: len(ids), 0])
 
     def _hidden(self, ids: Tensor, positions: Tensor, store: _Store) -> Tensor:
         """Last hidden states, [rows, tokens, D], of the tokens at these positions of their rows."""
@@ -98,15 +102,6 @@ class ExactDecoder:
             input_ids=ids, position_ids=positions, past_key_values=_Stored(store), use_cache=True
         )[0]
         return hidden
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return exact_linear(self._causal.lm_head, hidden)
-
-
-def _padded(texts: Sequence[Sequence[int]]) -> Tensor:
-    longest = max(map(len, texts))
-    width = longest + -longest % ROWS
-    return torch.tensor([[*text, *[0] * (width - len(text))] for text in texts])
 
 
 class _Stored:

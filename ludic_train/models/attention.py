@@ -71,28 +71,19 @@ def set_attention(model: nn.Module, name: str) -> None:
         raise ConfigError(f"attention={name!r}: {reason}; {remedy}") from error
 
 
-def attention_for(
-    name: str, device: str, dtype: str, installed: Callable[[], Sequence[str]] | None = None
-) -> str | None:
+def attention_for(name: str, device: str, dtype: str) -> str | None:
     """The implementation that suits a device and a precision; None leaves the model's own.
 
     "auto" is flash-attn where it is installed, for 16 bits on a card: it reads items that share a
-    row without a mask. installed: names of implementations beside torch's, the best first.
+    row without a mask.
     """
     if name != "auto":
         return name
     if device == "cpu" or dtype != "bf16":
         return None
-    return next(iter((installed or flash_attention)()), None)
-
-
-def flash_attention() -> list[str]:
-    """Names of the implementations of flash-attn that are installed, the newest first."""
-    known = {
-        "flash_attention_3": is_flash_attn_3_available,
-        "flash_attention_2": is_flash_attn_2_available,
-    }
-    return [name for name, is_available in known.items() if is_available()]
+    if is_flash_attn_3_available():
+        return "flash_attention_3"
+    return "flash_attention_2" if is_flash_attn_2_available() else None
 
 
 class AttentionRecorder(TorchFunctionMode):

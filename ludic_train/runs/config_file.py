@@ -76,7 +76,7 @@ def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine
         raise ConfigError('a config names what to learn from: envs = ["ludic/Countdown-v0"]')
     # A file that says how much is imitated has settings of its own for what follows, too.
     usual = recipe_for(
-        [_env(env) for env in envs],
+        [named_env(e) if isinstance(e, str) else _table(TrainEnv, e, "[[envs]]") for e in envs],
         model=values.get("model"),
         warm_start=False if "demonstrations" in values else None,
     )
@@ -90,13 +90,21 @@ def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine
     settings = _converted(RunConfig, {**top, **parts})
     changes = {name: values[name] for name in FACTS if name in values}
     if "evals" in changes:
-        changes["evals"] = _evals(changes["evals"])
+        if not isinstance(changes["evals"], Mapping):
+            raise ConfigError(
+                f"evals = {changes['evals']!r}; write a table [evals.NAME] for each set"
+            )
+        changes["evals"] = {
+            name: _table(EvalTasks, tasks, f"[evals.{name}]")
+            for name, tasks in changes["evals"].items()
+        }
     if "curriculum" in changes:
         changes["curriculum"] = _table(LevelSchedule, changes["curriculum"], "[curriculum]")
     if "demonstrator" in changes:
         changes["demonstrator"] = _table(Demonstrator, changes["demonstrator"], "[demonstrator]")
     machine = _converted(Machine, {name: values[name] for name in MACHINE if name in values})
-    checked = _converted(Recipe, {**vars_of(usual), **changes, "defaults": settings})
+    same = {field.name: getattr(usual, field.name) for field in fields(usual)}
+    checked = _converted(Recipe, {**same, **changes, "defaults": settings})
     return checked, machine
 
 
@@ -110,11 +118,6 @@ def recipe_toml(recipe: Recipe, config: RunConfig, machine: Machine | None = Non
     return tomli_w.dumps(_without_none(data))
 
 
-def vars_of(recipe: Recipe) -> dict[str, Any]:
-    """The fields of a recipe, not copied."""
-    return {field.name: getattr(recipe, field.name) for field in fields(recipe)}
-
-
 def _without_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     flat = dict(values)
     for name, kind in {**PARTS, "machine": Machine}.items():
@@ -125,16 +128,6 @@ def _without_tables(values: Mapping[str, Any]) -> dict[str, Any]:
         check_names(table, {each.name: None for each in fields(kind)}, f"[{name}]")
         flat |= table
     return flat
-
-
-def _env(value: Any) -> TrainEnv:  # noqa: ANN401 - TOML
-    return named_env(value) if isinstance(value, str) else _table(TrainEnv, value, "[[envs]]")
-
-
-def _evals(value: Any) -> dict[str, EvalTasks]:  # noqa: ANN401 - TOML
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"evals = {value!r}; write a table [evals.NAME] for each set")
-    return {name: _table(EvalTasks, tasks, f"[evals.{name}]") for name, tasks in value.items()}
 
 
 def _table(kind: type[T], value: Any, where: str) -> T:  # noqa: ANN401 - TOML

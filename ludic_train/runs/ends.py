@@ -8,7 +8,7 @@ core imports, and which are loaded by the runs that need them.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,14 +134,7 @@ def served_learner(
         from ludic_train.cluster.servers.external import with_found_servers
 
         return with_found_servers(learner, config, machine)
-    return _without_servers(learner, machine)
-
-
-@asynccontextmanager
-async def _without_servers(
-    learner: Learner, machine: Machine
-) -> AsyncIterator[tuple[Learner, Machine, None]]:
-    yield learner, machine, None
+    return nullcontext((learner, machine, None))
 
 
 @asynccontextmanager

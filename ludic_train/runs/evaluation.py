@@ -86,13 +86,8 @@ PHASES = {
 }
 
 
-def time_split(metrics_path: Path) -> dict[str, float]:
-    """Seconds of each phase, over all updates of a run.
-
-    metrics_path: of a JSONLLogger. Phases that were not measured have 0 s.
-    Raises MetricError for a file of another form.
-    """
-    records = read_metrics(metrics_path)
+def time_split(records: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Seconds of each phase over all updates; phases that were not measured have 0 s."""
     return {
         phase: sum(record.get(name, 0.0) for record in records) for name, phase in PHASES.items()
     }
@@ -135,20 +130,27 @@ def report(
     (out / RESULTS).write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
     transcripts = [transcript(game) for game in games]
     (out / "games.txt").write_text("\n\n----\n\n".join(transcripts) + "\n", encoding="utf-8")
-    metrics = out / "metrics.jsonl"
-    measured = {
-        name
-        for record in read_metrics(metrics)
-        for name, value in record.items()
-        if math.isfinite(value)
-    }
-    curves = [name for name in curves if name in measured]
+    records = read_metrics(out / "metrics.jsonl")
+    # Without a number are metrics of a stage without updates.
+    curves = [n for n in curves if any(math.isfinite(r.get(n, math.nan)) for r in records)]
     if curves:
         # At the end of a run: matplotlib would take half a second of each start.
-        from ludic_train.loggers.plots import plot_curve
+        from ludic_train.loggers.plots import plot_curves
 
-        plot_curve(metrics, out / "curve.png", curves, title=out.name)
-    console.print(_results_table(results), _curve_table(metrics, curves), _time_table(metrics))
+        plot_curves(records, out / "curve.png", curves, title=out.name)
+    table = Table("result", "value", title="evaluation, sampled")
+    for name, value in results.items():
+        table.add_row(name, readable(value))
+    history = Table("curve", "first", "", "last", title="over the run")
+    for name in curves:
+        points = [record[name] for record in records if name in record]
+        history.add_row(name, readable(points[0]), sparkline(points, 40), readable(points[-1]))
+    # What is in no phase, such as loading, is left out.
+    times = Table("phase", "seconds", "share", title="where the time went")
+    split = time_split(records)
+    for phase, seconds in split.items():
+        times.add_row(phase, f"{seconds:.1f}", f"{seconds / sum(split.values()):.0%}")
+    console.print(table, history, times)
     if transcripts:
         console.rule("a sampled game")
         # The text of a model, which must not be taken for markup.
@@ -157,29 +159,3 @@ def report(
     if curves:
         console.print(f"curves   {out / 'curve.png'}")
     console.print(f"games    {out / 'games.txt'}")
-
-
-def _results_table(results: Mapping[str, float]) -> Table:
-    table = Table("result", "value", title="evaluation, sampled")
-    for name, value in results.items():
-        table.add_row(name, readable(value))
-    return table
-
-
-def _curve_table(metrics: Path, curves: Sequence[str]) -> Table:
-    table = Table("curve", "first", "", "last", title="over the run")
-    records = read_metrics(metrics)
-    for name in curves:
-        points = [record[name] for record in records if name in record]
-        table.add_row(name, readable(points[0]), sparkline(points, 40), readable(points[-1]))
-    return table
-
-
-def _time_table(metrics: Path) -> Table:
-    """Seconds and share of each phase; what is in no phase, such as loading, is left out."""
-    table = Table("phase", "seconds", "share", title="where the time went")
-    split = time_split(metrics)
-    total = sum(split.values())
-    for phase, seconds in split.items():
-        table.add_row(phase, f"{seconds:.1f}", f"{seconds / total:.0%}")
-    return table

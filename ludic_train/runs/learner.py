@@ -270,23 +270,6 @@ class OnRank0:
         """Take nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Description:
-    """All that another rank must know of rank 0's learner.
-
-    config: of the model. adapter: settings of its adapters, if any. params: type of each param by
-        name, and True if it is trained. spec: of the policy. samples_copy: as of `Learner`.
-    checkpoint: as of `Learner`; "" where the model is not read by rank.
-    """
-
-    config: Mapping[str, Any]
-    adapter: Mapping[str, Any] | None
-    params: Mapping[str, tuple[str, bool]]
-    spec: Mapping[str, Any]
-    samples_copy: bool
-    checkpoint: str
-
-
 def sharded_learner(
     whole: Learner | None,
     algo: RLAlgorithm,
@@ -307,11 +290,13 @@ def sharded_learner(
     offload, replicas: as of `shard_model`. recompute: activations, in the backward pass.
     router_replay: the copy reports the experts of a mixture.
     """
-    own = scatter(lambda: [_described(whole)] * world_size(), _encoded, _decoded)
+    own = scatter(
+        lambda: [_described(whole)] * world_size(), lambda d: json.dumps(d).encode(), json.loads
+    )
     learner = whole or _follower(own)
-    learner = replace(learner, samples_copy=own.samples_copy)
-    files = _files(own.checkpoint, learner.model)
-    if whole is not None and own.samples_copy:
+    learner = replace(learner, samples_copy=own["samples_copy"])
+    files = _files(own["checkpoint"], learner.model)
+    if whole is not None and own["samples_copy"]:
         # Shards that come from files leave the model itself to be the copy.
         is_kept = files.on_rank_0 is None
         twin = copy.deepcopy(whole.model) if is_kept else whole.model
@@ -380,57 +365,54 @@ def _files(checkpoint: str, model: nn.Module) -> _Files:
     return _Files(on_rank_0=found if rank() == 0 and not problems[0] else None)
 
 
-def _described(learner: Learner | None) -> _Description:
+def _described(learner: Learner | None) -> dict[str, Any]:
+    """All that another rank must know of rank 0's learner, as JSON.
+
+    "params" has the type of each param, and True if it is trained; "checkpoint" is "" where the
+    model is not read by rank.
+    """
     assert learner is not None
     model = learner.model
     adapter = None
     if is_adapted(model):
         settings = model.peft_config["default"].to_dict()
         adapter = {n: sorted(v) if isinstance(v, set) else v for n, v in settings.items()}
-    return _Description(
-        config=json.loads(unwrapped(model).config.to_json_string(use_diff=False)),
-        adapter=adapter,
-        params={n: (str(p.dtype)[6:], p.requires_grad) for n, p in model.named_parameters()},
-        spec=asdict(learner.spec),
-        samples_copy=isinstance(learner.client, LocalChatClient),
-        checkpoint=learner.checkpoint,
-    )
+    return {
+        "config": json.loads(unwrapped(model).config.to_json_string(use_diff=False)),
+        "adapter": adapter,
+        "params": {n: (str(p.dtype)[6:], p.requires_grad) for n, p in model.named_parameters()},
+        "spec": asdict(learner.spec),
+        "samples_copy": isinstance(learner.client, LocalChatClient),
+        "checkpoint": learner.checkpoint,
+    }
 
 
-def _encoded(description: _Description) -> bytes:
-    return json.dumps(asdict(description)).encode()
-
-
-def _decoded(data: bytes) -> _Description:
-    return _Description(**json.loads(data))
-
-
-def _follower(own: _Description) -> Learner:
+def _follower(own: Mapping[str, Any]) -> Learner:
     """A learner whose model has shapes only, of the kind that rank 0 described."""
     return Learner(
         model=_skeleton(own),
         tokenizer=cast("PreTrainedTokenizerBase", OnRank0()),
         client=OnRank0(),
         publisher=OnRank0(),
-        spec=PolicySpec(**own.spec),
+        spec=PolicySpec(**own["spec"]),
     )
 
 
-def _skeleton(own: _Description) -> PreTrainedModel:
-    config = AutoConfig.for_model(**own.config)
+def _skeleton(own: Mapping[str, Any]) -> PreTrainedModel:
+    config = AutoConfig.for_model(**own["config"])
     with quiet(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-        if own.adapter is not None:
+        if own["adapter"] is not None:
             from peft import PeftConfig, get_peft_model
 
-            model = get_peft_model(model, PeftConfig.from_peft_type(**own.adapter))
+            model = get_peft_model(model, PeftConfig.from_peft_type(**own["adapter"]))
     params = dict(model.named_parameters())
-    if strange := sorted(params.keys() ^ own.params.keys())[:3]:
+    if strange := sorted(params.keys() ^ own["params"].keys())[:3]:
         raise RankError(
             f"rank {rank()} built a model that differs from rank 0's in {strange}; install the "
             "same transformers and peft everywhere"
         )
-    for name, (dtype, is_trained) in own.params.items():
+    for name, (dtype, is_trained) in own["params"].items():
         params[name].data = params[name].data.to(getattr(torch, dtype))
         params[name].requires_grad_(is_trained)
     return model

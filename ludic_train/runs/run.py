@@ -152,6 +152,10 @@ async def _run_stage(
         # A guard that stops the run has to stop it on all ranks.
         call_on_rank_0(lambda: log(version, metrics))
 
+    async def last_published() -> None:
+        with suppress(StopRequested):
+            await stage.ends.finish()
+
     # The source was made before there were handlers of signals.
     stage.ends.stop.is_set = is_stopped
     if stage.look is not None and trainer.version == 0:
@@ -170,7 +174,7 @@ async def _run_stage(
         if due or (stopping and number_from_rank_0(lambda: stage.ends.is_settled(trainer.version))):
             _save(run, position, saver)
         if ended and not stopping:
-            await run_on_rank_0(partial(_last_published, stage.ends))
+            await run_on_rank_0(last_published)
             # The wait for a server ends at a stop too.
             stopping = any(all_gather(b"y" * is_stopped()))
         if stopping:
@@ -218,15 +222,6 @@ def _verdict(stage: Stage, failed: Exception | None, position: int) -> int:
         print(f"{stage.name} ended after {stage.trainer.version} updates: {failed}")
         return _ENDED
     raise failed
-
-
-async def _last_published(ends: Ends) -> None:
-    """Return once the last version is published, or a stop is requested; rank 0 alone calls it.
-
-    Raises PublishError.
-    """
-    with suppress(StopRequested):
-        await ends.finish()
 
 
 def _offset(run: Run, position: int) -> int:
@@ -279,13 +274,12 @@ def _restore(run: Run) -> int:
     resume_training(run.checkpoints, run.stages[position].trainer, checkpoint.path)
     if checkpoint.step >= sum(stage.updates for stage in run.stages):
         # The last save may have failed after its checkpoint, and no further one follows.
-        call_on_rank_0(lambda: _copy_model(checkpoint.model_dir, run.out / "model"))
+        def copy_model() -> None:
+            with writing(run.out / "model", DiskError):
+                shutil.copytree(checkpoint.model_dir, run.out / "model", dirs_exist_ok=True)
+
+        call_on_rank_0(copy_model)
     return position
-
-
-def _copy_model(source: Path, target: Path) -> None:
-    with writing(target, DiskError):
-        shutil.copytree(source, target, dirs_exist_ok=True)
 
 
 COMPUTE = "compute.json"
@@ -305,17 +299,13 @@ def write_compute(out: Path, learner: Learner, trainer: Trainer) -> None:
         torch's kernels, in the forward passes of updates. cache: of the local engine, null where
         servers sample.
     """
-    (out / COMPUTE).write_text(json.dumps(_facts(learner, trainer), indent=2) + "\n")
-
-
-def _facts(learner: Learner, trainer: Trainer) -> dict[str, Any]:
     device, client = learner.device, learner.client
     params = list(learner.model.parameters())
     states = trainer.optimizer.state.values()
     # A count of steps has no dimension, and is no moment.
     moments = [t for state in states for t in state.values() if isinstance(t, Tensor) and t.ndim]
     cached = client.cached_keys if isinstance(client, LocalChatClient) else None
-    return {
+    facts = {
         "device": device,
         "card": None if device == "cpu" else torch.cuda.get_device_name(device),
         "ranks": world_size(),
@@ -331,6 +321,7 @@ def _facts(learner: Learner, trainer: Trainer) -> dict[str, Any]:
             "transformers": transformers.__version__,
         },
     }
+    (out / COMPUTE).write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def _places(tensors: Iterable[Tensor]) -> dict[str, int]:
@@ -397,19 +388,15 @@ def _tracker(name: Tracker, config: RunConfig) -> Logger:
         key: str(value) if isinstance(value, Path) else value
         for key, value in config.flat().items()
     }
+    # Of the run in the folder, made at the first request: other folders may have the same name.
+    path = config.out / "tracker-id"
+    if not path.exists():
+        path.write_text(secrets.token_hex(4), encoding="ascii")
     # WANDB_MODE=offline and the like are the user's, through the services' own variables.
-    name_and_id = f"{config.out.name}-{_id(config.out)}"
+    name_and_id = f"{config.out.name}-{path.read_text(encoding='ascii')}"
     if name == "wandb":
         where: dict[str, Any] = {"dir": str(config.out), "id": name_and_id}
         return WandbLogger(PROJECT, config=settings, name=name_and_id, resume="allow", **where)
     if name == "trackio":
         return TrackioLogger(PROJECT, config=settings, name=name_and_id, resume="allow")
     return TensorBoardLogger(config.out / "tensorboard")
-
-
-def _id(out: Path) -> str:
-    path = out / "tracker-id"
-    if not path.exists():
-        # Folders of different runs may have the same name.
-        path.write_text(secrets.token_hex(4), encoding="ascii")
-    return path.read_text(encoding="ascii")

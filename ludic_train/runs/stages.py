@@ -201,13 +201,16 @@ def imitation_stage(
     if rank() == 0:
         functions = _typed_rows(recipe, learner, imitated)
         source = OfflineBatchSource(functions, batch_size=SFT_ROLLOUTS, seed=config.seed)
+    # Of servers, which are up to date at each evaluation and at the end: both are multiples of it.
+    is_local = isinstance(learner.publisher, InProcessPublisher)
+    pushes = 1 if is_local else math.gcd(config.evaluate.eval_every, updates)
     cfg = TrainerConfig(
         device=learner.device,
         adamw=AdamW(bits=config.tune.adamw_bits),
         lr=config.learn.sft_lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
-        publish_every=_sft_publish_every(config, learner, updates),
+        publish_every=pushes,
         micro_token_budget=machine.micro_tokens if machine else None,
         max_seq_len=_longest_row(learner, machine),
         execution=_execution(machine, config, learner),
@@ -305,9 +308,11 @@ def reward_stage(
 
     call_on_rank_0(open_ends)
     source, publisher, ends = opened[-1]
-    trainer = Trainer(
-        learner.model, algo, source, publisher, cfg, reference=_reference(algo, learner)
-    )
+    reference = learner.reference
+    # For a KL term; with LoRA, the model without its adapter will do.
+    if REFERENCE in algo.attach and reference is None and not is_adapted(learner.model):
+        reference = copy.deepcopy(learner.model)
+    trainer = Trainer(learner.model, algo, source, publisher, cfg, reference=reference)
 
     async def first_look() -> None:
         # Tasks that the run does not learn from, so that the look changes nothing.
@@ -358,24 +363,6 @@ def _longest_row(learner: Learner, machine: Machine | None) -> int:
     config = unwrapped(learner.model).config.get_text_config()
     positions: int | None = getattr(config, "max_position_embeddings", None)
     return min(positions or LONGEST, (machine and machine.micro_tokens) or LONGEST)
-
-
-def _reference(algo: RLAlgorithm, learner: Learner) -> torch.nn.Module | None:
-    """A frozen copy of the model for a KL term; with LoRA the model without its adapter will do."""
-    if REFERENCE not in algo.attach or is_adapted(learner.model):
-        return None
-    if learner.reference is not None:
-        return learner.reference
-    twin: torch.nn.Module = copy.deepcopy(learner.model)
-    return twin
-
-
-def _sft_publish_every(config: RunConfig, learner: Learner, updates: int) -> int:
-    """Updates between two pushes to servers: none before an evaluation or the stage's end."""
-    if isinstance(learner.publisher, InProcessPublisher):
-        return 1
-    # Both are multiples of it, so that servers are up to date at each evaluation and at the end.
-    return math.gcd(config.evaluate.eval_every, updates)
 
 
 def _warmup(config: RunConfig, updates: int) -> int:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ludic_gym.errors import ConfigError
+from ludic_train.distributed.fsdp import local_part
 from ludic_train.trainer.config import TrainerConfig
 
 # Numbers of a block, which share a scale.
@@ -85,7 +86,7 @@ class AdamW8bit(torch.optim.Optimizer):
                     state.update(zero_moments(param))
                 state["step"] += 1
                 whole = {"param": param, "grad": param.grad, **state}
-                rows = {n: _local(t) for n, t in whole.items() if t is not None and n != "step"}
+                rows = {n: local_part(t) for n, t in whole.items() if t is not None and n != "step"}
                 # Some rows at a time.
                 for part in _chunks(rows):
                     _step(part, group, int(state["step"]))
@@ -116,7 +117,7 @@ def zero_moments(param: Tensor) -> dict[str, Tensor]:
     if has_8_bits(param):
         for name in list(moments):
             shape = scale_shape(param)
-            local = _local(param)
+            local = local_part(param)
             scales = torch.zeros(len(local), shape[1], device=local.device)
             if isinstance(param, DTensor):
                 # Sharded by rows as the param is.
@@ -211,7 +212,3 @@ def _chunks(tensors: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     size = max(CHUNK // (param.numel() // len(param)), 1)
     for first in range(0, len(param), size):
         yield {name: tensor[first : first + size] for name, tensor in tensors.items()}
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

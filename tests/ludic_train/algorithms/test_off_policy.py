@@ -7,7 +7,7 @@ from golden import losses as golden
 
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import ConstantLength, token_mean
-from ludic_train.algorithms.losses import ReinforceLoss, TokenClippedSurrogateLoss
+from ludic_train.algorithms.losses import ReinforceLoss, TokenClippedSurrogateLoss, fetch_metrics
 from ludic_train.algorithms.off_policy import (
     Corrected,
     GeometricMask,
@@ -15,7 +15,8 @@ from ludic_train.algorithms.off_policy import (
     SequenceTruncation,
     TokenMask,
     TokenTruncation,
-    mismatch_metrics,
+    mismatch,
+    without_empty_lags,
 )
 from ludic_train.errors import MissingAttachment, MissingLogprobs
 from ludic_train.metrics import values
@@ -116,6 +117,10 @@ def two_tokens(ratios, lag=None):
     known = replace(known, behavior_logprobs=behavior, lag=lag and torch.tensor(lag))
     new = behavior + torch.tensor(ratios, dtype=torch.float64).log()
     return TokenLogprobs(new, new), known
+
+
+def mismatch_metrics(out, known):
+    return without_empty_lags(fetch_metrics([mismatch(out, known)])[0])
 
 
 def test_mismatch_by_hand():

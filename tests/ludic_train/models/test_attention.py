@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ludic_gym.errors import ConfigError
+from ludic_train.models import attention
 from ludic_train.models.attention import Attention, AttentionRecorder, attention_for, set_attention
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
@@ -103,8 +104,9 @@ def test_an_attention_that_is_not_installed_is_an_error(model):
         (("sdpa", "cpu", "float32"), "sdpa"),
     ],
 )
-def test_flash_attention_is_taken_where_it_is_installed(asked, expected):
-    both = ["flash_attention_3", "flash_attention_2"]
-    assert attention_for(*asked, lambda: both) == expected
-    assert attention_for("auto", "cuda:0", "bf16", lambda: both[1:]) == "flash_attention_2"
-    assert attention_for("auto", "cuda:0", "bf16", list) is None
+def test_flash_attention_is_taken_where_it_is_installed(asked, expected, monkeypatch):
+    for version in (3, 2):
+        monkeypatch.setattr(attention, f"is_flash_attn_{version}_available", lambda: True)
+    assert attention_for(*asked) == expected
+    monkeypatch.setattr(attention, "is_flash_attn_3_available", lambda: False)
+    assert attention_for("auto", "cuda:0", "bf16") == "flash_attention_2"

@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
+from ludic_train.loggers.loggers import read_metrics
 from ludic_train.runs.evaluation import report, time_split, transcript
 
 
@@ -44,7 +45,7 @@ def test_a_transcript_shows_what_was_seen_said_and_earned():
 
 
 def test_seconds_are_added_up_by_phase(out):
-    split = time_split(out / "metrics.jsonl")
+    split = time_split(read_metrics(out / "metrics.jsonl"))
     assert split == {
         "sampling and playing": 2.0,
         "updates": 4.0,

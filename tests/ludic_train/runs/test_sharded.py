@@ -15,12 +15,8 @@ from made_once import made_once
 from safetensors.torch import load_file
 from two_ranks.launch import run_on_ranks, torchrun
 from two_ranks.learning import relative_error, tiny_model, tokenizer
-from two_ranks.resume import lora_model
 
-from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.models.load import save_model
-from ludic_train.runs import learner as sharded
-from ludic_train.runs.learner import Learner
 
 # REINFORCE learns from equal rewards too, and so from those of a model that has imitated little.
 SMALL = ["--demonstrations", "300", "--sft-updates", "6", "--updates", "2", "--lr", "1e-3"]
@@ -155,23 +151,3 @@ def test_params_that_each_rank_reads_are_those_that_rank_0_sends(tmp_path):
     for rank in range(2):
         for case, found in json.loads((tmp_path / f"{rank}.json").read_text()).items():
             assert found == {"same names": True, "differ": []}, case
-
-
-def a_learner(model):
-    return Learner(
-        model=model, tokenizer=None, client=None, publisher=None, spec=PolicySpec(max_tokens=7)
-    )
-
-
-@pytest.mark.parametrize("make", [tiny_model, lora_model])
-def test_another_rank_builds_the_model_from_a_description_without_memory(make):
-    model = make()
-    told = sharded._decoded(sharded._encoded(sharded._described(a_learner(model))))
-    found = sharded._follower(told)
-    assert found.spec == PolicySpec(max_tokens=7)
-    assert all(param.is_meta for param in found.model.parameters())
-    described = [
-        [(name, p.shape, p.dtype, p.requires_grad) for name, p in each.named_parameters()]
-        for each in (found.model, model)
-    ]
-    assert described[0] == described[1]
