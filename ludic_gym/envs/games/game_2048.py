@@ -50,17 +50,17 @@ class Game2048Env(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Put two tiles on an empty board."""
-        self._board: Board = ((0,) * SIDE,) * SIDE
+        self.board: Board = ((0,) * SIDE,) * SIDE
         self._add_tile(rng)
         self._add_tile(rng)
 
     def _add_tile(self, rng: np.random.Generator) -> None:
-        free = [(y, x) for y, row in enumerate(self._board) for x, n in enumerate(row) if not n]
+        free = [(y, x) for y, row in enumerate(self.board) for x, n in enumerate(row) if not n]
         at = pick(rng, free)
         tile = 4 if rng.random() < FOUR_CHANCE else 2
-        self._board = tuple(
+        self.board = tuple(
             tuple(tile if (y, x) == at else n for x, n in enumerate(row))
-            for y, row in enumerate(self._board)
+            for y, row in enumerate(self.board)
         )
 
     def move(self, action: str) -> Outcome:
@@ -68,26 +68,26 @@ class Game2048Env(SolitaireEnv):
         move = action.lower()
         if move not in self.allowed_actions():
             return "illegal"
-        self._board = slide_board(self._board, move)
+        self.board = slide_board(self.board, move)
         # Before a tile is added: the win must not depend on a further draw.
-        if max(map(max, self._board)) >= self._target:
+        if max(map(max, self.board)) >= self._target:
             return "win"
         self._add_tile(self.np_random)
         return "" if self.allowed_actions() else "loss"
 
     def view(self) -> str:
         """The board, a line per row."""
-        return "\n".join(" ".join(map(str, row)) for row in self._board)
+        return "\n".join(" ".join(map(str, row)) for row in self.board)
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Directions in which a tile moves."""
-        return tuple(move for move in MOVES if slide_board(self._board, move) != self._board)
+        return tuple(move for move in MOVES if slide_board(self.board, move) != self.board)
 
     def best_action(self) -> str:
         """The first of two moves that lead to the best board, if no tile appeared in between."""
 
         def prospect(move: str) -> int:
-            board = slide_board(self._board, move)
+            board = slide_board(self.board, move)
             return worth(board) + max(worth(slide_board(board, after)) for after in MOVES)
 
         return max(self.allowed_actions(), key=prospect)

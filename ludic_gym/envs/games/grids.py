@@ -80,21 +80,21 @@ class MazeEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Carve a maze and stand in its first corner."""
-        self._floor = carve_maze(self._size, rng)
-        self._at: Cell = (1, 1)
-        self._goal: Cell = (2 * self._size - 1, 2 * self._size - 1)
+        self.floor = carve_maze(self._size, rng)
+        self.at: Cell = (1, 1)
+        self.goal: Cell = (2 * self._size - 1, 2 * self._size - 1)
 
     def game(self) -> str:
         """The floor."""
-        return repr(sorted(self._floor))
+        return repr(sorted(self.floor))
 
     def move(self, action: str) -> Outcome:
         """Take a step."""
         move = action.lower()
         if move not in self.allowed_actions():
             return "illegal"
-        self._at = neighbour(self._at, move)
-        return "win" if self._at == self._goal else ""
+        self.at = neighbour(self.at, move)
+        return "win" if self.at == self.goal else ""
 
     def view(self) -> str:
         """The map."""
@@ -102,22 +102,22 @@ class MazeEnv(SolitaireEnv):
         return "\n".join("".join(self._symbol((y, x)) for x in side) for y in side)
 
     def _symbol(self, cell: Cell) -> str:
-        if cell == self._at:
+        if cell == self.at:
             return "@"
-        return "G" if cell == self._goal else " " if cell in self._floor else "#"
+        return "G" if cell == self.goal else " " if cell in self.floor else "#"
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Directions without a wall."""
-        return tuple(move for move, _ in self._steps(self._at))
+        return tuple(move for move, _ in self._steps(self.at))
 
     def _steps(self, cell: Cell) -> Iterator[tuple[str, Cell]]:
         for move in DIRECTIONS:
-            if (after := neighbour(cell, move)) in self._floor:
+            if (after := neighbour(cell, move)) in self.floor:
                 yield move, after
 
     def best_action(self) -> str:
         """The first step of the shortest path."""
-        path = shortest_path(self._at, self._steps, lambda cell: cell == self._goal)
+        path = shortest_path(self.at, self._steps, lambda cell: cell == self.goal)
         # The floor is connected by construction, so a missing path is a fault of ours.
         assert path, "every place of the maze is connected"
         return path[0]
@@ -195,28 +195,28 @@ class SokobanEnv(SolitaireEnv):
             inside = [(y, x) for y in side for x in side]
             # By permutation, so that every level of a size has the same number of walls.
             walls = rng.permutation(len(inside))[: len(inside) // CELLS_PER_WALL]
-            self._floor = frozenset(inside) - {inside[int(i)] for i in walls}
-            cells = sorted(self._floor)
+            self.floor = frozenset(inside) - {inside[int(i)] for i in walls}
+            cells = sorted(self.floor)
             places = [cells[int(i)] for i in rng.permutation(len(cells))[: self._count + 1]]
-            self._goals = frozenset(places[1:])
-            self._at, self._boxes = walked_back(self._floor, places[0], self._goals, rng)
+            self.goals = frozenset(places[1:])
+            self.at, self.boxes = walked_back(self.floor, places[0], self.goals, rng)
             # A box that begins on its goal would have to be left alone, which makes the level
             # easier.
-            if not self._boxes & self._goals:
+            if not self.boxes & self.goals:
                 return
 
     def game(self) -> str:
         """The floor, the player, the boxes and the goals."""
-        return repr((sorted(self._floor), self._at, sorted(self._boxes), sorted(self._goals)))
+        return repr((sorted(self.floor), self.at, sorted(self.boxes), sorted(self.goals)))
 
     def move(self, action: str) -> Outcome:
         """Take a step, which may push a box."""
         # The legal steps come with their results: at most four, cheaper than a second function.
-        after = dict(pushes(self._floor, (self._at, self._boxes))).get(action.lower())
+        after = dict(pushes(self.floor, (self.at, self.boxes))).get(action.lower())
         if after is None:
             return "illegal"
-        self._at, self._boxes = after
-        return "win" if self._boxes == self._goals else ""
+        self.at, self.boxes = after
+        return "win" if self.boxes == self.goals else ""
 
     def view(self) -> str:
         """The map."""
@@ -224,18 +224,18 @@ class SokobanEnv(SolitaireEnv):
         return "\n".join("".join(self._symbol((y, x)) for x in side) for y in side)
 
     def _symbol(self, cell: Cell) -> str:
-        if cell not in self._floor:
+        if cell not in self.floor:
             return "#"
-        plain, on_goal = "@+" if cell == self._at else "$*" if cell in self._boxes else " ."
-        return on_goal if cell in self._goals else plain
+        plain, on_goal = "@+" if cell == self.at else "$*" if cell in self.boxes else " ."
+        return on_goal if cell in self.goals else plain
 
     def allowed_actions(self) -> tuple[str, ...]:
         """Directions in which the player can step."""
-        return tuple(action for action, _ in pushes(self._floor, (self._at, self._boxes)))
+        return tuple(action for action, _ in pushes(self.floor, (self.at, self.boxes)))
 
     def best_action(self) -> str:
         """The first step of a shortest solution. Raises NoOracle if there is none any more."""
-        path = solution(self._floor, self._goals, self._at, self._boxes)
+        path = solution(self.floor, self.goals, self.at, self.boxes)
         if path is None:
             raise NoOracle(f"a box is stuck for good:\n{self.view()}")
         return path[0]

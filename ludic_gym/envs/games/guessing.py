@@ -51,13 +51,13 @@ class GuessTheNumberEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a number."""
-        self._number = random_int(rng, 1, self._high)
+        self.number = random_int(rng, 1, self._high)
         self._low, self._top = 1, self._high
         self._hint = ""
 
     def game(self) -> str:
         """The number."""
-        return str(self._number)
+        return str(self.number)
 
     def move(self, action: str) -> Outcome:
         """Guess a number."""
@@ -67,10 +67,10 @@ class GuessTheNumberEnv(SolitaireEnv):
         guess = int(action)
         if not 1 <= guess <= self._high:
             return "illegal"
-        if guess == self._number:
+        if guess == self.number:
             self._hint = f"{guess} is correct."
             return "win"
-        if guess < self._number:
+        if guess < self.number:
             self._hint = f"{guess} is too low. "
             if guess >= self._low:
                 self._low = guess + 1
@@ -144,13 +144,13 @@ class MastermindEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a code."""
-        self._code = "".join([pick(rng, self._letters) for _ in range(self._length)])
+        self.code = "".join([pick(rng, self._letters) for _ in range(self._length)])
         self._hints: dict[str, tuple[int, int]] = {}
         self._guess = ""
 
     def game(self) -> str:
         """The code."""
-        return self._code
+        return self.code
 
     def move(self, action: str) -> Outcome:
         """Guess a code."""
@@ -158,9 +158,9 @@ class MastermindEnv(SolitaireEnv):
         if len(guess) != self._length or not self._alphabet.issuperset(guess):
             return "illegal"
         if guess not in self._hints:
-            self._hints[guess] = hint(guess, self._code)
+            self._hints[guess] = hint(guess, self.code)
         self._guess = guess
-        return "win" if guess == self._code else ""
+        return "win" if guess == self.code else ""
 
     def view(self) -> str:
         """The hint of the last guess, and the guesses left."""

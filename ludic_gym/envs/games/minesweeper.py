@@ -60,16 +60,16 @@ class MinesweeperEnv(SolitaireEnv):
         size, count = self._size, self._count
         cells, region = size * size, 0
         while not region:
-            self._mines = sum(1 << int(cell) for cell in rng.permutation(cells)[:count])
-            region = fair_start(size, self._mines)
+            self.mines = sum(1 << int(cell) for cell in rng.permutation(cells)[:count])
+            region = fair_start(size, self.mines)
         self._open = 0
-        self._zeros = zeros(self._size, self._mines)
+        self._zeros = zeros(self._size, self.mines)
         self._shown = ["#"] * self._size**2
         self._show(region)
 
     def _show(self, cells: Cells) -> None:
         """Open the cells."""
-        around, mines = neighbours(self._size), self._mines
+        around, mines = neighbours(self._size), self.mines
         for i in members(cells & ~self._open):
             is_mine = mines >> i & 1
             self._shown[i] = "*" if is_mine else str((around[i] & mines).bit_count())
@@ -77,7 +77,7 @@ class MinesweeperEnv(SolitaireEnv):
 
     def game(self) -> str:
         """The places of the mines."""
-        return f"{self._size} {self._mines}"
+        return f"{self._size} {self.mines}"
 
     def move(self, action: str) -> Outcome:
         """Open a cell and its region."""
@@ -85,9 +85,9 @@ class MinesweeperEnv(SolitaireEnv):
         if cell is None or self._open >> cell & 1:
             return "illegal"
         self._show(regions(self._size, self._zeros, 1 << cell))
-        if self._mines >> cell & 1:
+        if self.mines >> cell & 1:
             return "loss"
-        return "win" if self._open | self._mines == self._full else ""
+        return "win" if self._open | self.mines == self._full else ""
 
     def view(self) -> str:
         """The board with its rows and columns named."""
@@ -100,7 +100,7 @@ class MinesweeperEnv(SolitaireEnv):
 
     def best_action(self) -> str:
         """A cell that is proven safe."""
-        shown = numbers(self._size, self._mines, self._open & ~self._mines)
+        shown = numbers(self._size, self.mines, self._open & ~self.mines)
         safe = safe_cells(clues_of(shown, self._full & ~self._open))
         return next(name for name, i in names_of_cells(self._size).items() if safe >> i & 1)
 

@@ -44,12 +44,12 @@ class HangmanEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a word."""
-        self._word = pick(rng, words(HANGMAN_WORDS))
+        self.word = pick(rng, words(HANGMAN_WORDS))
         self._guessed = ""
 
     def game(self) -> str:
         """The word."""
-        return self._word
+        return self.word
 
     def move(self, action: str) -> Outcome:
         """Guess a letter."""
@@ -57,16 +57,16 @@ class HangmanEnv(SolitaireEnv):
         if letter not in self.allowed_actions():
             return "illegal"
         self._guessed += letter
-        if letter not in self._word:
+        if letter not in self.word:
             return ""
         # The base class has taken a turn; only a wrong letter costs one.
         self.turns_left += 1
-        return "win" if set(self._word) <= set(self._guessed) else ""
+        return "win" if set(self.word) <= set(self._guessed) else ""
 
     def view(self) -> str:
         """The word with gaps, the wrong letters and the lives."""
-        wrong = " ".join(letter for letter in self._guessed if letter not in self._word)
-        word = " ".join(mask_word(self._word, self._guessed))
+        wrong = " ".join(letter for letter in self._guessed if letter not in self.word)
+        word = " ".join(mask_word(self.word, self._guessed))
         return f"Word: {word}\nWrong letters: {wrong or 'none'}\nLives left: {self.turns_left}"
 
     def allowed_actions(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class HangmanEnv(SolitaireEnv):
 
     def best_action(self) -> str:
         """The letter that occurs in most of the bundled words that fit."""
-        known = mask_word(self._word, self._guessed)
+        known = mask_word(self.word, self._guessed)
         fitting = (word for word in words(HANGMAN_WORDS) if mask_word(word, self._guessed) == known)
         # A letter once per word: the one that most words have is most likely right.
         counts = Counter(letter for word in fitting for letter in set(word))
@@ -120,13 +120,13 @@ class WordleEnv(SolitaireEnv):
 
     def deal(self, rng: np.random.Generator) -> None:
         """Hide a word."""
-        self._word = pick(rng, words(WORDLE_WORDS))
+        self.word = pick(rng, words(WORDLE_WORDS))
         self._marks: dict[str, str] = {}
         self._guess = ""
 
     def game(self) -> str:
         """The word."""
-        return self._word
+        return self.word
 
     def move(self, action: str) -> Outcome:
         """Guess a word."""
@@ -134,8 +134,8 @@ class WordleEnv(SolitaireEnv):
         if len(guess) != LENGTH or not (guess.isascii() and guess.isalpha()):
             return "illegal"
         self._guess = guess
-        self._marks[guess] = marks(guess, self._word)
-        return "win" if guess == self._word else ""
+        self._marks[guess] = marks(guess, self.word)
+        return "win" if guess == self.word else ""
 
     def view(self) -> str:
         """The last guess and its marks, and the guesses left."""

@@ -345,8 +345,8 @@ class ToolCallsEnv(TextEnv):
         self._turns = checked_range("turns", turns, 1, 10_000)
         self._turns_left = self._turns
         self._seed = 0
-        self._world = World()
-        self._goal = World()
+        self.world = World()
+        self.goal = World()
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a world and errands; the goal is the state after the oracle's calls."""
@@ -356,10 +356,10 @@ class ToolCallsEnv(TextEnv):
             lambda seed: text_of(task(seed, self._count)[1]),
         )
         self._turns_left = self._turns
-        self._world, errands = task(self._seed, self._count)
-        self._goal = copy.deepcopy(self._world)
-        while call := next_call(errands, self._goal):
-            result_of(self._goal, call)
+        self.world, errands = task(self._seed, self._count)
+        self.goal = copy.deepcopy(self.world)
+        while call := next_call(errands, self.goal):
+            result_of(self.goal, call)
         return text_of(errands), PROMPT.format(tools=listed(SCHEMAS), form=FORM)
 
     def turn(self, action: str) -> Turn:
@@ -373,13 +373,13 @@ class ToolCallsEnv(TextEnv):
             problem = problem_with(call, SCHEMAS) if calls else f"a tool call is {FORM}"
         if call.name == FINISH:
             return self._ended(illegal=False)
-        text = f"Error: {problem}" if problem else result_of(self._world, call)
+        text = f"Error: {problem}" if problem else result_of(self.world, call)
         if not self._turns_left:
             return self._ended(illegal=bool(problem), finished=False)
         return proceed(f"{text}\nCalls left: {self._turns_left}", info={"illegal": bool(problem)})
 
     def _ended(self, *, illegal: bool, finished: bool = True) -> Turn:
-        pairs = zip(_PARTS, self._world.state(), self._goal.state(), strict=True)
+        pairs = zip(_PARTS, self.world.state(), self.goal.state(), strict=True)
         # States are compared, not calls: any sequence that ends there is right.
         different = [part for part, ours, goal in pairs if ours != goal]
         if not finished:
@@ -391,7 +391,7 @@ class ToolCallsEnv(TextEnv):
     def best_action(self) -> str:
         """The next call that the errands need."""
         _, errands = task(self._seed, self._count)
-        return (next_call(errands, self._world) or Call(FINISH, {})).as_json()
+        return (next_call(errands, self.world) or Call(FINISH, {})).as_json()
 
 
 def task(seed: int, count: int) -> tuple[World, list[Errand]]:

@@ -89,21 +89,21 @@ class CustomerDeskEnv(TextEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a case of the split."""
         case = draw_in_split(self._drawn_case, self._split)
-        self._desk, _ = open_desk(case.domain, case.world, self._count)
+        self.desk, _ = open_desk(case.domain, case.world, self._count)
         # The state after all requests by the book; what is forbidden changes nothing.
-        self._goal = copy.deepcopy(self._desk)
+        self.goal = copy.deepcopy(self.desk)
         for wish in case.wishes:
             if not wish.rule:
-                result_of(self._goal, wish.final)
+                result_of(self.goal, wish.final)
             number = wish.wanted.arguments["number"]
-            self._goal.resolve(number, "refused" if wish.rule else "done", wish.rule)
-        self._customer = Customer(wishes=case.wishes, insistent=self._level == "hard")
+            self.goal.resolve(number, "refused" if wish.rule else "done", wish.rule)
+        self.customer = Customer(wishes=case.wishes, insistent=self._level == "hard")
         self._broken: list[str] = []
         self._made: list[Call] = []
         self._turns_left = self._turns
-        record = self._desk.record(case.wishes[0].wanted.arguments["number"])
-        self._email = record["email"]
-        text = f"Customer: Hello, this is {record['owner']}. {self._customer.wish.opening}"
+        record = self.desk.record(case.wishes[0].wanted.arguments["number"])
+        self.email = record["email"]
+        text = f"Customer: Hello, this is {record['owner']}. {self.customer.wish.opening}"
         return text, system_prompt(case.domain, self._turns)
 
     def turn(self, action: str) -> Turn:
@@ -111,19 +111,19 @@ class CustomerDeskEnv(TextEnv):
         self._turns_left -= 1
         said = action.rpartition("</think>")[2].strip()
         if not said.startswith(_SPEAKING):
-            return self._proceed(f"Customer: {self._customer.reply(said, self._desk)}")
-        call, problem = one_call(action, SCHEMAS[type(self._desk)])
+            return self._proceed(f"Customer: {self.customer.reply(said, self.desk)}")
+        call, problem = one_call(action, SCHEMAS[type(self.desk)])
         if problem:
             return self._proceed(f"Error: {problem}", illegal=True)
         self._judge(call)
-        text = result_of(self._desk, call)
+        text = result_of(self.desk, call)
         self._made.append(call)
         if call.name != "resolve":
             return self._proceed(text)
         self._made = []
-        if not self._customer.next_wish():
+        if not self.customer.next_wish():
             return self._ended(text)
-        return self._proceed(f"{text}\nCustomer: One more thing. {self._customer.wish.opening}")
+        return self._proceed(f"{text}\nCustomer: One more thing. {self.customer.wish.opening}")
 
     def _proceed(self, text: str, *, illegal: bool = False) -> Turn:
         if not self._turns_left:
@@ -132,7 +132,7 @@ class CustomerDeskEnv(TextEnv):
 
     def _judge(self, call: Call) -> None:
         """Note the rule of the policy that the call breaks."""
-        desk, customer = self._desk, self._customer
+        desk, customer = self.desk, self.customer
         if call.name not in ("show", "resolve", *desk.writes):
             return
         number = str(call.arguments.get("number"))
@@ -140,8 +140,8 @@ class CustomerDeskEnv(TextEnv):
         if call.name == "resolve" and Call("show", {"number": number}) not in self._made:
             self._broken.append("R1")
             return
-        mine = desk.records.get(number, {}).get("email") == self._email
-        if number in desk.records and not (mine and desk.identified == self._email):
+        mine = desk.records.get(number, {}).get("email") == self.email
+        if number in desk.records and not (mine and desk.identified == self.email):
             self._broken.append("R1")
         if call.name in desk.writes:
             # The very call that was confirmed: a change of more than that is against R2.
@@ -152,9 +152,9 @@ class CustomerDeskEnv(TextEnv):
 
     def _ended(self, text: str, *, illegal: bool = False) -> Turn:
         # The state and the rules decide, not the words: any way that keeps to the policy is right.
-        success = self._desk.state() == self._goal.state() and not self._broken
+        success = self.desk.state() == self.goal.state() and not self._broken
         # Not strict: an episode that ends early has fewer resolutions.
-        pairs = zip(self._desk.resolutions, self._goal.resolutions, strict=False)
+        pairs = zip(self.desk.resolutions, self.goal.resolutions, strict=False)
         info: Info = {
             "illegal": illegal,
             "violations": len(self._broken),
@@ -165,13 +165,13 @@ class CustomerDeskEnv(TextEnv):
 
     def best_action(self) -> str:
         """The next step by the book: ask, identify, look, confirm, change, resolve."""
-        desk, customer, wish = self._desk, self._customer, self._customer.wish
-        known = {"email"} if desk.identified == self._email else set()
+        desk, customer, wish = self.desk, self.customer, self.customer.wish
+        known = {"email"} if desk.identified == self.email else set()
         if missing := [name for name in wish.facts if name not in customer.told | known]:
             return f"Please tell me {' and '.join(phrase(name, desk) for name in missing)}."
         number = wish.wanted.arguments["number"]
         if not known:
-            return Call("identify", {"email": self._email, "number": number}).as_json()
+            return Call("identify", {"email": self.email, "number": number}).as_json()
         show = Call("show", {"number": number})
         if show not in self._made:
             return show.as_json()

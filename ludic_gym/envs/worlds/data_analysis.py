@@ -96,17 +96,17 @@ class DataAnalysisEnv(SandboxedEnv):
         """Draw tables and a question. Raises NoSandbox if no sandbox works."""
         # First, because no action may raise it later.
         sandbox = self.sandbox_info()
-        self._study = draw_in_split(self._drawn_study, self._split)
+        self.study = draw_in_split(self._drawn_study, self._split)
         self._turns_left = self._size.turns
         self._printed = ""
         prompt = PROMPT.format(turns=self._size.turns)
-        return self._study.text, {"system_prompt": prompt, "sandbox": sandbox}
+        return self.study.text, {"system_prompt": prompt, "sandbox": sandbox}
 
     def turn(self, action: str) -> Turn:
         """Run the program, or judge the answer."""
         self._turns_left -= 1
         if is_fenced(action):
-            files = dict(self._study.files)
+            files = dict(self.study.files)
             try:
                 result = self.run(Program(source=program_in(action), files=files))
             except SandboxError as error:
@@ -118,7 +118,7 @@ class DataAnalysisEnv(SandboxedEnv):
         if found is None:
             return self._proceed(f"That is neither a program nor a number. {HELP}", illegal=True)
         # Exact, because a float of a number like 1e400 would overflow.
-        success = abs(Fraction(found) - Fraction(self._study.answer)) <= TOLERANCE
+        success = abs(Fraction(found) - Fraction(self.study.answer)) <= TOLERANCE
         return self._ended("", success=success, illegal=False)
 
     def _proceed(self, text: str, *, illegal: bool) -> Turn:
@@ -127,13 +127,13 @@ class DataAnalysisEnv(SandboxedEnv):
         return proceed(f"{text}\nTurns left: {self._turns_left}", info={"illegal": illegal})
 
     def _ended(self, text: str, *, success: bool, illegal: bool) -> Turn:
-        info = {"illegal": illegal, "truth": f"{self._study.answer:.2f}"}
+        info = {"illegal": illegal, "truth": f"{self.study.answer:.2f}"}
         return end(text, success=success, info=info, answer=success)
 
     def best_action(self) -> str:
         """A program that prints the answer, then what it has printed."""
         if not self._printed:
-            return f"```python\n{self._study.program}```"
+            return f"```python\n{self.study.program}```"
         return f"<answer>{self._printed.strip()}</answer>"
 
     def _drawn_study(self) -> Study:

@@ -335,15 +335,19 @@ class FunctionCallsEnv(TextEnv):
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw the requests."""
-        self._plan = draw_in_split(lambda: plan_of(self._size, self.np_random), self._split)
-        self._world, self._goal = (
-            Toolbox(self._plan.offered, np.random.default_rng(self._plan.world)) for _ in range(2)
-        )
-        self._number, self._fulfilled = 0, 0
-        self._begin_request()
+        self.begin(draw_in_split(lambda: plan_of(self._size, self.np_random), self._split))
         functions = listed(self._world.functions())
         prompt = PROMPT.format(functions=functions, form=FORM, replies=REPLIES)
         return f"User: {self._request.text}", prompt
+
+    def begin(self, plan: Plan) -> None:
+        """Begin the conversation of the plan."""
+        self._plan = plan
+        self._world, self._goal = (
+            Toolbox(plan.offered, np.random.default_rng(plan.world)) for _ in range(2)
+        )
+        self._number, self._fulfilled = 0, 0
+        self._begin_request()
 
     def turn(self, action: str) -> Turn:
         """Execute the calls, or end the request."""

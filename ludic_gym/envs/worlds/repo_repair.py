@@ -175,10 +175,10 @@ class RepoRepairEnv(SandboxedEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
         """Draw a task. Raises NoSandbox if no sandbox works."""
         sandbox = self.sandbox_info()
-        self._task: Task = drawn_task(self._level, self._split, self.np_random)
+        self.task: Task = drawn_task(self._level, self._split, self.np_random)
         self._turns_left = self._turns
-        self._folder = Folder(self._first_files())
-        text = f"{self._task.text}\n\nThe files:\n{self._folder.list_files()[0]}"
+        self.folder = Folder(self._first_files())
+        text = f"{self.task.text}\n\nThe files:\n{self.folder.list_files()[0]}"
         prompt = PROMPT.format(form=FORM, tools=listed(SCHEMAS), turns=self._turns)
         return text, {"system_prompt": prompt, "sandbox": sandbox}
 
@@ -200,20 +200,20 @@ class RepoRepairEnv(SandboxedEnv):
     def _executed(self, call: Call) -> tuple[str, bool]:
         """The result of a valid call, and True if it is an error."""
         if call.name == run_tests.__name__:
-            return tests_output(self.run, self._folder.files), False
+            return tests_output(self.run, self.folder.files), False
         if call.name == run_python.__name__:
-            return program_output(self.run, self._folder.files, call.arguments["source"]), False
+            return program_output(self.run, self.folder.files, call.arguments["source"]), False
         try:
-            text, self._folder = getattr(self._folder, call.name)(**call.arguments)
+            text, self.folder = getattr(self.folder, call.name)(**call.arguments)
         except ValueError as error:
             return f"Error: {error}", True
         return text, False
 
     def _ended(self, text: str, *, illegal: bool) -> Turn:
-        original, files = package(self._task.package), self._folder.files
+        original, files = package(self.task.package), self.folder.files
         # Bugs are known to make tests fail: an episode without a change needs no sandbox.
         untouched = files == self._first_files()
-        known = {number for bug in self._task.bugs for number in bug.fails}
+        known = {number for bug in self.task.bugs for number in bug.fails}
         failed = known if untouched else failures(self.run, original, files).keys()
         total = len(original.cases)
         info: Info = {
@@ -226,22 +226,22 @@ class RepoRepairEnv(SandboxedEnv):
 
     def _first_files(self) -> Mapping[str, str]:
         """The files with the bugs in them."""
-        files = package(self._task.package).files
-        for bug in self._task.bugs:
+        files = package(self.task.package).files
+        for bug in self.task.bugs:
             files = broken_files(files, bug)
         return files
 
     def picture(self) -> str:
         """The issue, and the files that differ from the start."""
         start = self._first_files()
-        changed = [path for path, text in self._folder.files.items() if start.get(path) != text]
-        return "\n".join([self._task.text, "", f"Changed: {', '.join(changed) or 'nothing'}"])
+        changed = [path for path, text in self.folder.files.items() if start.get(path) != text]
+        return "\n".join([self.task.text, "", f"Changed: {', '.join(changed) or 'nothing'}"])
 
     def best_action(self) -> str:
         """The repair of each bug in turn, then a submission."""
-        original = package(self._task.package).files
-        for bug in self._task.bugs:
-            if self._folder.files.get(bug.path) != original[bug.path]:
+        original = package(self.task.package).files
+        for bug in self.task.bugs:
+            if self.folder.files.get(bug.path) != original[bug.path]:
                 repaired = {"path": bug.path, "text": original[bug.path]}
                 return Call("write_file", repaired).as_json()
         return Call(SUBMIT, {}).as_json()

@@ -96,7 +96,7 @@ class SearchQAEnv(TextEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a question of the split."""
         rng = self.np_random
-        self._query: Query = draw_in_split(
+        self.query: Query = draw_in_split(
             lambda: question_text(pick(rng, self._hops), rng),
             self._split,
             lambda query: query.chain,
@@ -106,7 +106,7 @@ class SearchQAEnv(TextEnv):
         self._turns_left = self._turns
         count = sum(COUNTS.values())
         prompt = PROMPT.format(count=count, tools=listed(SCHEMAS), form=FORM, turns=self._turns)
-        return self._query.text, prompt
+        return self.query.text, prompt
 
     def turn(self, action: str) -> Turn:
         """Search, open a passage, or judge the answer."""
@@ -137,8 +137,8 @@ class SearchQAEnv(TextEnv):
         return proceed(f"{text}\nTurns left: {self._turns_left}", info={"illegal": illegal})
 
     def _ended(self, answer: str, *, illegal: bool) -> Turn:
-        needed = set(self._query.support)
-        truth = self._query.answer
+        needed = set(self.query.support)
+        truth = self.query.answer
         # "The Faesnes" is as good a name as "River Faesnes".
         exact = normalised(answer) in map(normalised, (truth, truth.removeprefix("River ")))
         info: Info = {
@@ -153,7 +153,7 @@ class SearchQAEnv(TextEnv):
 
     def best_action(self) -> str:
         """Search for the thing that is named, open the passages of the chain, and answer."""
-        query, things = self._query, country()
+        query, things = self.query, country()
         if not self._has_searched:
             return Call("search", {"query": things[query.start].name}).as_json()
         for number in query.support:

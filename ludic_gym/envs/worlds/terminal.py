@@ -86,13 +86,13 @@ class TerminalEnv(SandboxedEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, Info]:
         """Draw tasks and set them up. Raises NoSandbox if no sandbox works."""
         sandbox = self.sandbox_info()
-        self._tasks = draw_in_split(self._drawn_tasks, self._split)
+        self.tasks = draw_in_split(self._drawn_tasks, self._split)
         self._turns_left = self._turns
         self._solved = 0
-        self._home = home_of(self._tasks)
+        self.home = home_of(self.tasks)
         # Before the first command: an episode without any needs no sandbox.
         self._begun = False
-        text = "\n".join(f"{i}. {task.text}" for i, task in enumerate(self._tasks, 1))
+        text = "\n".join(f"{i}. {task.text}" for i, task in enumerate(self.tasks, 1))
         prompt = PROMPT.format(turns=self._turns)
         return text, {"system_prompt": prompt, "sandbox": sandbox}
 
@@ -113,15 +113,15 @@ class TerminalEnv(SandboxedEnv):
     def _executed(self, command: str) -> str:
         """The output of the command, and its exit code where that says something."""
         # The oracle's own progress; solutions of others are judged at the end.
-        if self._solved < len(self._tasks) and command == self._tasks[self._solved].solution:
+        if self._solved < len(self.tasks) and command == self.tasks[self._solved].solution:
             self._solved += 1
         if not self._begun:
             self._begun = True
-            if setup := "\n".join(task.setup for task in self._tasks if task.setup):
+            if setup := "\n".join(task.setup for task in self.tasks if task.setup):
                 # Such as histories of git, which are made by the git of the sandbox.
-                self._home = execute(self.run, self._home, setup).home
-        outcome = execute(self.run, self._home, command)
-        self._home = outcome.home
+                self.home = execute(self.run, self.home, setup).home
+        outcome = execute(self.run, self.home, command)
+        self.home = outcome.home
         parts = [shorten(outcome.output.rstrip("\n"), OUTPUT)]
         if outcome.code or not outcome.output:
             parts.append(f"(exit code {outcome.code})")
@@ -129,8 +129,8 @@ class TerminalEnv(SandboxedEnv):
 
     def _ended(self, text: str, *, illegal: bool) -> Turn:
         # No task is done at its start.
-        idle = [["nothing was done"] for _ in self._tasks]
-        found = judge(self.run, self._home, self._tasks) if self._begun else idle
+        idle = [["nothing was done"] for _ in self.tasks]
+        found = judge(self.run, self.home, self.tasks) if self._begun else idle
         success = not any(found)
         wrong = "; ".join(fault for faults in found for fault in faults)
         info = {
@@ -142,14 +142,14 @@ class TerminalEnv(SandboxedEnv):
 
     def picture(self) -> str:
         """The tasks and the names of all files."""
-        tasks = "\n".join(task.text for task in self._tasks)
-        return "\n".join([tasks, *sorted(self._home.entries)])
+        tasks = "\n".join(task.text for task in self.tasks)
+        return "\n".join([tasks, *sorted(self.home.entries)])
 
     def best_action(self) -> str:
         """The solution of each task in turn, then "done"."""
-        if self._solved == len(self._tasks):
+        if self._solved == len(self.tasks):
             return DONE[0]
-        return f"```bash\n{self._tasks[self._solved].solution}\n```"
+        return f"```bash\n{self.tasks[self._solved].solution}\n```"
 
     def _drawn_tasks(self) -> tuple[Task, ...]:
         rng = self.np_random

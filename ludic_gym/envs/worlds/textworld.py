@@ -59,43 +59,43 @@ class TextWorldEnv(TextEnv):
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a quest of the split."""
         quest = draw_in_split(lambda: quest_of(self._size, self.np_random), self._split)
-        self._house = House(quest)
+        self.house = House(quest)
         self._moves_left = self._size.moves
-        return f"{task_text(quest)} {self._house.description()}", self._prompt
+        return f"{task_text(quest)} {self.house.description()}", self._prompt
 
     def turn(self, action: str) -> Turn:
         """Perform the action."""
         # Before the action, so that an illegal one counts too.
         self._moves_left -= 1
-        legal = tuple(self._house.actions())
+        legal = tuple(self.house.actions())
         if illegal := action not in legal:
             text = f"That is not possible here. You can: {', '.join(legal)}."
         else:
-            text = self._house.act(action)
-        success = self._house.solved()
+            text = self.house.act(action)
+        success = self.house.solved()
         if self._moves_left and not success:
             return proceed(text, info={"illegal": illegal})
-        placed = sum(self._house.places[item] == at for item, at in self._house.quest.goals)
+        placed = sum(self.house.places[item] == at for item, at in self.house.quest.goals)
         return end(
             text, success=success, info={"illegal": illegal, "placed": placed}, quest=success
         )
 
     def picture(self) -> str:
         """The present room, and the task."""
-        return f"{task_text(self._house.quest)}\n{self._house.description()}"
+        return f"{task_text(self.house.quest)}\n{self.house.description()}"
 
     def spelt_action(self, text: str) -> str | None:
         """The possible action that a text spells in its words; None if it spells none."""
         action = normal_form(text)
-        return action if action in self._house.actions() else None
+        return action if action in self.house.actions() else None
 
     def allowed_actions(self) -> tuple[str, ...]:
         """All actions that are possible in the present state."""
-        return tuple(self._house.actions())
+        return tuple(self.house.actions())
 
     def best_action(self) -> str:
         """The next action of a player who knows the house."""
-        return next_action(self._house)
+        return next_action(self.house)
 
 
 def normal_form(text: str) -> str:

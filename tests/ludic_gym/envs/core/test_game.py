@@ -83,6 +83,6 @@ def test_the_game_is_lost_when_the_turns_are_used_up():
 def test_a_win_on_the_last_turn_is_a_win():
     env = gym.make(ID, turns=1)
     env.reset(seed=0)
-    _, reward, terminated, _, info = env.step(str(env.unwrapped._number))
+    _, reward, terminated, _, info = env.step(str(env.unwrapped.number))
     assert (reward, terminated) == (1.0, True)
     assert info == {"success": True, "reward/win": 1.0, "illegal": False, "outcome": "win"}

@@ -39,7 +39,7 @@ def test_all_tiles_move_one_way(move, expected):
 def board(rows, **kwargs):
     env = gym.make(ID, **kwargs)
     env.reset(seed=0)
-    env.unwrapped._board = rows
+    env.unwrapped.board = rows
     return env
 
 
@@ -75,4 +75,4 @@ def test_a_move_must_change_the_board(action):
     env = board(rows)
     assert env.unwrapped.legal_actions() == ("left", "up")
     assert env.step(action)[4]["illegal"]
-    assert env.unwrapped._board == rows
+    assert env.unwrapped.board == rows

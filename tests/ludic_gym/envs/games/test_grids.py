@@ -17,7 +17,7 @@ def corridor():
     """Two cells a side, with the way through the upper right one."""
     env = gym.make(ID, size=2)
     env.reset(seed=0)
-    env.unwrapped._floor = frozenset({(1, 1), (1, 2), (1, 3), (2, 3), (3, 3)})
+    env.unwrapped.floor = frozenset({(1, 1), (1, 2), (1, 3), (2, 3), (3, 3)})
     return env
 
 
@@ -63,8 +63,8 @@ def level(at, boxes, goals):
     env = gym.make(SOKOBAN, size=5, boxes=len(boxes))
     env.reset(seed=0)
     inside = env.unwrapped
-    inside._floor, inside._at = ROOM, at
-    inside._boxes, inside._goals = frozenset(boxes), frozenset(goals)
+    inside.floor, inside.at = ROOM, at
+    inside.boxes, inside.goals = frozenset(boxes), frozenset(goals)
     return env
 
 
@@ -108,6 +108,6 @@ def test_every_level_can_be_solved_within_forty_steps_and_is_not_solved_yet(size
     env = gym.make(SOKOBAN, size=size, boxes=boxes).unwrapped
     for seed in range(15):
         env.reset(seed=seed)
-        assert len(env._boxes) == len(env._goals) == boxes
-        assert not env._boxes & env._goals
-        assert 1 <= len(solution(env._floor, env._goals, env._at, env._boxes)) <= 40
+        assert len(env.boxes) == len(env.goals) == boxes
+        assert not env.boxes & env.goals
+        assert 1 <= len(solution(env.floor, env.goals, env.at, env.boxes)) <= 40

@@ -14,7 +14,7 @@ ID = "ludic/GuessTheNumber-v0"
 def hidden(number, **kwargs):
     env = gym.make(ID, **kwargs)
     env.reset(seed=0)
-    env.unwrapped._number = number
+    env.unwrapped.number = number
     return env
 
 
@@ -68,7 +68,7 @@ def test_letters_are_counted_once(guess, code, expected):
 def test_a_game_step_by_step():
     env = gym.make(MASTERMIND)
     env.reset(seed=0)
-    env.unwrapped._code = "ACAD"
+    env.unwrapped.code = "ACAD"
     hint = "AABB: 1 in the right place, 1 elsewhere in the code"
     assert env.step("aabb")[0] == f"{hint}. You have 9 guesses left."
     # The picture has all guesses, an observation the last one only.
@@ -90,7 +90,7 @@ def test_the_oracle_needs_at_most_nine_guesses():
     env = gym.make(MASTERMIND).unwrapped
     for code in all_codes("ABCDEF", 4)[::37]:
         env.reset(seed=0)
-        env._code = code
+        env.code = code
         turns, over = 0, False
         while not over:
             _, reward, over, _, _ = env.step(env.oracle_action())

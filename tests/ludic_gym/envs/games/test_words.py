@@ -17,7 +17,7 @@ ID = "ludic/Hangman-v0"
 def hidden(word, **kwargs):
     env = gym.make(ID, **kwargs)
     env.reset(seed=0)
-    env.unwrapped._word = word
+    env.unwrapped.word = word
     return env
 
 
@@ -73,7 +73,7 @@ WORDLE = "ludic/Wordle-v0"
 def wordle_hidden(word, **kwargs):
     env = gym.make(WORDLE, **kwargs)
     env.reset(seed=0)
-    env.unwrapped._word = word
+    env.unwrapped.word = word
     return env
 
 

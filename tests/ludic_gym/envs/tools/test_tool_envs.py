@@ -179,9 +179,9 @@ def test_whoever_does_not_finish_in_time_has_failed():
     ],
 )
 def test_a_call_that_cannot_be_is_told_why_and_changes_nothing(errands, action, text, illegal):
-    before = errands._world.state()
+    before = errands.world.state()
     told, reward, over, _, info = errands.step(action)
     assert told.startswith(text)
     assert told.endswith("Calls left: 15")
     assert (reward, over, info["illegal"]) == (0.0, False, illegal)
-    assert errands._world.state() == before
+    assert errands.world.state() == before

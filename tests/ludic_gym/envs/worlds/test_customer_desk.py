@@ -18,7 +18,7 @@ def case(domain, wanted, *, refused, level="easy"):
     env = CustomerDeskEnv(level, domain)
     for seed in range(500):
         env.reset(seed=seed)
-        wish = env._customer.wish
+        wish = env.customer.wish
         if wish.wanted.name == wanted and bool(wish.rule) == refused:
             return env, wish
     raise AssertionError(f"no seed has {wanted}")
@@ -46,7 +46,7 @@ def by_the_book(env, wish):
     values = " ".join(map(str, arguments.values()))
     return [
         "Your e-mail address, please, and the number?",
-        say("identify", email=env._email, number=arguments["number"]),
+        say("identify", email=env.email, number=arguments["number"]),
         say("show", number=arguments["number"]),
         f"Do you confirm {values}?",
     ]
@@ -70,7 +70,7 @@ def test_a_step_that_is_left_out_breaks_its_rule(left_out, broken):
     del steps[left_out]
     info = end_of(env, *steps, wish.wanted.as_json(), resolved(wish))
     # The database is right, and still the task fails.
-    assert env._desk.state() == env._goal.state()
+    assert env.desk.state() == env.goal.state()
     assert (info["success"], info["violations"], info["broken"]) == (
         False,
         broken.count("R"),
@@ -103,7 +103,7 @@ def test_a_forbidden_change_breaks_its_rule_even_if_the_customer_agrees():
 
 def test_records_of_others_are_not_shown():
     env, wish = case("airline", "cancel_booking", refused=False)
-    other = next(n for n, r in env._desk.records.items() if r["email"] != env._email)
+    other = next(n for n, r in env.desk.records.items() if r["email"] != env.email)
     steps = by_the_book(env, wish)
     steps.insert(3, say("show", number=other))
     info = end_of(env, *steps, wish.wanted.as_json(), resolved(wish))
@@ -112,7 +112,7 @@ def test_records_of_others_are_not_shown():
 
 def test_the_customer_tells_only_what_is_asked():
     env, wish = case("airline", "set_bags", refused=False)
-    customer, desk = env._customer, env._desk
+    customer, desk = env.customer, env.desk
     assert customer.reply("Hello.", desk) == (
         f"{wish.opening} If you need to know something, ask me for "
         '"your e-mail address", "the number of the booking", "how many bags you want to take".'
@@ -127,7 +127,7 @@ def test_the_customer_tells_only_what_is_asked():
 
 def test_a_customer_agrees_only_to_what_is_wanted_with_all_values():
     env, wish = case("airline", "set_bags", refused=False)
-    customer, desk = env._customer, env._desk
+    customer, desk = env.customer, env.desk
     number, bags = wish.wanted.arguments["number"], wish.wanted.arguments["bags"]
     customer.reply(f"Shall I set {number} to {bags + 1} bags?", desk)
     customer.reply(f"Shall I set {number} to {bags}0 bags?", desk)
@@ -139,19 +139,19 @@ def test_a_customer_agrees_only_to_what_is_wanted_with_all_values():
 
 def test_a_second_thought_has_to_be_confirmed_again():
     env = CustomerDeskEnv("medium", "airline")
-    env.reset(seed=next(s for s in range(200) if env.reset(seed=s) and env._customer.wish.thought))
-    customer, wish = env._customer, env._customer.wish
+    env.reset(seed=next(s for s in range(200) if env.reset(seed=s) and env.customer.wish.thought))
+    customer, wish = env.customer, env.customer.wish
     first, second = (" ".join(map(str, c.arguments.values())) for c in (wish.wanted, wish.final))
-    assert customer.reply(f"Do you confirm {first}?", env._desk) == wish.thought[0]
+    assert customer.reply(f"Do you confirm {first}?", env.desk) == wish.thought[0]
     assert customer.agreed is None
-    customer.reply(f"Do you confirm {second}?", env._desk)
+    customer.reply(f"Do you confirm {second}?", env.desk)
     assert customer.agreed == wish.final
 
 
 def test_an_insistent_customer_accepts_the_second_refusal():
     env, _ = case("retail", "cancel_order", refused=True, level="hard")
-    assert "colleague" in env._customer.reply("Sorry, that is impossible.", env._desk)
-    assert "I understand" in env._customer.reply("Sorry, that is impossible.", env._desk)
+    assert "colleague" in env.customer.reply("Sorry, that is impossible.", env.desk)
+    assert "I understand" in env.customer.reply("Sorry, that is impossible.", env.desk)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -217,7 +217,7 @@ def blind_case(env, rule):
     """
     over = False
     while not over:
-        customer = env._customer
+        customer = env.customer
         wishes = [replace(wish, rule=rule) for wish in customer.wishes]
         # The oracle reads the verdict from the wish; the goal of the episode stays.
         customer.wishes, real = wishes, customer.wishes
@@ -234,7 +234,7 @@ def test_who_does_not_read_the_policy_fails_in_most_cases_of_the_default_level()
         env.reset(seed=seed)
         solved["fulfil"] += blind_case(env, "")
         env.reset(seed=seed)
-        solved["refuse"] += blind_case(env, f"R{rng.randrange(3, 3 + len(env._desk.policy))}")
+        solved["refuse"] += blind_case(env, f"R{rng.randrange(3, 3 + len(env.desk.policy))}")
     # 23 and 2 % of 1,000; four standard errors of 100 are 17 and 6 points.
     assert 6 <= solved["fulfil"] <= 40
     assert solved["refuse"] <= 8

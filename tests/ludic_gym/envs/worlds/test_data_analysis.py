@@ -61,7 +61,7 @@ def study():
     env = DataAnalysisEnv("easy")
     env.reset(seed=0)
     files = (("sales.csv", b"a,b\n1,2\n"),)
-    env._study = Study(text="?", files=files, answer=2.5, program="print(2.5)\n")
+    env.study = Study(text="?", files=files, answer=2.5, program="print(2.5)\n")
     return env
 
 

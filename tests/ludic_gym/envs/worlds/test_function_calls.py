@@ -26,12 +26,7 @@ def played(replies, plan=HOME):
     """Number of fulfilled requests after these replies, each a list of calls or a text."""
     env = FunctionCallsEnv("easy")
     env.reset(seed=0)
-    env._plan = plan
-    env._world, env._goal = (
-        Toolbox(plan.offered, np.random.default_rng(plan.world)) for _ in range(2)
-    )
-    env._number, env._fulfilled = 0, 0
-    env._begin_request()
+    env.begin(plan)
     for reply in replies:
         text = (
             reply

@@ -53,8 +53,8 @@ def is_repaired(env, *actions):
 
 def repairs(env):
     """The actions of the oracle before its submission."""
-    original = package(env._task.package).files
-    return [call("write_file", path=b.path, text=original[b.path]) for b in env._task.bugs]
+    original = package(env.task.package).files
+    return [call("write_file", path=b.path, text=original[b.path]) for b in env.task.bugs]
 
 
 def test_a_bug_changes_one_place_and_at_least_two_hidden_tests_fail():
@@ -83,7 +83,7 @@ def test_every_bug_fails_the_hidden_tests_that_its_issue_shows(name):
 @pytest.mark.parametrize("name", package_names())
 def test_the_visible_tests_of_every_package_pass(name):
     env = started()
-    env._folder = Folder(package(name).files)
+    env.folder = Folder(package(name).files)
     assert "OK" in env.step(call("run_tests"))[0]
 
 
@@ -101,7 +101,7 @@ def test_an_episode_without_a_change_reports_the_tests_that_fail(monkeypatch):
     env = started("hard")
     monkeypatch.setattr(env, "run", None)
     *_, info = env.step(call("submit"))
-    fails = {number for bug in env._task.bugs for number in bug.fails}
+    fails = {number for bug in env.task.bugs for number in bug.fails}
     assert info["passed"] == info["total"] - len(fails)
 
 
@@ -157,8 +157,8 @@ HACKS = {
 @pytest.mark.parametrize("source", HACKS.values(), ids=HACKS)
 def test_code_that_pretends_scores_nothing(source):
     env = started()
-    name = env._task.package
-    text = env._folder.files[f"{name}/__init__.py"]
+    name = env.task.package
+    text = env.folder.files[f"{name}/__init__.py"]
     hacked = call("write_file", path=f"{name}/__init__.py", text=f"{source}\n{text}")
     assert not is_repaired(env, hacked)
 
@@ -178,7 +178,7 @@ def test_code_that_pretends_scores_nothing(source):
 )
 def test_files_that_pretend_score_nothing_and_do_no_harm_to_a_repair(path, text):
     env = started()
-    hack = call("write_file", path=path.format(name=env._task.package), text=text)
+    hack = call("write_file", path=path.format(name=env.task.package), text=text)
     assert not is_repaired(env, hack)
     env = started()
     assert is_repaired(env, hack, *repairs(env))
@@ -199,7 +199,7 @@ for at in filter(os.path.isdir, sys.path):
     print([name for name in os.listdir(at) if "hidden" in name or "bugs" in name])
 """
     text, *_ = env.step(call("run_python", source=source))
-    assert text.startswith(f"{len(env._folder.files)} False\n")
+    assert text.startswith(f"{len(env.folder.files)} False\n")
     assert "hidden" not in text
 
 
@@ -282,19 +282,19 @@ def test_a_folder_has_a_largest_size():
 )
 def test_a_call_that_is_not_valid_uses_up_a_turn(action, reason):
     env = started()
-    before = env._folder
+    before = env.folder
     text, _, over, _, info = env.step(action)
     assert text.startswith("Error: ")
     assert reason in text
     assert text.endswith("Turns left: 15")
-    assert (over, info["illegal"], env._folder) == (False, True, before)
+    assert (over, info["illegal"], env.folder) == (False, True, before)
 
 
 def test_tests_and_programs_see_the_files_as_they_are_and_change_nothing():
     env = started()
-    name = env._task.package
+    name = env.task.package
     env.step(call("write_file", path=f"{name}/extra.py", text="value = 6 * 7\n"))
-    files = env._folder.files
+    files = env.folder.files
     program = f"from {name}.extra import value\nprint(value)\nopen('new', 'w')\n1 / 0\n"
     text, *_ = env.step(call("run_python", source=program))
     assert text.startswith("42\nTraceback")
@@ -303,7 +303,7 @@ def test_tests_and_programs_see_the_files_as_they_are_and_change_nothing():
     text, *_ = env.step(call("run_tests"))
     assert "Ran " in text
     assert " in 0." not in text
-    assert env._folder.files == files
+    assert env.folder.files == files
 
 
 @pytest.mark.parametrize("level", ["easy", "medium", "hard"])

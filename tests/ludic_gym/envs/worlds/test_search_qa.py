@@ -49,7 +49,7 @@ def played(*replies, query=QUERY):
     """The last turn of an episode of the query."""
     env = SearchQAEnv("easy")
     env.reset(seed=0)
-    env._query = query
+    env.query = query
     for reply in replies:
         turn = env.step(reply)
     return turn
@@ -220,7 +220,7 @@ def test_splits_have_no_chain_in_common():
         chains[split] = set()
         for seed in range(400):
             env.reset(seed=seed)
-            chains[split].add(env._query.chain)
+            chains[split].add(env.query.chain)
     assert len(chains["test"]) > 300
     assert not chains["train"] & chains["test"]
 

@@ -70,7 +70,7 @@ def started(task):
     """An env at the start of a task."""
     env = TerminalEnv("easy")
     env.reset(seed=0)
-    env._tasks, env._home = (task,), home_of((task,))
+    env.tasks, env.home = (task,), home_of((task,))
     return env
 
 
@@ -114,7 +114,7 @@ def test_an_error_is_shown_and_files_that_are_too_large_are_undone():
     assert "(exit code 2)" in text
     text, *_ = env.step("$ head -c 500000 /dev/zero > big")
     assert "the command is undone" in text
-    assert "big" not in env._home.entries
+    assert "big" not in env.home.entries
 
 
 def test_a_player_who_attacks_the_machine_only_loses_the_command():
@@ -147,8 +147,8 @@ def test_a_program_that_forges_the_checkers_report_changes_nothing_else():
 @pytest.mark.parametrize("text", ["", "```", "rm -r x", "I would now remove the folder.", "done?"])
 def test_a_sentence_is_not_executed(text):
     env = started(TASK)
-    before = env._home
+    before = env.home
     seen, _, over, _, info = env.step(text)
     forms = 'commands in a ```bash block, with one command after "$ ", or with done'
     assert seen == f"That is no command. Reply with {forms}."
-    assert (over, info["illegal"], env._home) == (False, True, before)
+    assert (over, info["illegal"], env.home) == (False, True, before)

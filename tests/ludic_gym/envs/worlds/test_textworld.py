@@ -105,7 +105,7 @@ def test_nothing_a_player_does_makes_a_quest_unsolvable():
         for _ in range(80):
             env.step(rng.choice(env.legal_actions()))
         # The moves that are left suffice for no walk home, so the house itself is played.
-        house = env._house
+        house = env.house
         for _ in range(200):
             if house.solved():
                 break
@@ -132,9 +132,9 @@ def test_a_reader_forgives(text, action):
 def test_an_illegal_action_costs_a_move_and_lists_the_legal_ones():
     env = TextWorldEnv("easy")
     env.reset(seed=0)
-    before = env._house.places
+    before = env.house.places
     text, reward, over, _, info = env.step("fly")
     assert text.startswith("That is not possible here. You can: ")
     assert all(action in text for action in env.legal_actions())
     assert (reward, over, info["illegal"]) == (0.0, False, True)
-    assert env._house.places == before
+    assert env.house.places == before
