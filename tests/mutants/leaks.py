@@ -150,7 +150,7 @@ class WordInInfo(WordleEnv):
 
     def turn(self, action):
         *turn, info = super().turn(action)
-        return (*turn, {**info, "hidden": self._word})
+        return (*turn, {**info, "hidden": self.word})
 
 
 @planted
@@ -159,7 +159,7 @@ class WordAfterIllegal(WordleEnv):
 
     def turn(self, action):
         text, *turn, info = super().turn(action)
-        hint = f"Try a word such as {self._word}.\n" if info["illegal"] else ""
+        hint = f"Try a word such as {self.word}.\n" if info["illegal"] else ""
         return (hint + text, *turn, info)
 
 
@@ -169,7 +169,7 @@ class NumberAfterMiss(GuessTheNumberEnv):
 
     def view(self):
         text = super().view()
-        return f"{text}\nThe number was: {self._number}" if self._guesses else text
+        return f"{text}\nThe number was: {self.number}" if self._guesses else text
 
 
 @planted
@@ -177,4 +177,4 @@ class WordInRender(WordleEnv):
     """The picture has the hidden word from the start."""
 
     def picture(self):
-        return f"{self.view()}\nword: {self._word}"
+        return f"{self.view()}\nword: {self.word}"
