@@ -32,6 +32,7 @@ class BackgroundPublisher:
     publisher: used in the thread's event loop alone; must not keep the tensors that it is given.
     look: checks the publisher's servers, in the same loop.
     frozen: names of params that training never changes, which are copied once.
+    here: gets the copies too, at once and in the caller's loop.
     The copies stay in the CPU's memory for the next publication, as much as the published params.
     """
 
@@ -41,8 +42,10 @@ class BackgroundPublisher:
         *,
         look: Callable[[], Coroutine[Any, Any, None]] | None = None,
         frozen: Collection[str] = (),
+        here: PolicyPublisher | None = None,
     ) -> None:
         self._publisher, self._look, self._frozen = publisher, look, frozenset(frozen)
+        self._here = here
         self._copies: dict[str, Tensor] = {}
         self._thread: LoopThread | None = None
         self._running: Future[None] | None = None
@@ -62,11 +65,9 @@ class BackgroundPublisher:
         if self._newest is None or version <= self._newest:
             await self.finish()
         self._newest = version
-
-    @property
-    def copies(self) -> Iterable[tuple[str, Tensor]]:
-        """The params that were published last, in the memory of the host."""
-        return self._copies.items()
+        if self._here is not None:
+            # From the copies: a model that is spread over ranks is never whole, and is read once.
+            await self._here.publish(copies.items(), version)
 
     async def look(self) -> None:
         """Raise the error of a publication that failed; if none is running, check the servers."""

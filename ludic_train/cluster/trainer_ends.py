@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-from torch import Tensor
 
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.address import Address, read_address, write_address
@@ -39,34 +37,13 @@ from ludic_train.sources.levels import Levels
 from ludic_train.sources.publisher import CopyPublisher, PolicyPublisher
 
 
-class RemotePublisher:
-    """Publishes in this process at once, and to servers or a folder while training continues."""
-
-    def __init__(self, here: PolicyPublisher, away: BackgroundPublisher) -> None:
-        self._here, self._away = here, away
-
-    async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Return once the params are copied; errors as of `BackgroundPublisher`."""
-        # Read once, and copied one at a time: a model that is spread over ranks is never whole.
-        await self._away.publish(params, version)
-        await self._here.publish(self._away.copies, version)
-
-    async def finish(self) -> None:
-        """Return once the last version is published. Raises PublishError, StopRequested."""
-        await self._away.finish()
-
-    async def aclose(self) -> None:
-        """Cancel a publication that is running."""
-        await self._away.aclose()
-
-
 def remote_ends(
     config: RunConfig,
     learner: Learner,
     url: str,
     servers: Sequence[str] = (),
     levels: Levels | None = None,
-) -> tuple[WatchedSource, RemotePublisher]:
+) -> tuple[WatchedSource, BackgroundPublisher]:
     """Source of batches and publisher of params for a trainer whose actors follow `config.out`.
 
     url: of the queue. servers: addresses of servers that sample, to be started from the folder's
@@ -110,7 +87,7 @@ def remote_ends(
     else:
         publisher = FolderPublisher(published)
     frozen = [name for name, p in learner.model.named_parameters() if not p.requires_grad]
-    away = BackgroundPublisher(publisher, look=look, frozen=frozen)
+    away = BackgroundPublisher(publisher, look=look, frozen=frozen, here=learner.publisher)
     source = WatchedSource(
         open_queue(url, key),
         stop,
@@ -124,7 +101,7 @@ def remote_ends(
     # Actors wait for this file, so it names only a queue that could be opened.
     password = os.environ.get(PASSWORD_VARIABLE)
     write_address(out, Address(url=url, key=key, servers=tuple(servers), password=password))
-    return source, RemotePublisher(learner.publisher, away)
+    return source, away
 
 
 async def joined_servers(url: str, key: str) -> Sequence[str]:

@@ -116,7 +116,13 @@ LUDIC = (sys.executable, "-m", "ludic_gym")
 def main(argv: list[str]) -> int:
     """Run a pipeline to its end; the exit code is the trainer's, or with --only an actor's."""
     if "--only" in argv[:2]:
-        return _start_one(argv)
+        at = argv.index("--only")
+        if argv[at + 1 : at + 2] != ["actor"]:
+            raise ConfigError(
+                "--only actor starts an actor; a trainer is started by `ludic train --queue`, and "
+                "a server by `ludic serve`"
+            )
+        return run_actor([*argv[:at], *argv[at + 2 :]])
     at = argv.index("--") if "--" in argv else len(argv)
     words, further = argv[:at], argv[at + 1 :]
     options = tyro.cli(Options, args=words, prog="ludic launch")
@@ -149,16 +155,6 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _start_one(argv: Sequence[str]) -> int:
-    at = argv.index("--only")
-    if argv[at + 1 : at + 2] != ["actor"]:
-        raise ConfigError(
-            "--only actor starts an actor; a trainer is started by `ludic train --queue`, and a "
-            "server by `ludic serve`"
-        )
-    return run_actor([*argv[:at], *argv[at + 2 :]])
-
-
 @contextmanager
 def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
     """Where the roles run. Raises MissingPackage without Ray, and as `connect`."""
@@ -172,11 +168,15 @@ def _place(options: Options, out: Path, logs: Path) -> Iterator[Place]:
 
     gpus = options.ranks * options.rank_gpus + options.servers * options.server_gpus
     roles = options.ranks + options.servers + options.actors
+    # Other machines cannot read the file of a token, which is enough on one.
+    variables = threads | {KEY_VARIABLE: os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)}
+    if password := os.environ.get(PASSWORD_VARIABLE):
+        variables[PASSWORD_VARIABLE] = password
     connect(options.on, roles * options.role_cpus, gpus)
     try:
         yield RayRoles(
             logs=logs,
-            env=threads | _secrets(),
+            env=variables,
             out=out,
             cpus=options.role_cpus,
             ranks=options.ranks,
@@ -201,14 +201,6 @@ def _cards(options: Options, further: Sequence[str]) -> Layout | None:
     )
     print(cards, flush=True)
     return cards
-
-
-def _secrets() -> dict[str, str]:
-    """The key of servers that other machines reach, and the password of a Redis, if it is set."""
-    # On one machine the file of a token is enough, which other machines cannot read.
-    key = os.environ.get(KEY_VARIABLE) or secrets.token_urlsafe(24)
-    password = os.environ.get(PASSWORD_VARIABLE)
-    return {KEY_VARIABLE: key} | ({PASSWORD_VARIABLE: password} if password else {})
 
 
 def _check(options: Options, further: Sequence[str]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import torch
@@ -44,9 +44,6 @@ from ludic_train.runs.folder import PUBLISHED
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
 from ludic_train.sources.publisher import PolicyPublisher
-
-if TYPE_CHECKING:
-    from peft import PeftConfig
 
 LOG = "vllm.log"
 # Share of the only GPU for the server, beside the trainer's params, gradients and optimizer.
@@ -191,31 +188,74 @@ async def with_own_server(
 ) -> AsyncIterator[tuple[Learner, Machine, SupervisedServer]]:
     """The learner and the machine of a run, with a server of its own.
 
-    vllm: result of `usable_vllm`.
-    device: where this process trains.
-    With a queue, actors sample from the server, and the learner stays as it is.
+    vllm: result of `usable_vllm`. device: where this process trains.
+    learner: with the params of its start. A LoRA model publishes its adapters alone; any other, and
+        one with adapters of experts, all params. With a queue, actors sample from the server, and
+        the learner stays as it is.
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
-    if machine.queue is None:
-        async with _served_learner(learner, config, machine, vllm, device) as (served, server):
-            yield served, _with_address(machine, server), server
-    else:
+    has_actors, model = machine.queue is not None, learner.model
+    adapter = model.peft_config[model.active_adapter] if is_adapted(model) else None
+    if has_actors or has_expert_adapters(model):
+        adapter = None
+    masks = leaves_out_tokens(config.sample.sampling)
+    options = ServeOptions(
         # The actors of a resumed run have the address that it had before.
-        options = ServeOptions(
-            port=_port_before(config.out) or free_port(),
-            dtype=SERVED_DTYPES[config.tune.dtype],
-            sampling_mask=leaves_out_tokens(config.sample.sampling),
-            routed_experts=config.tune.router_replay,
+        port=(_port_before(config.out) if has_actors else None) or free_port(),
+        dtype=SERVED_DTYPES[config.tune.dtype],
+        lora=0 if adapter is None else adapter.r,
+        sampling_mask=masks,
+        routed_experts=config.tune.router_replay,
+    )
+    name = _model_to_serve(learner, config)
+    lost_s = machine.lost_after
+    async with (
+        own_server(name, options, vllm, config.out, device, lost_s=lost_s) as server,
+        AsyncExitStack() as stack,
+    ):
+        machine = replace(machine, engine=(server.url,), vllm_python=None)
+        if has_actors:
+            yield learner, machine, server
+            return
+        render = chat_renderer(learner.tokenizer)
+        client = VLLMTokenClient(
+            server.url,
+            render,
+            read_calls=render.read_calls,
+            options=machine.limits.options,
+            seeds=False,
+            sampling_masks=masks,
         )
-        model = _model_to_serve(learner, config)
-        starting = own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after)
-        async with starting as server:
-            yield learner, _with_address(machine, server), server
+        await stack.enter_async_context(aclosing(client))
+        folder = stack.enter_context(TemporaryDirectory(prefix="ludic-adapters-"))
+        numbers = count(1)
+
+        def make() -> PolicyPublisher:
+            if not options.lora:
+                return FilesPublisher(server.url, clients=[client], model=model)
+            prefix = f"{PREFIX}-{next(numbers)}"
+            path = Path(folder) / prefix
+            return LoRAPublisher(server.url, path, adapter, clients=[client], prefix=prefix)
+
+        publisher = OwnPublisher(server, make)
+        params = ((name, p.detach()) for name, p in model.named_parameters())
+        # An evaluation comes before the first update, and the server has no adapter yet.
+        await publisher.publish(params, 0)
+        repeating = OwnClient(client, server, publisher)
+        yield replace(learner, client=repeating, publisher=publisher), machine, server
 
 
-def _with_address(machine: Machine, server: SupervisedServer) -> Machine:
-    """The machine, with the address of a server that runs."""
-    return replace(machine, engine=(server.url,), vllm_python=None)
+def _model_to_serve(learner: Learner, config: RunConfig) -> str:
+    """The model that the server is started from; a tiny one made from nothing is written for it."""
+    if is_adapted(learner.model):
+        # Not `config.model`, which may be the folder of an adapter.
+        adapter = learner.model.peft_config[learner.model.active_adapter]
+        return str(adapter.base_model_name_or_path)
+    if config.model is not None:
+        return config.model
+    folder = config.out / PUBLISHED / "model"
+    save_model(learner.model, learner.tokenizer, folder)
+    return str(folder)
 
 
 def _port_before(out: Path) -> int | None:
@@ -232,51 +272,6 @@ def _port_before(out: Path) -> int | None:
 
 
 @asynccontextmanager
-async def _served_learner(
-    learner: Learner, config: RunConfig, machine: Machine, vllm: Installed, device: str
-) -> AsyncIterator[tuple[Learner, SupervisedServer]]:
-    """The learner with a client and a publisher of a server of its own, and that server.
-
-    learner: with the params of its start. A LoRA model publishes its adapters alone; any other, and
-        one with adapters of experts, publishes all params.
-    Raises ServerError for a server that cannot be started, with the end of its log.
-    """
-    adapter = _adapter(learner.model)
-    masks = leaves_out_tokens(config.sample.sampling)
-    lora = 0 if adapter is None or has_expert_adapters(learner.model) else adapter.r
-    options = ServeOptions(
-        port=free_port(),
-        dtype=SERVED_DTYPES[config.tune.dtype],
-        lora=lora,
-        sampling_mask=masks,
-        routed_experts=config.tune.router_replay,
-    )
-    model = _model_to_serve(learner, config)
-    render = chat_renderer(learner.tokenizer)
-    async with (
-        own_server(model, options, vllm, config.out, device, lost_s=machine.lost_after) as server,
-        aclosing(
-            VLLMTokenClient(
-                server.url,
-                render,
-                read_calls=render.read_calls,
-                options=machine.limits.options,
-                seeds=False,
-                sampling_masks=masks,
-            )
-        ) as client,
-    ):
-        with TemporaryDirectory(prefix="ludic-adapters-") as folder:
-            make = _publishers(server, client, learner.model, Path(folder))
-            publisher = OwnPublisher(server, make)
-            params = ((name, p.detach()) for name, p in learner.model.named_parameters())
-            # An evaluation comes before the first update, and the server has no adapter yet.
-            await publisher.publish(params, 0)
-            repeating = OwnClient(client, server, publisher)
-            yield replace(learner, client=repeating, publisher=publisher), server
-
-
-@asynccontextmanager
 async def own_server(
     model: str,
     options: ServeOptions,
@@ -290,7 +285,11 @@ async def own_server(
 
     device: where this process trains. lost_s: as of `SupervisedServer`.
     """
-    flags, env = placed(torch.cuda.device_count(), _training(device), os.environ)
+    training: Sequence[int] = []
+    if device != "cpu":
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        training = range(ranks) if ranks > 1 else [int(device.removeprefix("cuda:"))]
+    flags, env = placed(torch.cuda.device_count(), training, os.environ)
     print(f"starting vLLM {vllm.version} of {vllm.python}; log: {out / LOG}", flush=True)
     with plugin_folder() as plugin:
         start = partial(
@@ -299,14 +298,6 @@ async def own_server(
         async with supervised_server(start, lost_s=lost_s, progress=printed_progress()) as server:
             print(f"vLLM is ready at {server.url}", flush=True)
             yield server
-
-
-def _training(device: str) -> list[int]:
-    """Numbers of the cards that the ranks of this machine train on."""
-    if device == "cpu":
-        return []
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return list(range(here)) if here > 1 else [int(device.removeprefix("cuda:"))]
 
 
 def placed(
@@ -331,38 +322,3 @@ def placed(
         flags += ["--gpu-memory-utilization", str(SHARE)]
     visible = (env.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(cards)))).split(",")
     return flags, {**inherited, "CUDA_VISIBLE_DEVICES": visible[(free or training)[-1]]}
-
-
-def _publishers(
-    server: SupervisedServer, client: VLLMTokenClient, model: torch.nn.Module, folder: Path
-) -> Callable[[], PolicyPublisher]:
-    """A function that makes publishers, each for a server that has nothing of the run yet."""
-    adapter = _adapter(model)
-    if adapter is None or has_expert_adapters(model):
-        return lambda: FilesPublisher(server.url, clients=[client], model=model)
-    numbers = count(1)
-
-    def make() -> LoRAPublisher:
-        prefix = f"{PREFIX}-{next(numbers)}"
-        path = folder / prefix
-        return LoRAPublisher(server.url, path, adapter, clients=[client], prefix=prefix)
-
-    return make
-
-
-def _adapter(model: torch.nn.Module) -> PeftConfig | None:
-    """The settings of the model's adapter; None for a model without."""
-    return model.peft_config[model.active_adapter] if is_adapted(model) else None
-
-
-def _model_to_serve(learner: Learner, config: RunConfig) -> str:
-    """The model that the server is started from; a tiny one made from nothing is written for it."""
-    adapter = _adapter(learner.model)
-    if adapter is not None:
-        # Not `config.model`, which may be the folder of an adapter.
-        return str(adapter.base_model_name_or_path)
-    if config.model is not None:
-        return config.model
-    folder = config.out / PUBLISHED / "model"
-    save_model(learner.model, learner.tokenizer, folder)
-    return str(folder)

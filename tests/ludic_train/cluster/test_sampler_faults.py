@@ -92,7 +92,7 @@ async def test_a_server_that_is_silent_for_a_while_costs_time_alone(tmp_path):
 
 async def test_a_server_that_stays_away_ends_training_with_a_remedy(tmp_path):
     async with playing(tmp_path) as (run, server):
-        run.stage.trainer.publisher._away._publisher._patience_s = 1.0
+        run.stage.trainer.publisher._publisher._patience_s = 1.0
         server.kill()
         with pytest.raises(PublishError, match=rf"no answer from {server.url}.*with --resume"):
             async with asyncio.timeout(240):

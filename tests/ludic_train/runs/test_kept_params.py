@@ -7,7 +7,6 @@ import torch
 
 from ludic_train.cluster.background_publisher import BackgroundPublisher
 from ludic_train.cluster.servers.run_server import OwnPublisher
-from ludic_train.cluster.trainer_ends import RemotePublisher
 from ludic_train.distributed.device import kept_params, process_group
 
 
@@ -50,12 +49,8 @@ SUMS = {f"p{number}": 3.0 * number for number in range(20)}
 @pytest.mark.parametrize("kind", ["own server", "queue"])
 async def test_publishers_hold_two_params_at_most(kind):
     noted, here, params = Noted(), Noted(), Gathered(20)
-    away = BackgroundPublisher(noted)
-    publisher = (
-        OwnPublisher(Running(), lambda: noted)
-        if kind == "own server"
-        else RemotePublisher(here, away)
-    )
+    away = BackgroundPublisher(noted, here=here)
+    publisher = OwnPublisher(Running(), lambda: noted) if kind == "own server" else away
     with process_group("cpu"):
         await publisher.publish(params, 1)
         await away.finish()
