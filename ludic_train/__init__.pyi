@@ -192,7 +192,6 @@ from .sources.publisher import CopyPublisher as CopyPublisher
 from .sources.publisher import InProcessPublisher as InProcessPublisher
 from .sources.publisher import PolicyPublisher as PolicyPublisher
 from .sources.rollouts import Matches as Matches
-from .sources.rollouts import MatchSource as MatchSource
 from .sources.rollouts import Reducer as Reducer
 from .sources.rollouts import RolloutBatchSource as RolloutBatchSource
 from .sources.teacher import TaughtBatchSource as TaughtBatchSource

@@ -2,37 +2,6 @@
 
 Each message has the value that was wrong and the remedy. Catch the class whose remedy the caller
 can carry out; `QueueUnavailable` is the only one after which the same call may succeed by itself.
-
-LudicError
-└── TrainError             something between a model and its update went wrong
-    ├── ModelNotFound      no model at a path or under a hub name
-    ├── UnsupportedModel   a model has a part that cannot be computed exactly
-    ├── EngineError       the local engine failed, for all who wait (a ClientError)
-    ├── CreditError        rollouts that a credit assigner cannot weigh
-    ├── LossError          a loss was given a batch that it cannot be computed on
-    │   ├── MissingLogprobs    the batch was sampled without log-probs
-    │   └── MissingAttachment  the batch lacks a per-token tensor that the loss reads
-    ├── TeacherError       a teacher cannot judge rows, or judged other ones
-    ├── CheckpointError    a checkpoint cannot be written, read, or applied
-    │   └── CheckpointNotFound  there is no complete checkpoint at a path
-    ├── DiskError          a file of a run cannot be written
-    ├── MetricError        a metric changes its meaning, or a record of metrics is unreadable
-    ├── UntrainableRollout  a completion without usable token ids or log-probs
-    ├── OverlongRow        a row exceeds the tokens of a micro-batch
-    ├── EmptyBatch         a source has nothing to train on
-    ├── NonFiniteUpdate    a loss or gradient is NaN or infinite, too often in a row
-    ├── SamplerMismatch    the sampler does not have the params whose version it names
-    ├── SessionOver        a session of the gateway is unknown, or has ended
-    ├── ServerError        a vLLM server cannot be started, or ended by itself
-    ├── PublishError       params could not be brought to a sampler; says which and in what phase
-    │   └── ParamsLost         a sampler was started again, and lost what was published to it
-    ├── QueueError         a queue of groups cannot be used
-    │   ├── BadGroup           bytes that are no group, or one that cannot be learned from
-    │   ├── QueueUnavailable   the queue's server does not respond; trying again may help
-    │   └── QueueReset         the queue forgot its reader: its server lost what it last wrote
-    ├── Superseded         another trainer has continued the run
-    ├── ActorError         an actor's episodes failed too often in a row
-    └── RankError          rank 0 failed, so the other ranks stop
 """
 
 from ludic_gym.errors import ClientError, LudicError

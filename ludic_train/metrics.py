@@ -3,12 +3,6 @@
 A mean of means is wrong as soon as the parts differ in size. So every part reports a `Stat`, the
 sum and what it is a sum over, or another kind below; these add up, and the division happens once,
 at the end.
-
-The mean of 1, 0, 0 and 1 is 0.5, and not that of 1/3 and 1:
-
->>> half, rest = {"reward": Stat.of([1.0, 0.0, 0.0])}, {"reward": Stat.of([1.0])}
->>> values(merge([half, rest]))
-{'reward': 0.5}
 """
 
 from __future__ import annotations

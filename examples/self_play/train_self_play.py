@@ -56,12 +56,10 @@ async def train(updates: int) -> None:
     games = (
         lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(max_tokens=2, seed=i)) for i in count()
     )
-    source = lt.MatchSource(
-        games,
-        lambda env: lg.ChatPolicy(client, lg.LatestObservation(), system_prompt=""),
-        groups_per_batch=512,
-        reducer=endings,
+    play = lt.Matches(
+        players=lambda env: lg.ChatPolicy(client, lg.LatestObservation(), system_prompt="")
     )
+    source = lt.RolloutBatchSource(games, play, groups_per_batch=512, reducer=endings)
     algo, cfg = lt.self_play(entropy=0.01), lt.TrainerConfig(lr=1e-4)
     trainer = lt.Trainer(model, algo, source, lt.InProcessPublisher(client), cfg)
 

@@ -1,24 +1,8 @@
 """Share of each action token in an update, and the rows that belong to one rollout.
 
 A `Loss` is a sum over tokens of `scale * l`. The aggregations compute the scales, over ALL items of
-one optimizer update at once, so micro-batches, packing and ranks cannot change the result.
-
-A sequence is a rollout, however many rows it became: one where every prompt extends the one before,
-several where the context rewrites history. Sequences without action tokens count nowhere.
-
-Rollouts of 1 and of 3 tokens, under each aggregation:
-
->>> masks = [np.array([False, True]), np.array([False, True, True, True])]
->>> rows = [
-...     SAWItem(input_ids=np.zeros(len(mask), np.int32), action_mask=mask, weight=mask * 1.0)
-...     for mask in masks
-... ]
->>> [scales.tolist() for scales in token_mean(rows)]
-[[0.25], [0.25, 0.25, 0.25]]
->>> [scales.astype(float).round(3).tolist() for scales in sequence_mean(rows)]
-[[0.5], [0.167, 0.167, 0.167]]
->>> [scales.tolist() for scales in ConstantLength(4)(rows)]
-[[0.125], [0.125, 0.125, 0.125]]
+one optimizer update at once, so micro-batches, packing and ranks cannot change the result. A
+sequence is a rollout, however many rows it became; one without action tokens counts nowhere.
 """
 
 from __future__ import annotations

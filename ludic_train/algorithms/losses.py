@@ -2,22 +2,9 @@
 
 Every tensor is flat over the N action tokens of a micro-batch. With l_t the formula of a loss,
 lp_t the log-prob under the current params, b_t the sampler's, A_t the weight and
-r_t = exp(lp_t - b_t), a loss returns
-
-    sum_t scale_t * l_t
-
-where `scale` already holds the denominator of the whole update (see `aggregation`). So losses
-of micro-batches add up to the loss of the update, however they were cut.
-
-A loss of one's own is a function. This one counts tokens below a log-prob of -1 twice:
-
->>> def doubled(out, batch):
-...     per_token = -batch.weight * out.logprobs * torch.where(out.logprobs < -1, 2.0, 1.0)
-...     return scaled_sum(per_token, batch), {"unlikely": token_stat(out.logprobs < -1)}
->>> half, one = torch.full((2,), 0.5), torch.ones(2)
->>> known = LossBatch(weight=one, scale=half, rollout=torch.tensor([0, 1]), num_rollouts=2)
->>> doubled(TokenLogprobs(logprobs=torch.tensor([-0.5, -2.0]), entropy=one), known)
-(tensor(2.2500), {'unlikely': (tensor(1.), tensor(2.))})
+r_t = exp(lp_t - b_t), a loss returns sum_t scale_t * l_t, where `scale` already holds the
+denominator of the whole update (see `aggregation`). So losses of micro-batches add up to the loss
+of the update, however they were cut.
 """
 
 from __future__ import annotations

@@ -2,11 +2,7 @@
 
 Each takes its own settings and, by name, any part of an `RLAlgorithm` to use in place of its own:
 
-    grpo(clip=0.1, credit=LeaveOneOutReturn(), filter=None, max_lag=4)
-
-`entropy` is the coefficient of a bonus, or an `EntropyBonus` whose coefficient falls:
-
-    grpo(entropy=EntropyBonus(0.06, final=0.0, updates=1_000))
+    grpo(clip=0.1, credit=LeaveOneOutReturn(), entropy=EntropyBonus(0.06, final=0.0, updates=1_000))
 """
 
 from __future__ import annotations

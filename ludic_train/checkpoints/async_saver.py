@@ -1,9 +1,8 @@
 """Checkpoints that are written while training continues.
 
-Tensors are copied to the CPU's memory, at the speed of memory; a thread then writes, syncs and
-renames them. The memory is kept for the next copies, pinned where they come
-from a CUDA device: 12 bytes per trained float32 param with AdamW. Threads exchange no messages
-with other ranks: they see each other's files. So all ranks must see one file system.
+Tensors are copied to the CPU's memory, which is kept for the next copies: 12 bytes per trained
+float32 param with AdamW. A thread then writes, syncs and renames them, and exchanges no messages
+with other ranks: they see each other's files, so all ranks must see one file system.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Where and how precisely this process computes: its device, its precision, its process group.
+"""The device, the precision and the process group of this process.
 
-    device        "auto" is the CUDA card of this process, LOCAL_RANK's under torchrun, or the CPU
-    precision     "auto" is bf16 on CUDA and float32 on the CPU
-    bf16          forward and backward in bfloat16; params, gradients and moments stay float32
-
-FSDP2 alone does the last of these, on one device as on many, so that both compute the same.
+bf16 computes forward and backward in bfloat16; params, gradients and moments stay float32. FSDP2
+alone does that, on one device as on many, so that both compute the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The ends of a run: where batches come from, where params go to, and who samples.
 
-A run in one process has all three here. Those of other runs are in the wings `ludic_train.cluster`
-(queues, actors, servers) and `ludic_train.agents` (agent programs), which no other module of the
-core imports, and which are loaded by the runs that need them.
+Those of runs in several processes are in the wings `ludic_train.cluster` and `ludic_train.agents`,
+which no other module of the core imports.
 """
 
 from __future__ import annotations

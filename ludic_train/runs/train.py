@@ -2,10 +2,6 @@
 
     demonstrations -> supervised fine-tuning -> reinforcement learning -> evaluation -> report
 
-From nothing, a tiny model first imitates a demonstrator and so learns the form of an answer; then
-it learns from rewards. A model that is given starts with rewards, unless demonstrations are
-requested.
-
 Before a first update, all that can be wrong with the settings is an error: their combination, the
 folder, the model, and the number of demonstrations, in the order of their cost.
 """

@@ -309,37 +309,3 @@ class RolloutBatchSource:
             end = "ran out" if passed < longest else f"brought {passed} retired ones in a row"
             raise EmptyBatch(f"the tasks {end} after {self.taken}; {len(retired)} are retired")
         return tasks
-
-
-class MatchSource(RolloutBatchSource):
-    """Plays tasks as PettingZoo matches; each seat's rollout is learned from.
-
-        source = MatchSource(tasks, make_policy, groups_per_batch=64)    # self-play
-
-    players: one policy for every agent (self-play), or policies by the name of the player, such as
-        {"learner": ..., "rival": ...} with learners={"learner"}. All else is as in
-        `RolloutBatchSource`; members of a group are games, compared seat by seat.
-
-    Two games of an untrained model, whose first move is illegal: -1 for that seat, 1 for the other.
-    """
-
-    def __init__(
-        self,
-        tasks: Iterator[Task],
-        players: MakePlayer | Mapping[str, MakePlayer],
-        *,
-        groups_per_batch: int,
-        group_size: int = 1,
-        learners: Collection[str] | None = None,
-        view: View = "aec",
-        concurrency: int = 256,
-        reducer: Reducer | None = None,
-    ) -> None:
-        super().__init__(
-            tasks,
-            Matches(players=players, learners=learners, view=view),
-            groups_per_batch=groups_per_batch,
-            group_size=group_size,
-            concurrency=concurrency,
-            reducer=reducer,
-        )

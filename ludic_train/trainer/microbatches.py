@@ -1,11 +1,8 @@
 """Micro-batches of an update: which rows share a forward pass, and the share of every token.
 
-A row of a micro-batch holds one item, or several one after the other (packing), and items of equal
-prompts may share its tokens. Rows go into one forward pass padded to the widest of them, so a chunk
-of B rows costs B times its largest width.
-Rows of one rollout stay in one chunk where they fit, because losses may compare whole rollouts.
-The layout is a function of lengths, prompts and the model's width alone, so that equal batches make
-equal micro-batches.
+A row holds one item, or several one after the other (packing), and items of equal prompts may share
+its tokens. B rows in one forward pass cost B times the largest width. Rows of one rollout stay in
+one chunk where they fit, because losses may compare whole rollouts.
 """
 
 from __future__ import annotations

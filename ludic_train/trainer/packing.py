@@ -1,15 +1,14 @@
 """Rows and chunks: which items share a prompt or a row, and which rows a forward pass.
 
-The layout is a function of lengths, prompts and the model's width alone, so that equal batches make
-equal micro-batches. Items with equal prompts are a family, whose prompt is computed once. It stands
-in a row as the prompt, followed by the rest of each member:
+Items with equal prompts are a family, whose prompt is computed once. It stands in a row as the
+prompt, followed by the rest of each member:
 
     p0 p1 p2 | p2 a0 a1 | p2 b0 | p2 c0 c1 c2
 
 The rests begin with a copy of the prompt's last token, whose logits predict the first sampled one.
 Positions count on from the prompt in each (0 1 2 | 2 3 4 | 2 3 | 2 3 4 5), and a token attends to
-its own piece and to the prompt before the copy. So the log-probs of each member are those it has
-alone, and a gradient of the prompt is the sum of those of all members.
+its own piece and to the prompt before the copy, so that each member has the log-probs that it has
+alone. The layout is a function of lengths, prompts and the model's width alone.
 """
 
 from __future__ import annotations

@@ -91,9 +91,7 @@ def reason_not_to_pack(model: nn.Module, device: str = "cpu") -> str | None:
     # The same rows in another shape: what follows a token never counts.
     wide = _scores(model, torch.cat([ids, ids], 1), None)[::2]
     noise = float((wide - alone).abs().max())
-    # An expert multiplies the tokens of all items at once, so that others change its rounding.
-    seen = max(1e-6, TIMES_NOISE * noise) if _has_experts(model) else 1e-6
-    if not torch.allclose(packed[1::2], beside_others[1::2], rtol=0, atol=seen):
+    if _differ(model, packed[1::2], beside_others[1::2], noise):
         return "items that share a row see each other"
     difference = float((packed - alone).abs().max())
     if difference <= max(_rounding(model, ids), TIMES_NOISE * noise):
@@ -142,8 +140,7 @@ def reason_not_to_share_prompts(model: nn.Module, device: str = "cpu") -> str | 
         # An architecture of its own may do anything with a mask of this form.
         return f"a mask of its own is refused ({error})"
     noise = float((_scores(model, ids[:1], None)[:, HALF - 1 :] - alone[:1]).abs().max())
-    seen = max(1e-6, TIMES_NOISE * noise) if _has_experts(model) else 1e-6
-    if not torch.allclose(shared[1:], beside_other[1:], rtol=0, atol=seen):
+    if _differ(model, shared[1:], beside_other[1:], noise):
         return "items that share a prompt see each other"
     difference = float((shared - alone).abs().max())
     if difference <= max(_rounding(model, ids), TIMES_NOISE * noise):
@@ -178,8 +175,12 @@ def _rounding_of(logits: Tensor) -> float:
     return ROUNDING.get(logits.dtype, ROUNDING_OF_16_BITS)
 
 
-def _has_experts(model: nn.Module) -> bool:
-    return "expert" in " ".join(unwrapped(model).config.get_text_config().to_dict())
+def _differ(model: nn.Module, one: Tensor, other: Tensor, noise: float) -> bool:
+    """True for scores that differ by more than rounding."""
+    # An expert multiplies the tokens of all items at once, so that others change its rounding.
+    has_experts = "expert" in " ".join(unwrapped(model).config.get_text_config().to_dict())
+    allowed = max(1e-6, TIMES_NOISE * noise) if has_experts else 1e-6
+    return not torch.allclose(one, other, rtol=0, atol=allowed)
 
 
 def _ids(device: str) -> Tensor:

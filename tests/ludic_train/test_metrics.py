@@ -51,10 +51,6 @@ def test_effective_sample_size_by_hand():
     assert values({"ess": SampleSize(0, 0, 0)}) == {}
 
 
-def test_a_part_may_lack_a_name():
-    assert merge([{"a": Stat(1, 1)}, {"b": Stat(2, 1)}]) == {"a": Stat(1, 1), "b": Stat(2, 1)}
-
-
 def test_nothing_counted_is_nan_and_not_logged():
     assert math.isnan(Stat(0, 0).value)
     assert values({"empty": Stat(0, 0), "none": Peak(), "one": Stat(0, 1)}) == {"one": 0.0}

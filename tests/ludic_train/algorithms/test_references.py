@@ -148,19 +148,6 @@ def decoupled_loss(model, rows):
     return total / len(rows)
 
 
-def test_in_a_single_update_the_policy_that_began_it_is_the_one_being_updated():
-    items = random_rows(6)
-    (first, second) = (tiny_model(), tiny_model())
-    Trainer(first, DECOUPLED, None, cfg=settings()).update(items)
-    known = [
-        replace(item, attachments={PROXIMAL: stream(item, values)})
-        for item, values in zip(items, logprobs(second, items), strict=True)
-    ]
-    Trainer(second, DECOUPLED, None, cfg=settings()).update(known)
-    for a, b in zip(first.parameters(), second.parameters(), strict=True):
-        assert relative_error(a, b.detach()) < 1e-5
-
-
 def stream(item, values):
     whole = np.zeros(len(item.input_ids), np.float32)
     whole[item.action_mask] = values.numpy()

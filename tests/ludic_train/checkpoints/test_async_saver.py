@@ -6,7 +6,6 @@ from threading import Event
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from two_ranks.learning import random_rows, settings, tiny_model, tokenizer
 
 from ludic_train.algorithms.presets import sft
@@ -119,27 +118,6 @@ def test_an_error_of_the_run_is_not_hidden_by_one_of_a_checkpoint(tmp_path, capl
     assert "a save failed" in caplog.text
 
 
-async def test_memory_of_one_copy_serves_the_next(tmp_path, monkeypatch):
-    trainer, manager = new_trainer(), CheckpointManager(tmp_path, keep_last=3)
-    places = []
-
-    def write(folder, shards, number):
-        places.append({name: t.data_ptr() for name, t in shards.tensors.items()})
-        write_shards(folder, shards, number)
-
-    monkeypatch.setattr(async_saver, "write_shards", write)
-    with BackgroundSaver(manager) as saver:
-        for _ in range(3):
-            await trainer.train(1)
-            saver.save_shards(trainer)
-            saver.finish()
-    assert places[0] == places[1] == places[2]
-    again = new_trainer()
-    resume_training(manager, again, manager.directory / "step_00000002")
-    await again.train(1)
-    assert equal(params_of(again), params_of(trainer))
-
-
 def check_until_it_fails(saver):
     while True:
         saver.check()
@@ -177,18 +155,3 @@ def test_a_further_folder_gets_the_model_of_a_complete_checkpoint(tmp_path, fail
     assert (tmp_path / "model").exists() is not fails
     if not fails:
         load_params(tiny_model(1), tmp_path / "model")
-
-
-def test_files_of_the_model_are_those_that_it_writes_itself(tmp_path):
-    trainer, manager = new_trainer(), CheckpointManager(tmp_path / "run")
-    with BackgroundSaver(manager) as saver:
-        saver.save_training(trainer, partial(save_model, trainer.model, tokenizer()))
-    save_model(trainer.model, tokenizer(), tmp_path / "model")
-    written = manager.load().model_dir
-    names = {path.name for path in (tmp_path / "model").iterdir()}
-    assert {path.name for path in written.iterdir()} == names
-    expected = load_file(tmp_path / "model" / "model.safetensors")
-    found = load_file(written / "model.safetensors")
-    assert found.keys() == expected.keys()
-    assert equal(found, expected)
-    load_params(tiny_model(1), written)

@@ -27,7 +27,7 @@ from ludic_train.cluster.actor import ActorOptions, run_pipeline_actor
 from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.source import PipelineBatchSource
 from ludic_train.sources.base import Pace
-from ludic_train.sources.rollouts import Matches, MatchSource, RolloutBatchSource
+from ludic_train.sources.rollouts import Matches, RolloutBatchSource
 
 BATCHES, GROUPS, SIZE = 3, 4, 3
 CELLS = tuple(row + column for row in "ABC" for column in "123")
@@ -159,10 +159,11 @@ async def test_every_preset_learns_the_same_through_a_queue(name, kind, request,
 
 @pytest.mark.parametrize("made", [self_play, grpo], ids=["self_play", "grpo"])
 async def test_both_seats_of_matches_are_credited_as_in_one_process(made, tmp_path):
-    own = MatchSource(games(9), policy, groups_per_batch=GROUPS, group_size=SIZE)
+    play = Matches(players=policy)
+    own = RolloutBatchSource(games(9), play, groups_per_batch=GROUPS, group_size=SIZE)
     alone, algo = made(), made()
     expected = [await own.next_batch(alone) for _ in range(BATCHES)]
-    url, play = queue_url("file", None, tmp_path), Matches(players=policy)
+    url = queue_url("file", None, tmp_path)
     found = await through_a_queue(url, "matches", games(9), play, algo)
     assert list(map(content, found)) == list(map(content, expected))
     assert {item.agent for batch in found for item in batch.items} == {"player_0", "player_1"}
@@ -173,17 +174,18 @@ async def test_both_seats_of_matches_are_credited_as_in_one_process(made, tmp_pa
 
 async def test_only_learners_are_trained_on_and_sit_on_each_seat_in_turn(tmp_path):
     rivals = {"players": {"learner": policy, "rival": RandomPolicy}, "learners": {"learner"}}
-    own = MatchSource(games(9), groups_per_batch=GROUPS, group_size=SIZE, **rivals)
+    play = Matches(**rivals)
+    own = RolloutBatchSource(games(9), play, groups_per_batch=GROUPS, group_size=SIZE)
     algo = reinforce()
     expected = [await own.next_batch(algo) for _ in range(BATCHES)]
     url = queue_url("file", None, tmp_path)
-    found = await through_a_queue(url, "rivals", games(9), Matches(**rivals), algo)
+    found = await through_a_queue(url, "rivals", games(9), play, algo)
     assert list(map(content, found)) == list(map(content, expected))
 
 
 def learner_against_random(**options):
     players, learners = {"learner": policy, "rival": RandomPolicy}, {"learner"}
-    return MatchSource(games(9), players, learners=learners, **options)
+    return RolloutBatchSource(games(9), Matches(players=players, learners=learners), **options)
 
 
 @pytest.mark.parametrize("size", [1, 2])

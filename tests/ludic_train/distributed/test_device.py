@@ -95,13 +95,6 @@ def alone():
     assert not dist.is_initialized()
 
 
-def test_shards_of_one_process_are_the_whole_model(alone):
-    items = random_rows(9)
-    expected, _ = gradient_of(items, settings())
-    found, _ = gradient_of(items, settings(), shard=shard_model)
-    assert torch.equal(found, expected)
-
-
 def test_params_that_stay_on_the_host_learn_what_others_learn(alone):
     models = [shard_model(tiny_model(), offload=offload) for offload in (False, True)]
     for model in models:

@@ -66,23 +66,6 @@ def test_the_gradient_of_a_frozen_head_is_not_computed(is_trained, products):
     assert counter.get_total_flops() == products * 2 * 4 * 8 * 16
 
 
-@pytest.mark.parametrize("kept", [0, 2**27])
-def test_chunks_change_neither_values_nor_gradients(model, monkeypatch, kept):
-    monkeypatch.setattr(head_module, "KEPT_PROBABILITIES", kept)
-
-    def values_and_gradient():
-        model.zero_grad()
-        out = action_logprobs(model, ROWS, ROW, COLUMN, TEMPERATURE)
-        (out.logprobs.sum() - 0.3 * out.entropy.sum()).backward()
-        return out, torch.cat([p.grad.flatten() for p in model.parameters()])
-
-    whole, whole_gradient = values_and_gradient()
-    monkeypatch.setattr(head_module, "CHUNK_TOKENS", 2)
-    cut, cut_gradient = values_and_gradient()
-    torch.testing.assert_close(cut.logprobs, whole.logprobs, atol=1e-6, rtol=0)
-    torch.testing.assert_close(cut_gradient, whole_gradient, atol=1e-5, rtol=1e-4)
-
-
 def test_what_padding_holds_does_not_matter(model):
     other = ROWS.clone()
     other[1, 4:] = 77
@@ -224,14 +207,6 @@ def test_others_of_hardly_any_probability_keep_their_digits():
     assert logits.grad[0].tolist() == pytest.approx([-1.0, 0.7310586, 0.2689414], abs=1e-6)
 
 
-def test_others_of_no_probability_in_float32_have_a_finite_gradient():
-    logits = torch.tensor([[0.0, -120.0, -121.0]], requires_grad=True)
-    *_, found = head_module.logits_logprobs(logits, torch.tensor([0]), torch.tensor([[0]]))
-    assert found[0, 1].item() == pytest.approx(-120 + math.log1p(math.exp(-1)), abs=1e-4)
-    found[0, 1].backward()
-    assert logits.grad.isfinite().all()
-
-
 def test_with_all_tokens_named_nothing_is_left_for_others():
     logits = torch.randn(2, 4, requires_grad=True)
     ids = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
@@ -303,16 +278,6 @@ def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkey
     ]
     torch.testing.assert_close(plain, general[:2], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_plain_head_keeps_probabilities_only_where_it_is_asked_to(is_kept):
-    kept = []
-    hidden, weight = torch.randn(8, 4, requires_grad=True), torch.randn(100, 4)
-    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-        inputs = hidden, weight, torch.arange(8), torch.ones(8)
-        head_module.plain_logprobs(*inputs, is_kept=is_kept)
-    assert any(tensor.shape == (8, 100) for tensor in kept) == is_kept
 
 
 def test_the_gradient_of_a_16_bit_head_is_added_up_in_float32(monkeypatch):

@@ -6,7 +6,6 @@ from itertools import islice
 import gymnasium as gym
 import pytest
 
-import ludic_gym as lg
 from ludic_gym.errors import ConfigError
 from ludic_train.recipes.catalog import ARITHMETIC
 from ludic_train.runs.recipe import named_env, recipe_for, with_demonstrator, with_model
@@ -116,21 +115,6 @@ def test_defaults_follow_the_model():
         0,
         None,
     )
-
-
-@pytest.mark.parametrize(
-    ("spec", "text", "action"),
-    [
-        ("last-number", "so 1,200 - 3 = 1,197.", "1197"),
-        ("last-number", "x = -3/4", "-3/4"),
-        ("last-number", "none", None),
-        ("xml:move", "<move>left</move>", "left"),
-        ("json:move", '{"move": "up"}', "up"),
-        ("boxed", r"\boxed{4}", "4"),
-    ],
-)
-def test_parsers_have_names(spec, text, action):
-    assert lg.named_parser(spec)(text).action == action
 
 
 @pytest.mark.parametrize(

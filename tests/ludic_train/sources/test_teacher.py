@@ -15,7 +15,6 @@ from ludic_train.errors import TeacherError
 from ludic_train.sources.teacher import TaughtBatchSource, VLLMTeacher
 from ludic_train.trainer.config import Execution
 from ludic_train.trainer.prepare import attach_streams
-from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, SAWItem
 
 
@@ -92,17 +91,6 @@ async def test_a_source_with_a_teacher_keeps_the_state_of_its_own_source():
     batch = await source.next_batch(distillation())
     assert all(item.attachments[REFERENCE] is item.behavior_logprobs for item in batch.items)
     assert source.state_dict() == {"at": 3}
-
-
-@pytest.mark.long
-async def test_a_student_comes_closer_to_a_teacher_behind_http():
-    student, teacher_model = tiny_model(0), tiny_model(1)
-    distances = []
-    async with served(lambda body: logprobs_of(teacher_model, body["prompt"])) as (teacher, _):
-        source = TaughtBatchSource(Fixed(random_rows(8)), teacher)
-        trainer = Trainer(student, distillation(), source, cfg=settings())
-        await trainer.train(20, lambda version, m: distances.append(m["teacher_kl"].value))
-    assert distances[-1] < 0.5 * distances[0]
 
 
 async def test_what_http_attaches_is_what_a_reference_model_in_memory_attaches():

@@ -1,16 +1,8 @@
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludic_train.algorithms.presets import reinforce
-from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.trainer import packing as layout
-from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.packing import attention_tokens, cells, first_fit
-from ludic_train.trainer.prepare import plan_rows
-from ludic_train.types import SAWItem
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
@@ -74,22 +66,3 @@ def test_wider_models_pack_in_wider_rows():
     for width, expected in (256, [[[0]], [[1], [2], [3]]]), (1024, [[[0], [1, 2, 3]]]):
         attention = attention_tokens(width)
         assert chunks_of_rows(sizes, token_budget=1800, attention=attention) == expected
-
-
-@pytest.mark.parametrize(("width", "computed"), [(64, 1440), (512, 1200)])
-def test_updates_are_packed_by_the_width_of_the_model(width, computed):
-    # At width 512, a = 2000: 600 * 1.15 + 840 * 1.07 = 1589, and 1200 * 1.3 = 1560.
-    rows = [
-        SAWItem(
-            input_ids=np.zeros(length, np.int32),
-            action_mask=np.ones(length, bool),
-            weight=np.ones(length, np.float32),
-        )
-        for length in (600, 280, 140, 100)
-    ]
-    model = make_tiny_model(make_tokenizer(["a"]), hidden_size=width, num_layers=1)
-    cfg = TrainerConfig(micro_token_budget=1800, max_seq_len=1800)
-    _, metrics = plan_rows(
-        rows, model, cfg, reinforce(), version=0, execution=Execution(share_prompts=False)
-    )
-    assert metrics["tokens/fill"].value == pytest.approx(1120 / computed)
