@@ -116,8 +116,11 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     evidence = {name: found.as_json() for name, found in rates.items()}
     best = max(rates, key=lambda name: (rates[name].success, rates[name].reward))
     summary = f"the best of them, {best!r}, succeeds in {rates[best].success:.0%}"
-    # Where any text is a move, or opponents may lose by themselves, some success is chance.
+    # Where any text is a move, or opponents may lose by themselves, some success is chance; and a
+    # prompt may name a move, which is then a fixed reply.
     chance = max(0.2, subject.statement.random or 0.0)
+    if legal_at_start(subject):
+        chance = max(chance, subject.statement.floor)
     if rates[best].success > chance + SIGMAS * error_of(chance, rates[best].count) / 2:
         return "fail", summary, evidence
     # Rewards are compared with the oracle's, since each environment has a scale of its own.
