@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,12 +49,6 @@ def test_the_page_of_a_dataset_names_its_splits():
     page = environment_pages.environment_page(entry("ludic/MATH-v0"))
     assert '| `"test"` | split `test` of `HuggingFaceH4/MATH-500` |' in page
     assert '| `"train"` | split `train` of `qwedsacf/competition_math` |' in page
-
-
-def test_the_page_of_drawn_tasks_has_no_table_of_rows():
-    page = environment_pages.environment_page(entry("ludic/TextWorld-v0"))
-    assert "| `split` | tasks |" in page
-    assert "| `split` | rows |" not in page
 
 
 def test_the_page_of_an_environment_has_the_runs_that_trained_in_it():
@@ -102,22 +95,12 @@ def test_an_environment_without_a_sandbox_has_a_page_without_a_transcript(monkey
     assert "## Rules and arguments" in page
 
 
-def test_text_of_an_environment_cannot_leave_its_block():
-    assert environment_pages._fenced("a\n````\n# b").startswith("`````text\n")
-
-
 def test_the_index_has_every_environment_and_its_scores():
     page = environment_pages.index()
     assert all(
         f"| [`{entry.id}`]({environment_pages.file_name(entry)}) |" in page for entry in CATALOG
     )
     assert "| Gymnasium, AEC, Parallel | 0.585 | 0.990 | 0.000 |" in page
-
-
-def test_an_environment_without_a_speed_has_an_empty_cell():
-    assert environment_pages._row(replace(CATALOG[0], id="mine/Slow-v0")).endswith(
-        "| 0.990 |  |  |  |  |\n"
-    )
 
 
 def test_speeds_are_of_environments_that_exist_over_that_of_tic_tac_toe():

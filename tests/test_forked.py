@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import forked
 import pytest
@@ -53,22 +52,3 @@ def test_a_signal_reaches_it_and_its_output_can_be_read_meanwhile(tmp_path):
     assert program.wait(30) == -signal.SIGTERM
     assert time.monotonic() - begin < 30
     program.stdout.close()
-
-
-@pytest.mark.slow
-def test_processes_of_one_run_of_tests_share_their_parent_and_end_it_with_all_programs(tmp_path):
-    words = """if True:
-        import forked, os, signal
-        print(forked.run(["-c", "import os; print(os.getppid())"]).stdout, flush=True)
-        print(forked.Python(["-c", "import time; time.sleep(600)"]).pid, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    env = {**os.environ, "PYTEST_XDIST_TESTRUNUID": tmp_path.name, "PYTHONPATH": str(forked.TESTS)}
-    command = [sys.executable, "-c", words]
-    both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
-    (parent, one), (other, two) = (p.communicate(timeout=120)[0].split() for p in both)
-    assert parent == other
-    deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{int(pid)}").exists() for pid in (parent, one, two)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

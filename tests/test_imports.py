@@ -100,23 +100,6 @@ def offenders(found: dict[str, set[str]]) -> dict[str, set[str]]:
     return {module: wrong for module, wrong in found.items() if wrong}
 
 
-@pytest.mark.parametrize(
-    ("source", "everywhere", "at_import_time"),
-    [
-        ("import torch.nn", {"torch.nn"}, {"torch.nn"}),
-        ("from torch import nn, cuda", {"torch.nn", "torch.cuda"}, {"torch.nn", "torch.cuda"}),
-        ("def f():\n    import torch", {"torch"}, set()),
-        ("class A:\n    import torch", {"torch"}, {"torch"}),
-        ("if TYPE_CHECKING:\n    import torch", {"torch"}, set()),
-        ("try:\n    import torch\nexcept ImportError:\n    pass", {"torch"}, {"torch"}),
-        ("from . import x", {"."}, {"."}),
-    ],
-)
-def test_the_reader_of_imports_sees(source, everywhere, at_import_time):
-    assert imported(source) == everywhere
-    assert imported(source, at_import_time=True) == at_import_time
-
-
 @pytest.mark.long
 def test_imports_point_down(roots):
     upward = {m: r & set(PACKAGES) - ALLOWED[package_of(m)] for m, r in roots.items()}

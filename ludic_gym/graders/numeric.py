@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade, after_phrase, after_thought, boxed, first_line
+from ludic_gym.graders.extract import Grade, found_answers
 from ludic_gym.graders.latex import UNIT_OF
 
 Number = Decimal | Fraction
@@ -51,8 +51,6 @@ _PARTS = re.compile(r"[ /'-]")
 # Units and articles of one letter, and names of constants and functions.
 _LETTERS = frozenset("mgslhLVWNJKCFAa")
 _SYMBOLS = frozenset(("pi", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "mod", "inf"))
-# Without "<": a tag that was never closed must not reach to the end of a later one.
-_TAG = re.compile(rf"<answer>([^<]{{1,{_LONGEST}}})</answer>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
 # Not the first digits of a longer exponent: 10^1234 is not 10^123.
@@ -77,11 +75,16 @@ def grade_number(text: str, truth: str) -> Grade:
     [False, False]
     """
     expected = _truth(truth)
-    answer, rule = _extract(text)
+    answer, rule = _single(*found_answers(text))
     if answer is None:
         return Grade(False, None, rule)
+    if rule == "phrase":
+        answer = _SENTENCE_END.split(answer)[0]
     number = marked_number(answer)
-    return Grade(number is not None and number == expected, answer, rule)
+    # Not the last number of a text: a model that lists every candidate would be rewarded.
+    if rule == "bare" and number is None:
+        return Grade(False, None, "none")
+    return Grade(number == expected, answer, rule)
 
 
 def parse_number(text: str) -> Number | None:
@@ -178,29 +181,10 @@ def _without_latex(text: str) -> str:
     return text.replace("{,}", ",").replace("\\$", "$").replace("\\%", "%")
 
 
-def _extract(text: str) -> tuple[str | None, str]:
-    """The text of the answer, and the name of the rule that found it."""
-    reply, rule = after_thought(text)
-    if reply is None:
-        return None, rule
-    # No tag is without "</", and a search for a fixed text is cheaper than the pattern.
-    if "</" in reply and (tags := _TAG.findall(reply)):
-        return _only(tags, "tag")
-    if boxes := [box for box in boxed(reply) if len(box) <= _LONGEST]:
-        return _only(boxes, "boxed")
-    if "####" in reply:
-        return first_line(reply.rpartition("####")[2][: 2 * _LONGEST]), "hashes"
-    if (rest := after_phrase(reply)) is not None:
-        return _SENTENCE_END.split(first_line(rest[: 2 * _LONGEST]))[0], "phrase"
-    # Not the last number of a text: a model that lists every candidate would be rewarded.
-    return (reply, "bare") if marked_number(reply) is not None else (None, "none")
-
-
-def _only(answers: list[str], rule: str) -> tuple[str | None, str]:
-    """The common answer, or None and "ambiguous" if their values differ."""
-    if len(answers) == 1:
-        return answers[0].strip(), rule
-    answers = [answer.strip() for answer in answers]
+def _single(answers: list[str], rule: str) -> tuple[str | None, str]:
+    """The answer of equal values, or None and "ambiguous" if they differ."""
+    if len(answers) < 2:
+        return (answers[0], rule) if answers else (None, rule)
     numbers = map(marked_number, answers)
     # An answer that is no number counts as its text, so that "85 or 86" differs from 85.
     values = {a if n is None else n for a, n in zip(answers, numbers, strict=True)}

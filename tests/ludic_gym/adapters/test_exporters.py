@@ -38,10 +38,6 @@ def test_trl_plays_several_turns_and_the_same_game_for_the_same_seed():
     assert first.play("EEFF").endswith(OVER)
 
 
-def test_nothing_is_played_before_the_first_reset():
-    assert trl_environment("ludic/GSM8K-v0")().play(RIGHT) == OVER
-
-
 def test_skyrl_gets_messages_rewards_and_an_end():
     env = SkyRLGame(extras={"env_id": "ludic/GSM8K-v0", "row": 0, "reward_spec": {}})
     messages, info = env.init([{"role": "system", "content": "Be brief."}])

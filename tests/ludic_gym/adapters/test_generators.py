@@ -52,13 +52,6 @@ def test_they_are_given_back_after_an_error_too():
         assert len(left) == 1
 
 
-def test_prints_go_nowhere_meanwhile(capsys):
-    with lent_generators(seeded_state(7)):
-        print("noise")
-    print("signal")
-    assert capsys.readouterr().out == "signal\n"
-
-
 def test_threads_take_turns():
     seen: dict[int, list[float]] = {}
 

@@ -12,7 +12,7 @@ import pytest
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import ADAPTERS, SKIPPED
 from ludic_gym.adapters.textarena import Match, TextArenaAECEnv, TextArenaEnv
-from ludic_gym.errors import ConfigError, EnvError, EpisodeOver
+from ludic_gym.errors import ConfigError, EpisodeOver
 from ludic_gym.testing.rules import RULES
 
 pytestmark = [
@@ -86,19 +86,6 @@ def test_global_generators_neither_decide_nor_change():
     assert matches[0] == matches[1]
 
 
-def test_matches_of_one_process_do_not_share_a_generator():
-    env, other = TextArenaEnv("Blackjack-v0"), TextArenaEnv("Blackjack-v0")
-    env.reset(seed=5)
-    alone = [env.step("hit") for _ in range(3)]
-    env.reset(seed=5)
-    other.reset(seed=6)
-    beside = []
-    for _ in range(3):
-        beside.append(env.step("hit"))
-        other.step("hit")
-    assert beside == alone
-
-
 def test_a_match_goes_on_drawing_where_it_left_off():
     match = Match("PigDice-v0", 2, seed=1)
     rolls = []
@@ -140,15 +127,6 @@ def test_two_players_take_turns_and_both_hear_the_end():
     for _ in range(2):
         env.step(None)
     assert env.agents == []
-
-
-def test_an_aec_game_keeps_the_order_of_calls():
-    env = TextArenaAECEnv("TicTacToe-v0")
-    with pytest.raises(EpisodeOver, match="no game is running"):
-        env.step("4")
-    env.reset(seed=0)
-    with pytest.raises(EnvError, match="player_0 is to move"):
-        env.step(None)
 
 
 def test_a_game_that_breaks_is_over_and_costs_who_broke_it(monkeypatch):

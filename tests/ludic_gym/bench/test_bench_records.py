@@ -3,7 +3,6 @@ import json
 import pytest
 
 from ludic_gym.bench.folder import keep_finished, open_transcripts, put_in_order, read_scores
-from ludic_gym.bench.result import score
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import DataError
@@ -45,13 +44,6 @@ def test_a_file_without_any_episode_does_not_stand_in_the_way_of_the_next_run(tm
         with open_transcripts(tmp_path / "a.jsonl", policy="mine"):
             pass
     assert list(tmp_path.iterdir()) == []
-
-
-async def test_scores_are_read_back_as_they_were(tmp_path):
-    path = tmp_path / "a.jsonl"
-    await recorded(path, sums(3), lambda env: ScriptedPolicy(["1"]))
-    assert list(read_scores(path)) == [score(episode) for episode in read_episodes(path)]
-    assert list(read_scores(tmp_path / "absent.jsonl")) == []
 
 
 @pytest.mark.parametrize("line", ["no json", "{}", '{"score": {"index": 0}}', '{"score": 3}'])

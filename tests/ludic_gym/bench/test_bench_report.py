@@ -30,11 +30,6 @@ def test_a_row_gives_counts_rates_and_intervals():
     assert row == ("ludic/TicTacToe-v0", *cells)
 
 
-def test_random_play_is_unknown_with_arguments_of_the_env():
-    _, row = result_table({"ludic/TicTacToe-v0": result()}, ["opponent=perfect"])
-    assert row[-1] == "-"
-
-
 def test_where_nothing_ended_the_row_has_dashes():
     empty = result(
         episodes=0,
@@ -44,13 +39,6 @@ def test_where_nothing_ended_the_row_has_dashes():
         errors=((0, "boom"),),
     )
     assert result_table({"e": empty})[1] == ("e", "0/0", "-", "-", "-", "-", "-", "1")
-
-
-def test_failures_have_a_column_where_there_are_any():
-    assert "failed" not in result_table({"e": result()})[0]
-    failed = result(errors=((3, "boom"),))
-    headings, first, second = result_table({"e": result(), "f": failed})
-    assert (headings[-1], first[-1], second[-1]) == ("failed", "0", "1")
 
 
 def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():

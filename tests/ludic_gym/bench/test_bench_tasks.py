@@ -1,5 +1,3 @@
-import re
-
 import pytest
 
 import ludic_gym  # noqa: F401 - makes the ids known
@@ -7,7 +5,6 @@ from envs_registry.catalog import SUITES
 from ludic_gym.bench.evaluation import named_envs
 from ludic_gym.bench.runner import bench_tasks
 from ludic_gym.errors import ConfigError
-from ludic_gym.types import Sampling
 
 QUESTIONS = (
     '{"question": "1 + 1?", "answer": "#### 2"}\n{"question": "2 + 2?", "answer": "#### 4"}\n'
@@ -39,13 +36,6 @@ def test_a_procedural_env_plays_a_hundred_seeds():
     assert all(task.options is None for task in tasks)
 
 
-def test_every_episode_samples_with_its_own_seed_and_the_callers_settings():
-    sampling = Sampling(temperature=0.5, max_tokens=9, seed=77)
-    first, second = bench_tasks("ludic/Arithmetic-v0", episodes=2, seed=3, sampling=sampling)
-    assert (first.sampling.seed, second.sampling.seed) == (3, 4)
-    assert (second.sampling.temperature, second.sampling.max_tokens) == (0.5, 9)
-
-
 def test_the_env_says_how_many_attempts_there_are_unless_the_caller_does():
     (own,) = bench_tasks("ludic/Arithmetic-v0", episodes=1)
     (given,) = bench_tasks("ludic/Arithmetic-v0", episodes=1, max_turns=9, attempts=3)
@@ -62,28 +52,8 @@ def test_numbers_that_cannot_be_played_are_refused(name, value):
         bench_tasks("ludic/Arithmetic-v0", **{name: value})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("temperature", -1.0),
-        ("temperature", float("nan")),
-        ("top_p", 0.0),
-        ("top_p", 7.0),
-        ("max_tokens", 0),
-        ("stop", ("",)),
-    ],
-)
-def test_a_sampling_that_cannot_work_is_refused_before_anything_is_played(name, value):
-    with pytest.raises(ConfigError, match=re.escape(f"{name}={value}")):
-        bench_tasks("ludic/Arithmetic-v0", sampling=Sampling(**{name: value}))
-
-
 def test_a_suite_stands_for_its_environments_with_their_real_splits():
     named = named_envs(["core", "ludic/ConnectFour-v0"])
     assert tuple(named) == (*SUITES["core"], "ludic/ConnectFour-v0")
     assert named["ludic/GSM8K-v0"] == {"split": "test"}
     assert named["ludic/Countdown-v0"] == named["ludic/ConnectFour-v0"] == {}
-
-
-def test_an_environment_that_is_named_twice_is_played_once():
-    assert list(named_envs(["ludic/GSM8K-v0", "math", "math"])).count("ludic/GSM8K-v0") == 1

@@ -3,10 +3,7 @@ import json
 import re
 import signal
 import threading
-from argparse import Namespace
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from runpy import run_path
 
 import pytest
 from chat_server import chat_server, completion
@@ -85,17 +82,6 @@ def test_a_reply_without_an_answer_is_a_failure_unless_more_attempts_are_given(
     result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums, attempts=attempts)
     assert (result.episodes, result.successes, result.outcomes) == (12, successes, outcomes)
     assert (result.turns, len(server.requests)) == (requests, requests)
-
-
-def test_the_gsm8k_example_counts_a_forgotten_tag_as_a_failure(serve):
-    server = serve(told_the_format)
-    example = Path(__file__).parents[3] / "examples" / "gsm8k" / "eval_gsm8k.py"
-    given = {"model": server.url, "offline": False, "split": None, "episodes": 10, "out": None}
-    args = Namespace(**given, temperature=0.0, max_tokens=99)
-    result = asyncio.run(run_path(str(example))["measured"](args))
-    assert (result.successes, result.turns, len(server.requests)) == (0, 10, 10)
-    assert result.outcomes == {"parse_error": 10}
-    assert result.data.startswith("sample@")
 
 
 def test_prompt_context_key_and_sampling_reach_the_server(serve, monkeypatch):

@@ -81,13 +81,6 @@ def test_a_closed_port_is_one_line_within_three_seconds(bench):
     assert line.endswith("): start the server, or correct the address\n")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/v1", "http://no-such-host.invalid/v1"])
-def test_an_address_that_cannot_be_right_is_one_line(bench, url):
-    code, table, line = bench(url)
-    assert (code, table, line.count("\n")) == (2, "", 1)
-    assert f"nothing can be reached at {url} (" in line
-
-
 def test_a_key_that_is_refused_is_named_by_its_variable(bench, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "wrong")
     with chat_server(refusing(403, {"error": {"message": "No."}})) as server:
@@ -130,19 +123,3 @@ def test_twenty_equal_errors_in_a_row_end_the_run_and_what_there_is_stays(bench,
     results = json.loads((tmp_path / "results.json").read_text())["ludic/Arithmetic-v0"]
     assert (results["episodes"], len(results["errors"])) == (3, 20)
     assert "out of credit" in results["stopped"]
-
-
-def test_errors_that_differ_or_do_not_follow_each_other_end_nothing(bench):
-    count = 0
-
-    def respond(path, headers, body):
-        nonlocal count
-        count += 1
-        word = ("odd", "even")[count % 2]
-        return (200, completion("5")) if count == 1 else (400, {"error": {"message": word}})
-
-    with chat_server(respond) as server:
-        code, screen, _ = bench(server.url, "--episodes", "50")
-        assert len(server.requests) == 51
-    assert code == 1
-    assert "stopped" not in screen

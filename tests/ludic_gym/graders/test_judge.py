@@ -6,7 +6,7 @@ from ludic_gym.clients.caching import CachingClient
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ClientError
 from ludic_gym.graders.extract import Exchange
-from ludic_gym.graders.judge import LONGEST, grade_by_judge, harmless, judge_prompt, verdict_in
+from ludic_gym.graders.judge import grade_by_judge, judge_prompt, verdict_in
 from ludic_gym.types import Sampling
 
 ASKED = Exchange("What is 2 + 2?", "<think>hm</think> four", "4")
@@ -51,11 +51,6 @@ def test_a_verdict_is_a_grade():
         f"Reference:\n[[{MARK}:\n4\n:{MARK}]]\n\n"
         f"Answer:\n[[{MARK}:\nfour\n:{MARK}]]"
     )
-
-
-def test_without_a_truth_no_reference_is_shown():
-    _, requests = judged("?", "?", exchange=Exchange("Hi", "Ho"))
-    assert "Reference" not in requests[0][1]["content"]
 
 
 def test_what_is_no_verdict_is_asked_for_once_more():
@@ -116,11 +111,6 @@ def test_an_answer_cannot_pass_for_a_verdict(answer):
     grade = asyncio.run(grade_by_judge(client, Exchange("q", answer, "4")))
     assert (grade.correct, grade.rule) == (False, "judge_error")
     assert "<|im_" not in client.requests[0][1]["content"]
-
-
-def test_texts_are_made_harmless():
-    assert harmless("<|im_end|> \ud800") == "< |im_end| > ?"
-    assert len(harmless("x" * 10**6)) < LONGEST + 50
 
 
 def test_the_same_answer_is_judged_once_with_a_cache(tmp_path):

@@ -84,19 +84,6 @@ def test_a_judge_that_comes_to_no_verdict_is_marked():
     assert graded.steps[-1].info["rule/kind"] == "judge_error"
 
 
-def test_what_is_graded_can_be_chosen():
-    def whole(rollout):
-        return Exchange("", " ".join(step.decision.action for step in rollout.steps), "4")
-
-    graded = asyncio.run(graded_rollout(rollout("y" * 20), Rubric((SHORT,)), exchange=whole))
-    assert graded.steps[-1].reward == 0.125 - 0.5
-
-
-def test_a_rollout_without_steps_is_refused():
-    with pytest.raises(ConfigError, match="without steps"):
-        asyncio.run(graded_rollout(Rollout(task=Task(env_id="x"), steps=()), RUBRIC))
-
-
 async def test_episodes_are_graded_as_they_end():
     tasks = [Task(env_id="ludic/Arithmetic-v0", seed=seed) for seed in range(9)]
     played = run_episodes(tasks, lambda env: ScriptedPolicy(["80"]), concurrency=4)

@@ -251,14 +251,3 @@ async def test_pauses_are_no_fault(any_sandbox):
 def test_a_limit_that_is_not_positive_is_refused(name, value):
     with pytest.raises(ConfigError, match=rf"Limits\({name}={value}\) must be more than 0"):
         Limits(**{name: value})
-
-
-def test_the_limits_are_these_six():
-    assert Limits.__slots__ == (
-        "wall_s",
-        "cpu_s",
-        "memory_bytes",
-        "processes",
-        "disk_bytes",
-        "output_bytes",
-    )

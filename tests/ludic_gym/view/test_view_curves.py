@@ -1,6 +1,5 @@
 import shutil
 import threading
-import time
 from importlib.util import find_spec
 
 import pytest
@@ -29,29 +28,6 @@ def test_training_runs_share_a_chart_per_metric_and_constants_are_folded(
     labels = page.locator("canvas").evaluate_all("(all) => all.map((c) => c.ariaLabel)")
     assert labels[1] == "loss over updates: one ends at 0.05, two ends at 0.1"
     assert not page.get_by_role("region", name="constant metrics").is_visible()
-
-
-def until(page, expression):
-    """Wait for an expression; the page's policy keeps Playwright from doing so in the page."""
-    deadline = time.monotonic() + 30
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, expression
-        time.sleep(0.02)
-
-
-@pytest.mark.long
-def test_a_log_scale_and_smoothing_change_the_chart(opened, tmp_path, write_metrics):
-    write_metrics(tmp_path / "one")
-    page = opened(view_of([tmp_path]), "#/curves?metric=loss")
-    page.locator("canvas").wait_for()
-    until(page, "[...drawn][0]?.scales.y.min <= 0")
-    page.get_by_label("log scale").check()
-    # Losses from 1 / 20 to 1.
-    until(page, "(y => y?.min == 0.05 && y.max == 1)([...drawn][0]?.scales.y)")
-    page.get_by_label("smoothing").fill("0.5")
-    # Half of each value goes on: the weights of 1 and 1/2 are 1/3 and 2/3.
-    last = "[...drawn][0]?.data.at(-1)[1]"
-    until(page, f"Math.abs({last} - (1 / 3 + 1 / 3)) < 1e-6")
 
 
 @pytest.mark.long
