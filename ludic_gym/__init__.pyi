@@ -113,6 +113,10 @@ from .graders.rubric import graded_rollout as graded_rollout
 from .graders.text import grade_choice as grade_choice
 from .graders.text import grade_exact as grade_exact
 from .graders.text import grade_f1 as grade_f1
+from .harness import HARNESSES as HARNESSES
+from .harness import Harness as Harness
+from .harness import read_harness as read_harness
+from .harness import write_harness as write_harness
 from .limits import HttpOptions as HttpOptions
 from .limits import RequestLimits as RequestLimits
 from .parsers import Parser as Parser
@@ -127,9 +131,7 @@ from .parsers import think_prefix_parser as think_prefix_parser
 from .parsers import xml_tag_parser as xml_tag_parser
 from .policies.base import PolicyWrapper as PolicyWrapper
 from .policies.chat import ChatPolicy as ChatPolicy
-from .policies.chat import ServedPolicy as ServedPolicy
 from .policies.chat import ThinkingBudget as ThinkingBudget
-from .policies.chat import openai as openai
 from .policies.reference import HumanPolicy as HumanPolicy
 from .policies.reference import OpponentPolicy as OpponentPolicy
 from .policies.reference import OraclePolicy as OraclePolicy
@@ -176,6 +178,8 @@ from .sandbox.types import Limits as Limits
 from .sandbox.types import Program as Program
 from .sandbox.types import Sandbox as Sandbox
 from .sandbox.types import Session as Session
+from .served import ServedPolicy as ServedPolicy
+from .served import openai as openai
 from .testing.check import Verdict as Verdict
 from .testing.check import check_text_env as check_text_env
 from .testing.check import complaint_about as complaint_about

@@ -37,7 +37,7 @@ class ParseResult:
 
     >>> from ludic_gym import xml_tag_parser
     >>> xml_tag_parser("answer")("I say <answer>5</answer>")
-    ParseResult(action='5', reward=0.1, feedback='')
+    ParseResult(action='5', reward=0.0, feedback='')
     """
 
     action: str | None
@@ -50,12 +50,13 @@ Parser = Callable[[str], ParseResult]
 
 
 def xml_tag_parser(
-    tag: str, *, exact: bool = False, success_reward: float = 0.1, error_reward: float = -0.5
+    tag: str, *, exact: bool = False, success_reward: float = 0.0, error_reward: float = 0.0
 ) -> Parser:
     """A parser for the stripped content of the last `<tag>...</tag>`; the tag's case is free.
 
     exact: only white space may surround the tag, and it may occur only once.
-    success_reward, error_reward: reward of a reply with an action, and of one without.
+    success_reward, error_reward: reward of a reply with an action, and of one without. `Parsed`
+        pays a positive one once in an episode.
     Raises ConfigError for a tag that is no name.
 
     >>> parse = xml_tag_parser("answer")
@@ -74,7 +75,7 @@ def xml_tag_parser(
 
 
 def think_prefix_parser(
-    *, opened: bool = False, success_reward: float = 0.1, error_reward: float = -0.5
+    *, opened: bool = False, success_reward: float = 0.0, error_reward: float = 0.0
 ) -> Parser:
     """A parser for the stripped text after a leading `<think>...</think>`.
 
@@ -92,7 +93,7 @@ def think_prefix_parser(
     return _parser(find, feedback, success_reward, error_reward)
 
 
-def boxed_parser(*, success_reward: float = 0.1, error_reward: float = -0.5) -> Parser:
+def boxed_parser(*, success_reward: float = 0.0, error_reward: float = 0.0) -> Parser:
     r"""A parser for the content of the last `\boxed{...}`, braces balanced; it must be closed.
 
     >>> print(boxed_parser()(r"It is \boxed{\frac{1}{2}}.").action)
@@ -111,8 +112,8 @@ def json_parser(
     key: str | None = None,
     *,
     exact: bool = False,
-    success_reward: float = 0.1,
-    error_reward: float = -0.5,
+    success_reward: float = 0.0,
+    error_reward: float = 0.0,
 ) -> Parser:
     """A parser for the last JSON object of the text, or for its value at `key`.
 
@@ -136,7 +137,7 @@ def json_parser(
 
 
 def regex_parser(
-    pattern: str, *, feedback: str = "", success_reward: float = 0.1, error_reward: float = -0.5
+    pattern: str, *, feedback: str = "", success_reward: float = 0.0, error_reward: float = 0.0
 ) -> Parser:
     r"""A parser for the last match of `pattern`: its first group if it has one, else all of it.
 
@@ -161,7 +162,7 @@ def regex_parser(
     return _parser(find, feedback, success_reward, error_reward)
 
 
-def last_number_parser(*, success_reward: float = 0.0, error_reward: float = -0.5) -> Parser:
+def last_number_parser(*, success_reward: float = 0.0, error_reward: float = 0.0) -> Parser:
     """A parser for the last number of a text, such as 1,234.5 or -3/4, without its commas.
 
     For models that write no tags. A reply that lists all candidates has an action too, which is
@@ -182,22 +183,29 @@ def last_number_parser(*, success_reward: float = 0.0, error_reward: float = -0.
 
 
 def named_parser(spec: str) -> Parser:
-    """The parser that a text names: "xml:TAG", "boxed", "json", "json:KEY" or "last-number".
+    """The parser that a text names, or several with "+" between them, each in the former's result.
 
-    For settings in files and on command lines. Raises ConfigError for any other text.
+    The names are "think" (the text after a thought), "xml:TAG", "boxed", "json", "json:KEY" and
+    "last-number". For settings in files and on command lines. Raises ConfigError for any other.
 
-    >>> named_parser("xml:answer")("<answer>4</answer>").action
+    >>> named_parser("think+xml:answer")("<think>2 + 2</think><answer>4</answer>").action
     '4'
     """
+    if "+" in spec:
+        return compose_parsers(*map(named_parser, spec.split("+")))
     kind, _, argument = spec.partition(":")
     if kind == "xml" and argument:
         return xml_tag_parser(argument)
     if kind == "json":
         return json_parser(argument or None)
+    if spec == "think":
+        # Templates may open the thought in the prompt.
+        return think_prefix_parser(opened=True)
     plain = {"boxed": boxed_parser, "last-number": last_number_parser}
     if spec not in plain:
         raise ConfigError(
-            f"no parser {spec!r}; there are: xml:TAG, boxed, json, json:KEY, last-number"
+            f"no parser {spec!r}; there are: think, xml:TAG, boxed, json, json:KEY, last-number, "
+            "and several with + between them"
         )
     return plain[spec]()
 
@@ -209,7 +217,7 @@ def compose_parsers(*parsers: Parser) -> Parser:
 
     >>> parse = compose_parsers(think_prefix_parser(), xml_tag_parser("move"))
     >>> parse("<think>left is blocked</think><move>right</move>")
-    ParseResult(action='right', reward=0.2, feedback='')
+    ParseResult(action='right', reward=0.0, feedback='')
     """
     if not parsers:
         raise ConfigError("compose_parsers needs at least one parser, got none")

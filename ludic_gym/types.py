@@ -189,8 +189,9 @@ class Task:
     seed, options: arguments of `env.reset`; without a seed every episode is new.
     group: rollouts with equal groups are compared by group-relative credit.
     max_turns: turns after which the episode is truncated.
-    attempts: replies without an action after which the episode ends as a failure; None: 1 in a
-        single-turn env, no limit in any other. Tool calls within a turn are no attempts.
+    attempts: replies without an action, one after the other, after which the episode ends as a
+        failure; None: 1 in a single-turn env, 3 in any other. Tool calls within a turn are no
+        attempts.
     """
 
     env_id: str

@@ -113,11 +113,6 @@ from .distributed.ranks import rank as rank
 from .distributed.ranks import world_size as world_size
 from .engine.client import LocalChatClient as LocalChatClient
 from .engine.client import policy_from_run as policy_from_run
-from .engine.policy_spec import PolicySpec as PolicySpec
-from .engine.policy_spec import model_and_spec as model_and_spec
-from .engine.policy_spec import policies as policies
-from .engine.policy_spec import read_policy_spec as read_policy_spec
-from .engine.policy_spec import write_policy_spec as write_policy_spec
 from .errors import CheckpointError as CheckpointError
 from .errors import CheckpointNotFound as CheckpointNotFound
 from .errors import CreditError as CreditError
@@ -219,3 +214,4 @@ from .types import TopTokens as TopTokens
 from .types import Trajectory as Trajectory
 
 __version__: str
+from .models.saved import model_and_harness as model_and_harness

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ludic_gym.harness import Harness, write_harness
 from ludic_train.algorithms.presets import grpo
 from ludic_train.cluster.actor import ActorOptions
 from ludic_train.cluster.address import read_address
 from ludic_train.cluster.queues.open_queue import open_queue
 from ludic_train.cluster.run_actor import play_remotely
-from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -89,7 +89,7 @@ async def served_run(
     asked: the addresses that the actor is told to ask; () leaves it to the run's folder.
     """
     save_model(*start_model(), out / "start" / "model")
-    write_policy_spec(out / "start", PolicySpec(context="latest", system_prompt=""))
+    write_harness(out / "start", Harness(context="latest", system_prompt=""))
     learner = learner_from_model(str(out / "start"), max_tokens=2, lora_rank=lora_rank, seed=0)
     small = {"groups": 2, "group_size": 2, "minibatches": minibatches}
     config = TIC_TAC_TOE.defaults.changed(out=out, top_p=top_p, **small)

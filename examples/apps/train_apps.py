@@ -56,7 +56,7 @@ ROWS = (
 def opened(args: argparse.Namespace) -> lt.Learner:
     """The model, and the client that samples from it."""
     if args.offline:
-        return lt.learner_from_nothing([], lt.PolicySpec(max_tokens=args.max_tokens), seed=0)
+        return lt.learner_from_nothing([], lg.Harness(reply_tokens=args.max_tokens), seed=0)
     return lt.learner_from_model(
         args.model, max_tokens=args.max_tokens, lora_rank=16, seed=0, servers=args.servers
     )

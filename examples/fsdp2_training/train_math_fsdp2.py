@@ -38,7 +38,7 @@ PROMPT = "Think inside <think></think>, then give the final answer as \\boxed{..
 def opened(args: argparse.Namespace) -> lt.Learner:
     """The model to train, a client that samples from its newest params, and their publisher."""
     if args.offline:
-        learner = lt.learner_from_nothing([], lt.PolicySpec(max_tokens=args.max_tokens), seed=0)
+        learner = lt.learner_from_nothing([], lg.Harness(reply_tokens=args.max_tokens), seed=0)
         twin = copy.deepcopy(learner.model)
         client = lt.LocalChatClient(twin, learner.tokenizer)
         return replace(learner, client=client, publisher=lt.CopyPublisher(client, twin))

@@ -20,7 +20,7 @@ from make_sft_data import make
 import ludic_gym as lg
 import ludic_train as lt
 
-SPEC = lt.PolicySpec(context="latest", system_prompt="", max_tokens=8)
+SPEC = lg.Harness(context="latest", system_prompt="", reply_tokens=8)
 
 
 async def train(rollouts: list[lg.Rollout], updates: int, out: Path | None) -> None:
@@ -43,7 +43,7 @@ async def train(rollouts: list[lg.Rollout], updates: int, out: Path | None) -> N
     await trainer.train(updates, on_update=report)
     if out is not None:
         lt.save_model(model, tokenizer, out / "model")
-        lt.write_policy_spec(out, SPEC)
+        lg.write_harness(out, SPEC)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import ludic_train as lt
 
 ENV, MAX_TOKENS, MINIBATCHES = "ludic/TicTacToe-v0", 4, 4
 # Prompts of the model, here and in `ludic play`, `ludic bench` and `ludic train --model`.
-SPEC = lt.PolicySpec(context="latest", system_prompt="", max_tokens=MAX_TOKENS)
+SPEC = lg.Harness(context="latest", system_prompt="", reply_tokens=MAX_TOKENS)
 Model = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 
@@ -75,7 +75,7 @@ async def train(args: argparse.Namespace) -> None:
     if args.model is None:
         model, tokenizer = await warm_model(args.games, args.imitate)
     else:
-        folder, _ = lt.model_and_spec(args.model)
+        folder, _ = lt.model_and_harness(args.model)
         model, tokenizer = lt.load_model(folder)
     client, publisher = client_and_publisher(model, tokenizer, args.servers)
 
@@ -103,7 +103,7 @@ async def train(args: argparse.Namespace) -> None:
         await client.aclose()
     if args.save is not None:
         lt.save_model(model, tokenizer, args.save / "model")
-        lt.write_policy_spec(args.save, SPEC)
+        lg.write_harness(args.save, SPEC)
         print(f"saved {args.save}")
 
 

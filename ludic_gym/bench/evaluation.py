@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,23 @@ from ludic_gym.bench.folder import (
     read_scores,
     transcript_path,
 )
+from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.report import percent, progress_bar
 from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_gym.policies.base import PlainCall, run_blocking
-from ludic_gym.policies.chat import ServedPolicy
 from ludic_gym.rollout.pool import close
+from ludic_gym.served import ServedPolicy
 from ludic_gym.types import Episode, MakePolicy, Sampling, Task
 
 
 def evaluate(
     env_id: str,
-    policy: MakePolicy,
+    policy: MakePolicy | str,
     *,
+    harness: Harness | str | None = None,
     split: str | None = None,
     episodes: int | None = None,
     concurrency: int = 64,
@@ -50,15 +53,17 @@ def evaluate(
     notebook too, inside a running event loop. Ctrl-C stops the episodes in flight.
 
     env_id: id of the environment, "module:id" if importing the module registers it.
-    policy: makes a policy for an environment: `openai(...)`, `OraclePolicy`, or a function.
+    policy: makes a policy for an environment: `openai(...)`, `OraclePolicy`, or a function; or a
+        text, as of `open_policy`: "openai/gpt-5", an address, a run's folder, "oracle".
+    harness: how the model of that text plays, as of `Harness.of`.
     split: split of the dataset, as the environment's argument.
     episodes: number of tasks; None: each row once, or 100 without rows.
     concurrency: episodes in flight.
     seed: task i has the env seed and the sampling seed `seed` + i.
     env_kwargs: further arguments of the environment.
     sampling: temperature, max_tokens and so on; None: `Sampling()`.
-    attempts: replies without an action after which an episode fails; None: 1 in a single-turn
-        environment, else no limit.
+    attempts: replies without an action, one after the other, after which an episode fails; None:
+        that of the harness, else 1 in a single-turn environment and 3 in others.
     progress: show a bar on stderr.
     Raises ConfigError for arguments that contradict each other or cannot be played. An episode that
     fails is in `BenchResult.errors`.
@@ -74,6 +79,12 @@ def evaluate(
             f"policy is a {type(policy).__name__}, which plays one episode; give a function that "
             "makes a policy for an env"
         )
+    if harness is not None and not isinstance(policy, str):
+        raise ConfigError(
+            "harness is for a policy that is named by a text; give it to the function that made "
+            "this one, such as lg.openai(url, harness=...)"
+        )
+    plays = Harness.of(harness)
     kwargs = {**({} if split is None else {"split": split}), **(env_kwargs or {})}
     if split not in (None, kwargs.get("split")):
         raise ConfigError(f"split={split!r}, but env_kwargs has split={kwargs['split']!r}")
@@ -83,7 +94,7 @@ def evaluate(
         episodes=episodes,
         seed=seed,
         sampling=sampling,
-        attempts=attempts,
+        attempts=plays.attempts if attempts is None else attempts,
     )
     tally = Tally()
 
@@ -93,17 +104,28 @@ def evaluate(
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
 
     async def played(show: Callable[[object], None] | None) -> BenchResult:
-        try:
+        async with _opened(policy, plays) as make_policy:
             return await run_bench(
-                tasks, policy, concurrency=concurrency, on_episode=show, tally=tally
+                tasks, make_policy, concurrency=concurrency, on_episode=show, tally=tally
             )
-        finally:
-            # The loop of `run_blocking` outlives the call, and its connections would too.
-            if isinstance(policy, ServedPolicy):
-                await policy.aclose()
 
     with bar as show:
         return run_blocking(played(show))
+
+
+@asynccontextmanager
+async def _opened(policy: MakePolicy | str, harness: Harness) -> AsyncIterator[MakePolicy]:
+    """The policy while its connections are open."""
+    if isinstance(policy, str):
+        async with open_policy(policy, harness=harness) as make_policy:
+            yield make_policy
+        return
+    try:
+        yield policy
+    finally:
+        # The loop of `run_blocking` outlives the call, and its connections would too.
+        if isinstance(policy, ServedPolicy):
+            await policy.aclose()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_gym.limits import RequestLimits
 from ludic_gym.packages import find_plugins, import_user_module, load_plugin
-from ludic_gym.policies.chat import ServedPolicy, openai
 from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPolicy
+from ludic_gym.served import ServedPolicy, openai
 from ludic_gym.types import MakePolicy
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ async def open_policy(
     extra_body: Mapping[str, Any] | None = None,
     limits: RequestLimits | None = None,
     chat_args: Mapping[str, Any] | None = None,
+    harness: Harness | str | None = None,
 ) -> AsyncIterator[MakePolicy]:
     """A function that builds the policy, usable while the context lasts.
 
@@ -77,8 +79,10 @@ async def open_policy(
     params, extra_body: fields of the requests, as of `openai`. limits: of the requests.
     chat_args: arguments of the model's chat template: in requests as vLLM and SGLang have them
         ("chat_template_kwargs"), which ignore an unknown one; in a local model's own template.
+    harness: how a model plays, as of `Harness.of`; what it leaves out is as the model was trained.
     Raises ConfigError for any other text, for a run folder that cannot be loaded, for fields of
-    requests without a server, and for chat arguments without a template that reads them.
+    requests without a server, for chat arguments without a template that reads them, and for a
+    harness without a model.
 
         async with open_policy("http://localhost:8000/v1") as make_policy:
             policy = make_policy(env)
@@ -96,25 +100,29 @@ async def open_policy(
     options = None if limits is None else limits.options
     if chat_args:
         body["chat_template_kwargs"] = dict(chat_args)
+    plays = Harness.of(harness)
+    is_scripted = spec in REFERENCE_POLICIES or (":" in spec and not Path(spec).exists())
     if spec.startswith(("http://", "https://")):
         # No token ids are requested: any OpenAI-style server will do, vLLM's included.
-        policy = openai(spec, model, params=params, extra_body=body, options=options)
+        policy = openai(spec, model, harness=plays, params=params, extra_body=body, options=options)
         async with aclosing(policy) as served:
             yield served
     elif is_provided(spec) and not spec.startswith(f"{LOCAL}/"):
-        async with aclosing(provided(spec, params, body, options)) as served:
+        async with aclosing(provided(spec, params, body, options, plays)) as served:
             yield served
     elif params or extra_body:
         raise ConfigError(f"policy {spec!r} sends no requests to set --param or --extra-body of")
-    elif chat_args and (spec in REFERENCE_POLICIES or (":" in spec and not Path(spec).exists())):
+    elif chat_args and is_scripted:
         raise ConfigError(f"policy {spec!r} has no chat template to set {sorted(chat_args)} of")
+    elif plays != Harness() and is_scripted:
+        raise ConfigError(f"policy {spec!r} is no model that a harness could prompt: leave it out")
     elif spec in REFERENCE_POLICIES:
         yield REFERENCE_POLICIES[spec]
     # A path comes before a module: names of folders may have colons.
     elif ":" in spec and not Path(spec).exists():
         yield policy_from_function(spec)
     else:
-        yield policy_from_path(spec, chat_args)
+        yield policy_from_path(spec, chat_args, plays)
 
 
 @asynccontextmanager
@@ -145,13 +153,20 @@ def provided(
     params: Mapping[str, Any] | None = None,
     extra_body: Mapping[str, Any] | None = None,
     options: HttpOptions | None = None,
+    harness: Harness | str | None = None,
 ) -> ServedPolicy:
     """The policy of a model of PROVIDERS, such as "openai/NAME"; the rest as of `openai`."""
     provider, _, name = spec.partition("/")
     url, key = provider_address(provider)
     if provider != "anthropic":
         return openai(
-            url, name, api_key_env=key, params=params, extra_body=extra_body, options=options
+            url,
+            name,
+            harness=harness,
+            api_key_env=key,
+            params=params,
+            extra_body=extra_body,
+            options=options,
         )
     # Imported here: other policies send no requests.
     from ludic_gym.clients.anthropic import AnthropicChatClient
@@ -159,7 +174,7 @@ def provided(
     client = AnthropicChatClient(
         url, name, api_key_env=key, params=params, extra_body=extra_body, options=options
     )
-    return ServedPolicy(client)
+    return ServedPolicy(client, Harness.of(harness))
 
 
 def policy_from_function(spec: str) -> MakePolicy:
@@ -174,10 +189,12 @@ def policy_from_function(spec: str) -> MakePolicy:
     return cast(MakePolicy, make_policy)
 
 
-def policy_from_path(spec: str, chat_args: Mapping[str, Any] | None = None) -> MakePolicy:
+def policy_from_path(
+    spec: str, chat_args: Mapping[str, Any] | None = None, harness: Harness | None = None
+) -> MakePolicy:
     """A function that builds the policy of a run folder of `ludic train`, or of a model's name.
 
-    chat_args: arguments of its chat template.
+    chat_args: arguments of its chat template. harness: in place of what it was trained with.
     The names are those of plug-ins, such as "ludic-small", and "hf/NAME".
     Raises ConfigError for a path that does not exist, and if no installed package can load it.
     """
@@ -193,6 +210,7 @@ def policy_from_path(spec: str, chat_args: Mapping[str, Any] | None = None) -> M
         raise ConfigError(
             f"nothing installed can load a policy from {spec!r}: pip install 'ludic-gym[train]'"
         )
-    own = {"chat_args": chat_args} if chat_args else {}
+    own: dict[str, Any] = {"chat_args": chat_args} if chat_args else {}
+    own |= {"harness": harness} if harness is not None and harness != Harness() else {}
     make_policy: MakePolicy = load_plugin(loader)(spec, **own)
     return make_policy

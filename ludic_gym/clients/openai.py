@@ -157,6 +157,9 @@ class HostedChatClient(HttpClient, ABC):
 
     _chat_route: str
 
+    # Servers pass tools on to the model in its own format.
+    has_native_tools = True
+
     def __init__(
         self,
         base_url: str | Sequence[str],

@@ -195,6 +195,8 @@ class VLLMChatClient(VLLMClient):
             print(completion.text, completion.completion_ids, completion.logprobs)
     """
 
+    has_native_tools = True
+
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
@@ -273,6 +275,11 @@ class VLLMTokenClient(VLLMClient):
         self.prompts = ExactPrompts(render)
         self._masks = sampling_masks
         self._read_calls = read_calls
+
+    @property
+    def has_native_tools(self) -> bool:
+        """True if tool calls can be read from completions."""
+        return self._read_calls is not None
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()

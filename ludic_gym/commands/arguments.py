@@ -26,6 +26,16 @@ from ludic_gym.packages import import_user_module
 from ludic_gym.terminal import nearest
 
 Args = TypeVar("Args")
+HarnessName = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="NAME",
+        help="How the model plays: plain, think-tag, boxed, react, truncated-thinking, or "
+        "module:name of a Harness or of a function that makes policies; parts may follow, as in "
+        "think-tag,context=latest. Without it, as the model was trained.",
+    ),
+]
+"""The option --harness."""
 ChatArg = Annotated[
     tuple[str, ...],
     tyro.conf.UseAppendAction,

@@ -64,9 +64,9 @@ from ludic_gym.commands.bench_args import (
     settings_like,
 )
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_gym.policies.chat import ServedPolicy
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
+from ludic_gym.served import ServedPolicy
 from ludic_gym.terminal import nearest
 from ludic_gym.types import Episode, MakePolicy, Task
 
@@ -172,6 +172,7 @@ async def play_all(outcome: Outcome, plans: Mapping[str, EnvPlan]) -> None:
             extra_body=player.extra_fields,
             limits=player.limits,
             chat_args=keyword_arguments(player.chat_arg),
+            harness=player.harness,
         )
     async with opened as make_policy:
         server = make_policy if isinstance(make_policy, ServedPolicy) else None

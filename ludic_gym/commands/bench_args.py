@@ -17,18 +17,29 @@ from ludic_gym.bench.folder import ludic_version, read_request
 from ludic_gym.bench.policies import is_provided
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.runner import MAX_TURNS, bench_tasks
-from ludic_gym.commands.arguments import ChatArg, env_name, keyword_arguments, option
+from ludic_gym.commands.arguments import ChatArg, HarnessName, env_name, keyword_arguments, option
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
 from ludic_gym.types import Sampling
 
 # Arguments that stand in bench.json under their own names, by their object.
-PLAYER = ("agent", "param", "extra_body", "chat_arg")
+PLAYER = ("agent", "param", "extra_body", "chat_arg", "harness")
 TASKS = ("seed", "samples", "max_turns", "attempts")
 SAMPLING = ("temperature", "top_p", "max_tokens", "max_length")
 
 COMMON = (
-    *("ids", "policy", "model", "tournament", "like", "episodes", "samples", "data", "env_kwargs"),
+    *(
+        "ids",
+        "policy",
+        "model",
+        "harness",
+        "tournament",
+        "like",
+        "episodes",
+        "samples",
+        "data",
+        "env_kwargs",
+    ),
     *("seed", "max_turns", "temperature", "max_tokens", "concurrency", "timeout_s", "out", "price"),
     *("json", "fail_under"),
 )
@@ -116,6 +127,7 @@ class Player:
     extra_body: Annotated[str | None, option("JSON")] = None
     """A JSON object of further fields of the server's requests."""
     chat_arg: ChatArg = ()
+    harness: HarnessName = None
     limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
 
     @property

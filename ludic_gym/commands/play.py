@@ -34,6 +34,7 @@ from ludic_gym.bench.policies import REFERENCE_POLICIES, open_policy
 from ludic_gym.bench.result import outcome, succeeded
 from ludic_gym.commands.arguments import (
     ChatArg,
+    HarnessName,
     env_name,
     keyword_arguments,
     option,
@@ -96,6 +97,7 @@ class PlayArgs:
     model: Annotated[str | None, option("NAME")] = None
     """The server's name for its model; by default the one it serves."""
     chat_arg: ChatArg = ()
+    harness: HarnessName = None
     max_length: Annotated[int | None, option("N")] = None
     """Limit of tokens per prompt and reply together; by default that of the model or server."""
     limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
@@ -182,7 +184,9 @@ def open_rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[Ma
     if name in known and name not in REFERENCE_POLICIES:
         return nullcontext(partial(OpponentPolicy, name=name))
     chat_args = keyword_arguments(args.chat_arg)
-    return open_policy(name, args.model, limits=args.limits, chat_args=chat_args)
+    return open_policy(
+        name, args.model, limits=args.limits, chat_args=chat_args, harness=args.harness
+    )
 
 
 def seat_named(seat: str, agents: list[str]) -> str:

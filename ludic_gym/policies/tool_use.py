@@ -49,13 +49,13 @@ class NativeTools:
         return tools
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
-        """The calls that the client has parsed."""
-        return completion.tool_calls
+        """The calls that the client has parsed, or those in the text of a server without one."""
+        return completion.tool_calls or TextTools().calls_in(completion)
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
         """One tool message per call."""
         return [
-            {"role": "tool", "tool_call_id": call.id, "content": text}
+            {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
             for call, text in zip(calls, texts, strict=True)
         ]
 
@@ -182,6 +182,42 @@ class ToolUse(PolicyWrapper):
             self._chat.context.add(message)
 
 
+class ActionCalls(PolicyWrapper):
+    """Offer the functions that are an environment's actions as tools of the model's own format.
+
+    A reply with calls is the action {"name": ..., "arguments": {...}} as JSON, or a list of them;
+    the next observation is the result of the calls. A reply without calls is an action as it is.
+    """
+
+    def __init__(self, policy: Policy, schemas: Sequence[ToolSchema]) -> None:
+        super().__init__(policy)
+        self._schemas = tuple(schemas)
+        self._calls: Sequence[ToolCall] = ()
+
+    def reset(self, system_prompt: str) -> None:
+        """Start an episode."""
+        self._calls = ()
+        super().reset(system_prompt)
+
+    def observe(self, text: str) -> None:
+        """Store the observation, as the result of the calls if there were any."""
+        if not self._calls:
+            super().observe(text)
+        texts = [text, *["See the first result."] * (len(self._calls) - 1)]
+        for message in NativeTools().results(self._calls, texts[: len(self._calls)]):
+            chat_policy_in(self.policy).context.add(message)
+
+    async def act(self, sampling: Sampling) -> Decision:
+        """Decide; the calls of a reply are the action."""
+        chat_policy_in(self.policy).offer(tools=self._schemas)
+        decision = await self.policy.act(sampling)
+        self._calls = decision.completions[-1].tool_calls if decision.completions else ()
+        if not self._calls or decision.action is None:
+            return decision
+        calls = [_call_text(call) for call in self._calls]
+        return replace(decision, action=calls[0] if len(calls) == 1 else f"[{', '.join(calls)}]")
+
+
 def ReAct(
     policy: Policy,
     tools: Sequence[Tool | Callable[..., object]],
@@ -209,6 +245,11 @@ def _by_name(tools: Sequence[Tool | Callable[..., object]]) -> Mapping[str, Tool
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"ToolUse needs tools with different names, got {names}")
     return dict(zip(names, made, strict=True))
+
+
+def _call_text(call: ToolCall) -> str:
+    """The call as JSON; arguments that are no JSON stay as they are, for the env to refuse."""
+    return f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments or "{}"}}}'
 
 
 def _text_call(call_id: str, text: str) -> ToolCall:

@@ -12,7 +12,15 @@ from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.sampling import call_sampling
-from ludic_gym.types import Decision, Policy, Sampling
+from ludic_gym.types import (
+    ChatClient,
+    Completion,
+    Decision,
+    Message,
+    Policy,
+    Sampling,
+    ToolSchema,
+)
 
 Choose = Callable[[Sequence[Decision]], int]
 
@@ -20,15 +28,25 @@ Choose = Callable[[Sequence[Decision]], int]
 class Parsed(PolicyWrapper):
     """Apply `parser` to the wrapped policy's action, and add the parser's reward.
 
+    bonus: reward of the first action of an episode. Positive rewards of the parser, too, are paid
+        once: paid in each turn, they would teach to play on rather than to win.
+
     >>> from ludic_gym import ChatPolicy, ScriptedClient, xml_tag_parser
     >>> client = ScriptedClient(["I add.<answer>5</answer>"])
     >>> Parsed(ChatPolicy(client), xml_tag_parser("answer"))("2 + 3 = ?")
     '5'
     """
 
-    def __init__(self, policy: Policy, parser: Parser) -> None:
+    def __init__(self, policy: Policy, parser: Parser, *, bonus: float = 0.0) -> None:
         super().__init__(policy)
         self.parser = parser
+        self._bonus = bonus
+        self._has_paid = False
+
+    def reset(self, system_prompt: str) -> None:
+        """Start an episode, whose first action earns the bonus."""
+        self._has_paid = False
+        super().reset(system_prompt)
 
     async def act(self, sampling: Sampling) -> Decision:
         """Decide; a parse failure has the parser's feedback instead of an action."""
@@ -36,7 +54,10 @@ class Parsed(PolicyWrapper):
         if decision.action is None:
             return decision
         parsed = self.parser(decision.action)
-        reward = decision.reward + parsed.reward
+        earned = parsed.reward + (self._bonus if parsed.action is not None else 0.0)
+        if earned > 0:
+            earned, self._has_paid = 0.0 if self._has_paid else earned, True
+        reward = decision.reward + earned
         return replace(decision, action=parsed.action, reward=reward, feedback=parsed.feedback)
 
 
@@ -49,13 +70,13 @@ class RejectCutOff(PolicyWrapper):
     >>> policy.observe("2 + 3 = ?")
     >>> decision = asyncio.run(policy.act(Sampling(max_tokens=5)))
     >>> decision.action, decision.reward
-    (None, -0.1)
+    (None, 0.0)
     """
 
     def __init__(
         self,
         policy: Policy,
-        penalty: float = -0.1,
+        penalty: float = 0.0,
         feedback: str = "Your reply was cut off. Reply more briefly.",
     ) -> None:
         super().__init__(policy)
@@ -68,6 +89,24 @@ class RejectCutOff(PolicyWrapper):
         if decision.action is None or not decision.cut_off:
             return decision
         return replace(decision, action=None, reward=self.penalty, feedback=self.feedback)
+
+
+class CutShort:
+    """A chat client that limits completions to `max_tokens`, whatever a request says."""
+
+    def __init__(self, client: ChatClient, max_tokens: int) -> None:
+        self._client, self._max_tokens = client, max_tokens
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
+    ) -> Completion:
+        """The completion of the wrapped client."""
+        # Longer ones were cut off in training, so the model never learned to end them.
+        if sampling.max_tokens > self._max_tokens:
+            sampling = replace(sampling, max_tokens=self._max_tokens)
+        if tools:
+            return await self._client.complete(messages, sampling, tools)
+        return await self._client.complete(messages, sampling)
 
 
 class Retry(PolicyWrapper):

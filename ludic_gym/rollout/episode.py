@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,9 @@ from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
 
 MAX_TURNS = "max_turns"
 PARSE_ERROR = "parse_error"
+CUT_OFF = "cut_off"
+# Replies without an action, one after the other, that end an episode of several turns.
+ATTEMPTS = 3
 # Rewards of a batch are added up and squared, which float32 must hold.
 LARGEST_REWARD = 1e15
 
@@ -22,9 +24,10 @@ async def run_episode(env: Env, policy: Policy, task: Task) -> Rollout:
     """Play `task` to its end; `env` was made for the task's env_id and kwargs.
 
     For a decision without an action the env is not stepped: the step has the decision's reward and
-    the info {"parse_error": True}, and the feedback is the next observation. The last of the
-    task's `attempts` ends the episode: terminated, with info["termination_reason"] "parse_error",
-    "success" False, and the other facts of the env's latest info.
+    the info {"parse_error": True}, also "cut_off" for a reply that reached its limit of tokens, and
+    the feedback is the next observation. The last of the task's `attempts` ends the episode:
+    terminated, with info["termination_reason"] "parse_error" or "cut_off", "success" False, the
+    other facts of the env's latest info, and the env's `forfeit_reward`.
     The last of `max_turns` turns is truncated, with info["truncation_reason"] "max_turns"; so is
     one with a `give_up`, with that reason.
     An env whose `reset` and `step` are coroutine functions is awaited. A `FinishingPolicy` ends the
@@ -54,7 +57,7 @@ async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
     options, env = copied_options(task), awaitable_env(env)
     observation, info = await call(env, env.reset, seed=task.seed, options=options)
     policy.reset(info.get("system_prompt", ""))
-    failures_left = attempts_of(env, task)
+    failures, attempts = 0, attempts_of(env, task)
     facts: Mapping[str, Any] = info
     steps: list[Step] = []
     while not (steps and (steps[-1].terminated or steps[-1].truncated)):
@@ -62,15 +65,17 @@ async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
         policy.observe(seen)
         # A seed per turn: with one seed for all, a model could repeat itself in a loop.
         decision = await policy.act(turn_sampling(task.sampling, turn))
-        failures_left -= decision.action is None
-        if failures_left == 0:
+        failures = failures + 1 if decision.action is None else 0
+        if failures == attempts and not decision.give_up:
             # The env's latest facts name the row, which a result of the episode needs too.
             kept = {key: value for key, value in facts.items() if key != "system_prompt"}
-            ending = {"parse_error": True, "success": False, "termination_reason": PARSE_ERROR}
+            failed = _failed(decision)
+            reason = CUT_OFF if CUT_OFF in failed else PARSE_ERROR
+            ending = {**failed, "success": False, "termination_reason": reason}
             step = Step(
                 observation=seen,
                 decision=decision,
-                reward=finite_reward(decision.reward),
+                reward=finite_reward(decision.reward + _forfeit_reward(env)),
                 terminated=True,
                 info={**kept, **ending},
             )
@@ -90,7 +95,7 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
     """
     reward, terminated, truncated, info = decision.reward, False, False, dict[str, Any]()
     if decision.action is None:
-        after, info = decision.feedback, {"parse_error": True}
+        after, info = decision.feedback, _failed(decision)
     else:
         after, earned, terminated, truncated, info = await call(env, env.step, decision.action)
         # Plain values and a copy: envs return NumPy scalars, and may fill the same dict each turn.
@@ -110,13 +115,26 @@ async def _played(env: Env, seen: str, decision: Decision, is_last: bool) -> tup
     return step, after
 
 
-def attempts_of(env: Env, task: Task) -> float:
-    """Number of parse failures that end the episode: the task's, else the env's; inf for no limit.
+def _failed(decision: Decision) -> dict[str, Any]:
+    """The info of a decision without an action."""
+    return {PARSE_ERROR: True, CUT_OFF: True} if decision.cut_off else {PARSE_ERROR: True}
+
+
+def _forfeit_reward(env: Env) -> float:
+    """Reward of an episode that ends without an action: the env's own, else 0."""
+    try:
+        return float(env.get_wrapper_attr("forfeit_reward"))
+    except AttributeError:
+        return 0.0
+
+
+def attempts_of(env: Env, task: Task) -> int:
+    """Number of parse failures in a row that end the episode: the task's, else the env's.
 
     Raises ConfigError for a number below 1.
     """
     if task.attempts is None:
-        return 1 if is_single_turn(env) else math.inf
+        return 1 if is_single_turn(env) else ATTEMPTS
     if not isinstance(task.attempts, int) or task.attempts < 1:
         raise ConfigError(
             f"attempts is an int of at least 1, or None for the env's own number, got "

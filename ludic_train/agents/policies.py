@@ -19,7 +19,7 @@ import torch
 
 from ludic_gym.concurrency import Caught, cancel_all
 from ludic_gym.errors import EpisodeError, LudicError
-from ludic_gym.parsers import Parser, named_parser
+from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import aclose
@@ -29,8 +29,8 @@ from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.programs import Agent, AgentTask, named_agent, run_program
 from ludic_train.agents.session import Session
 from ludic_train.engine.client import LocalChatClient, model_folder
-from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.models.load import load_model
+from ludic_train.models.saved import model_and_harness
 
 # Seconds in which a program may end by itself after its episode.
 GRACE_S = 30.0
@@ -286,7 +286,7 @@ async def open_agent(name: str, agent: str) -> AsyncIterator[MakePolicy]:
     agent: a command, or "module:function". The parser is the one that the model was trained with.
     Raises ModelNotFound, and ConfigError for a function that does not exist.
     """
-    folder, spec = model_and_spec(model_folder(name))
+    folder, harness = model_and_harness(model_folder(name))
     model, tokenizer = load_model(folder, device="cuda" if torch.cuda.is_available() else "cpu")
     # It only samples: gradients would take memory.
     client = LocalChatClient(model.eval().requires_grad_(False), tokenizer)
@@ -295,10 +295,9 @@ async def open_agent(name: str, agent: str) -> AsyncIterator[MakePolicy]:
         tokenizer,
         model=name,
         max_positions=client.max_positions,
-        max_tokens=spec.max_tokens or 1024,
+        max_tokens=harness.reply_tokens or 1024,
     )
-    parser = named_parser(spec.parser) if spec.parser else None
-    policies = AgentPolicies.named(gateway, agent, parser)
+    policies = AgentPolicies.named(gateway, agent, harness.parse)
     async with gateway.running():
         yield policies
 

@@ -15,14 +15,14 @@ from ludic_gym.bench.policies import is_provided, provided
 from ludic_gym.clients.openai import HostedChatClient
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies.chat import openai
+from ludic_gym.served import openai
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
 from ludic_train.engine.client import PREFIX_CACHE_BYTES, model_folder
-from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
+from ludic_train.models.saved import model_and_harness
 from ludic_train.models.tokenizer import load_tokenizer
 from ludic_train.server_tokens import issued_token
 
@@ -91,7 +91,7 @@ def serve_recorded(
     """
     client: VLLMTokenClient | HostedChatClient
     if servers:
-        tokenizer = load_tokenizer(model_and_spec(model_folder(model))[0])
+        tokenizer = load_tokenizer(model_and_harness(model_folder(model))[0])
         client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
     else:
         tokenizer = None
@@ -128,7 +128,7 @@ def _loaded(
         raise ConfigError(f"--dtype {dtype}: the local engine computes in {computes}")
     if dtype == "auto":
         dtype = "bfloat16" if device == "cuda" and not exact else "float32"
-    folder = model_and_spec(Path(model))[0] if Path(model).is_dir() else model
+    folder = model_and_harness(Path(model))[0] if Path(model).is_dir() else model
     loaded, tokenizer = load_model(folder, device=device, dtype=getattr(torch, dtype))
     if (Path(folder) / "adapter_config.json").is_file():
         # Merged, because a forward pass through separate adapters is slower.

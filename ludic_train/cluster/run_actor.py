@@ -23,9 +23,9 @@ from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.server_versions import ServedVersions
-from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.errors import ActorError
 from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.saved import model_and_harness
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
 from ludic_train.queue_urls import REDIS
 from ludic_train.runs.ends import agent_policies
@@ -118,7 +118,7 @@ async def play_remotely(
         queue = open_queue(url or address.url, address.key, password=address.password)
         # Closed last, after the actor has left the queue.
         stack.push_async_callback(queue.aclose)
-        spec = model_and_spec(out / PUBLISHED)[1]
+        folder, harness = model_and_harness(out / PUBLISHED)
         # One task is looked at: the sampling parameters of all are equal.
         first = next(tasks, None)
         tasks = chain(() if first is None else (first,), tasks)
@@ -133,9 +133,8 @@ async def play_remotely(
             out, servers, stack, registry, stop, masks=masks, limits=limits or RequestLimits()
         )
         if agent is None:
-            make_policy: MakePolicy = policies(client, spec)
+            make_policy: MakePolicy = harness.make_policy(client)
         else:
-            folder = model_and_spec(out / PUBLISHED)[0]
             config = Path(folder) / "config.json"
             # Of servers, only the tokenizer may be here.
             settings = json.loads(config.read_text()) if config.is_file() else {}
@@ -143,9 +142,9 @@ async def play_remotely(
                 agent,
                 client,
                 tokenizer,
-                max_tokens=spec.max_tokens,
+                max_tokens=harness.reply_tokens,
                 max_positions=settings.get("max_position_embeddings"),
-                parser=spec.parser,
+                parser=harness.parse,
             )
             stack.push_async_callback(aclose)
         return await run_pipeline_actor(
@@ -176,7 +175,7 @@ async def _sampling(
     masks: True if servers must return sampling masks.
     """
     published = out / PUBLISHED
-    folder = model_and_spec(published)[0]
+    folder = model_and_harness(published)[0]
     if not servers:
         # An actor of servers holds no model, and must not pay for torch.
         from ludic_train.cluster.publish.folder import follow_folder

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import write_harness
 from ludic_train.cluster.address import Address, read_address, write_address
 from ludic_train.cluster.background_publisher import BackgroundPublisher
 from ludic_train.cluster.publish.files import FilesPublisher, folder_for
@@ -23,7 +24,6 @@ from ludic_train.cluster.publish.folder import FolderPublisher
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.servers.health import PatientPublisher, WatchedSource, none_joined
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
-from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.models.checkpoint_names import merged_params
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
@@ -65,7 +65,7 @@ def remote_ends(
     published = out / PUBLISHED
     published.mkdir(exist_ok=True)
     _save_to_begin_with(learner, published / "model", is_served=bool(servers))
-    write_policy_spec(published, learner.spec)
+    write_harness(published, learner.harness)
     # A resumed run continues with its queue, where groups may wait.
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"

@@ -24,6 +24,7 @@ from ludic_gym.commands.arguments import (
 from ludic_gym.commands.main import main as ludic
 from ludic_gym.commands.main import one_line
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_gym.packages import import_user_module
 from ludic_gym.rollout.tasks import rows_of
 from ludic_train.commands.command_lines import (
@@ -191,6 +192,8 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     """The settings that a command line asks for."""
     refuse_foreign(options, FOREIGN_OPTIONS)
     recipe, machine = _base(names, options)
+    if name := value_of(options, "--harness"):
+        recipe = replace(recipe, defaults=recipe.defaults.changed(harness=Harness.of(name)))
     algo = value_of(options, "--algo") or recipe.defaults.algo
     # Before tyro, since the options themselves depend on it.
     check_options(algo, {})
@@ -225,7 +228,7 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
         # The module of an id may lie in the current folder.
         env_name(env.id)
     if settings.model is None or settings.learn.demonstrations:
-        recipe = with_demonstrator(recipe, settings.sample.parser)
+        recipe = with_demonstrator(recipe, settings.harness)
     return Parsed(recipe, settings, found.machine, found.command)
 
 
@@ -251,7 +254,6 @@ def _base(names: Sequence[str], options: Sequence[str]) -> tuple[Recipe, Machine
         env_kwargs=keyword_arguments(tasks.env_kwargs),
         eval_kwargs=keyword_arguments(tasks.eval_kwargs),
         demonstrator=tasks.demonstrator,
-        reply=tasks.reply,
         self_play=tasks.self_play,
     )
     return _at_levels(recipe, tasks), Machine()
@@ -268,8 +270,7 @@ def _started(
     if config is not None or tasks != TaskOptions():
         raise ConfigError(
             "a resumed run has the tasks that it was started with: leave out --config, "
-            "--env-kwargs, --eval-kwargs, --demonstrator, --reply, --self-play, --curriculum and "
-            "--levels"
+            "--env-kwargs, --eval-kwargs, --demonstrator, --self-play, --curriculum and --levels"
         )
     named = (_named_recipe(names[0]) if len(names) == 1 else None) or (
         recipe_for(names) if names else None
@@ -303,7 +304,7 @@ def _changed(recipe: Recipe, tasks: TaskOptions) -> Recipe:
     }
     player = recipe.demonstrator
     if tasks.demonstrator is not None:
-        player = Demonstrator(policy=tasks.demonstrator, reply=tasks.reply)
+        player = Demonstrator(policy=tasks.demonstrator)
     return _at_levels(replace(recipe, envs=envs, evals=evals, demonstrator=player), tasks)
 
 

@@ -25,8 +25,6 @@ class TaskOptions:
     """Further ones for the evaluation, such as split=test."""
     demonstrator: Literal["oracle", "random"] | None = None
     """Player that is imitated first, the best that the environment has if left out."""
-    reply: str = "{}"
-    """Text of the model for an action of the demonstrator, {} in the place of it."""
     self_play: bool = False
     """The model plays all agents of a PettingZoo environment."""
     curriculum: bool = False
@@ -47,6 +45,9 @@ class CommandOptions:
     """Print the settings as such a file, and stop."""
     resume: bool = False
     """Resume the run in --out."""
+    harness: str | None = None
+    """How the model plays: plain, think-tag, boxed, react, truncated-thinking, or module:name of a
+    Harness or of a function that makes policies. The options below replace its parts."""
     chat_arg: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Argument of the model's chat template, NAME=VALUE, such as enable_thinking=false; may be
     repeated. A name that the template does not read is refused."""
@@ -100,7 +101,7 @@ COMMON = frozenset(
         *("config", "print_config", "resume", "gpus", "env_kwargs", "eval_kwargs", "curriculum"),
         *("out", "seed", "model", "algo", "reward", "lora_rank", "dtype", "updates", "lr"),
         *("groups", "group_size", "minibatches", "kl", "entropy", "demonstrations"),
-        *("max_tokens", "max_turns", "temperature", "parser", "system_prompt"),
+        *("max_tokens", "max_turns", "temperature", "harness", "parser", "system_prompt"),
         *("eval_every", "eval_episodes", "device", "recompute", "engine", "queue", "log"),
     )
 )

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling, fit_max_tokens
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
 from ludic_train.engine.batch import Ended, Engine, Request
-from ludic_train.engine.policy_spec import model_and_spec, policies
 from ludic_train.errors import EngineError
 from ludic_train.models.cache import hub_folder, resolved
 from ludic_train.models.chat_template import ChatRenderer, chat_renderer, set_chat_args
 from ludic_train.models.load import load_model
+from ludic_train.models.saved import model_and_harness
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -119,6 +120,11 @@ class LocalChatClient:
     def cached_keys(self) -> torch.Tensor:
         """Keys of the tokens in flight; their type and device are those that it samples in."""
         return self._engine.cached_keys
+
+    @property
+    def has_native_tools(self) -> bool:
+        """True if the model's chat template has a format for tool calls that is known here."""
+        return self._renderer.has_tools
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
@@ -320,20 +326,25 @@ def _remembering_render(render_anew: ChatRenderer) -> Render:
     return render
 
 
-def policy_from_run(path: str | Path, *, chat_args: Mapping[str, Any] | None = None) -> MakePolicy:
+def policy_from_run(
+    path: str | Path,
+    *,
+    chat_args: Mapping[str, Any] | None = None,
+    harness: Harness | None = None,
+) -> MakePolicy:
     """The policy of a run folder, or of any folder with a model in Hugging Face format.
 
-    A run folder holds model/ and policy.json; a model alone sees the full dialog under the env's
+    A run folder holds model/ and harness.json; a model alone sees the full dialog under the env's
     system prompt. All policies made share one sampler, on the GPU if there is one.
     path: "hf/NAME" is a folder too, or else a model in the cache of the Hugging Face hub.
-    chat_args: arguments of its chat template, in place of those of the run.
+    chat_args, harness: in place of those of the run; parts that the harness leaves out stay.
     Raises ModelNotFound for a folder that is neither, and for a model that is not in the cache.
     """
-    folder, spec = model_and_spec(model_folder(path))
+    folder, saved = model_and_harness(model_folder(path))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer = load_model(folder, device=device)
     set_chat_args(tokenizer, chat_args or {})
-    return policies(LocalChatClient(model, tokenizer), spec)
+    return (harness or Harness()).over(saved).make_policy(LocalChatClient(model, tokenizer))
 
 
 def model_folder(name: str | Path) -> Path:

@@ -120,6 +120,11 @@ class ChatRenderer:
         parsed = list(map(with_parsed_arguments, messages))
         return render_chat(self._tokenizer, parsed, reply_comes=reply_comes, tools=tools)
 
+    @property
+    def has_tools(self) -> bool:
+        """True if the template has a format for tool calls that is known here."""
+        return self._form is not None
+
     def read_calls(self, completion: Completion, tools: Sequence[ToolSchema]) -> Completion:
         """The completion with the tool calls in its text, in the format of the template."""
         if self._form is None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.parsers import named_parser
+from ludic_gym.harness import IN_PYTHON, Harness
 from ludic_gym.sampling import check_sampling
 from ludic_gym.terminal import suggestion
 from ludic_gym.types import Sampling
@@ -23,8 +23,6 @@ from ludic_train.runs.foreign_names import FOREIGN
 from ludic_train.runs.preset_options import check_options
 
 MAX_TOKENS = 256
-IN_PYTHON = "in-python"
-"""Name of an algorithm or a reward that was given as an object, which no file can hold."""
 
 
 def at_least(least: float, default: Any) -> Any:  # noqa: ANN401 - as of `field`
@@ -140,7 +138,7 @@ class Learn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Episodes: how the model is prompted, how it is sampled from, and where replies end."""
+    """Episodes: how the model is sampled from, and where replies end."""
 
     max_tokens: int | None = at_least(1, None)
     """Longest reply, in tokens. Without it, 256 for a model, and as long as the longest
@@ -149,17 +147,8 @@ class Sample:
     """Longest prompt and completion together, in tokens: a reply ends there, and an episode whose
     dialog leaves no room for a reply is truncated. Without it, what the model or its server can
     hold."""
-    think_tokens: int | None = at_least(0, None)
-    """Tokens after which a thought is ended, so that an answer follows it; 0 lets thoughts go on.
-    Without it, 6/7 of `max_tokens` for the algorithm scalerl, and no limit for others."""
-    think_closing: str | None = None
-    """Text that ends a thought, by default "</think>" on a line of its own. A reply with its last
-    word already is left alone."""
     max_turns: int | None = at_least(1, None)
     """Longest episode, in turns. Without it, as long as the environment lets it be."""
-    attempts: int | None = at_least(1, None)
-    """Replies without an action after which an episode has failed. Without it, one where an episode
-    is one question, and no limit elsewhere."""
     temperature: float = 1.0
     """Of sampling the episodes that are learned from."""
     top_p: float = 1.0
@@ -170,14 +159,6 @@ class Sample:
     """Sample from this many of the likeliest tokens; 0 for all."""
     min_p: float = 0.0
     """Sample from tokens with at least this share of the likeliest one's probability."""
-    parser: str | None = None
-    """Part of a reply that is the action: xml:TAG, boxed, json:FIELD or last-number. Without it,
-    the whole reply."""
-    context: Literal["latest", "full"] | None = None
-    """Prompts hold the newest observation alone (latest) or the dialog so far (full). Without it,
-    as the model was trained; latest for one that is made from nothing."""
-    system_prompt: str | None = None
-    """Without it, the environment's."""
     chat_args: Annotated[Mapping[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Arguments of the model's chat template, by name."""
     agent: str | None = None
@@ -192,16 +173,6 @@ class Sample:
                 "it must be above 0"
             )
         check_sampling(self.sampling)
-        if self.think_closing is not None and not self.think_closing.strip():
-            raise ConfigError(f"think_closing={self.think_closing!r} has no word")
-        if self.parser is not None:
-            named_parser(self.parser)
-        own = self.think_tokens or self.system_prompt is not None or self.context is not None
-        if self.agent is not None and own:
-            raise ConfigError(
-                f"agent={self.agent!r} makes its own prompts and requests: leave out "
-                "system_prompt, context and think_tokens"
-            )
 
     @property
     def sampling(self) -> Sampling:
@@ -267,11 +238,21 @@ class RunConfig:
     """Batches and updates."""
     sample: Annotated[Sample, tyro.conf.arg(name="")] = field(default_factory=Sample)
     """Episodes that are learned from."""
+    harness: Annotated[Harness, tyro.conf.arg(name="")] = field(default_factory=Harness)
+    """How the model plays; what it leaves out is as the model was trained."""
     evaluate: Annotated[Evaluate, tyro.conf.arg(name="")] = field(default_factory=Evaluate)
     """Evaluations."""
 
     def __post_init__(self) -> None:
         _check_least(self)
+        agent, harness = self.sample.agent, self.harness
+        if agent is not None and harness != Harness(
+            parser=harness.parser, attempts=harness.attempts
+        ):
+            raise ConfigError(
+                f"agent={agent!r} makes its own prompts and requests: leave out the harness, but "
+                "for its parser and attempts"
+            )
         if self.algo != IN_PYTHON:
             check_options(self.algo, self.algo_options)
 
@@ -307,7 +288,13 @@ class RunConfig:
         return "lora" if self.tune.lora_rank else "full"
 
 
-PARTS: Mapping[str, type] = {"tune": Tune, "learn": Learn, "sample": Sample, "evaluate": Evaluate}
+PARTS: Mapping[str, type] = {
+    "tune": Tune,
+    "learn": Learn,
+    "sample": Sample,
+    "harness": Harness,
+    "evaluate": Evaluate,
+}
 SETTINGS: Mapping[str, str] = {
     **{each.name: "" for each in fields(RunConfig)},
     **{each.name: part for part, kind in PARTS.items() for each in fields(kind)},

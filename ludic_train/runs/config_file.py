@@ -7,8 +7,8 @@
     updates = 100
 
 The names are those of the options of `ludic train`, with "_" or "-". Settings are in the tables
-[tune], [learn], [sample], [evaluate] and [machine], where a run writes them; as options and
-arguments of `lt.train` have no tables, settings may stand outside of them too. Other tables:
+[tune], [learn], [sample], [harness], [evaluate] and [machine], where a run writes them; as options
+and arguments of `lt.train` have no tables, settings may stand outside of them too. Other tables:
 [[envs]], [evals.NAME] (id, kwargs, temperature), [demonstrator] (policy, reply), [algo_options],
 [curriculum] (levels, raise_at, lower_at, window, easier).
 """
@@ -114,7 +114,8 @@ def recipe_toml(recipe: Recipe, config: RunConfig, machine: Machine | None = Non
     import tomli_w
 
     # TOML has no null: what is left out has its default when it is read, which is None there.
-    data = {**facts(recipe), **asdict(config), "machine": asdict(machine or Machine())}
+    settings = {**asdict(config), "harness": config.harness.as_data()}
+    data = {**facts(recipe), **settings, "machine": asdict(machine or Machine())}
     return tomli_w.dumps(_without_none(data))
 
 

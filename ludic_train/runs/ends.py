@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.limits import RequestLimits
-from ludic_gym.parsers import named_parser
+from ludic_gym.parsers import Parser
 from ludic_gym.types import ChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.runs.config import MAX_TOKENS, RunConfig
@@ -145,14 +145,14 @@ async def with_agent(learner: Learner, agent: str | None) -> AsyncIterator[Learn
     if agent is None:
         yield learner
         return
-    spec, config = learner.spec, learner.model.config
+    harness, config = learner.harness, learner.model.config
     make_policy, aclose = agent_policies(
         agent,
         learner.client,
         learner.tokenizer,
-        max_tokens=spec.max_tokens,
+        max_tokens=harness.reply_tokens,
         max_positions=getattr(config, "max_position_embeddings", None),
-        parser=spec.parser,
+        parser=harness.parse,
     )
     try:
         yield replace(learner, player=make_policy)
@@ -167,7 +167,7 @@ def agent_policies(
     *,
     max_tokens: int | None,
     max_positions: int | None,
-    parser: str | None,
+    parser: Parser | None,
 ) -> tuple[Any, Callable[[], Awaitable[None]]]:
     """Policies of an agent program that plays with a client, and a function that ends its gateway.
 
@@ -180,5 +180,5 @@ def agent_policies(
     gateway = Gateway(
         client, tokenizer, max_tokens=max_tokens or MAX_TOKENS, max_positions=max_positions
     )
-    policies = AgentPolicies.named(gateway, agent, named_parser(parser) if parser else None)
+    policies = AgentPolicies.named(gateway, agent, parser)
     return policies, gateway.aclose

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients.vllm import VLLMTokenClient
+from ludic_gym.harness import Harness
 from ludic_gym.limits import RequestLimits
 from ludic_gym.types import (
     ChatClient,
@@ -37,13 +38,13 @@ from ludic_train.checkpoints.param_files import ParamFiles, hollow, hollow_from_
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank_0, whole_params
 from ludic_train.distributed.ranks import all_gather, feed_rank_0, rank, scatter, world_size
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.engine.policy_spec import PolicySpec, model_and_spec, policies
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.models.cache import resolved
 from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import LoRA, base_of, load_model, quiet
 from ludic_train.models.modules import VALUE_HEAD, is_adapted, unwrapped
+from ludic_train.models.saved import model_and_harness
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
 from ludic_train.sources.publisher import CopyPublisher, InProcessPublisher, PolicyPublisher
@@ -62,20 +63,20 @@ class Learner:
 
     client: samples from `model` in this process, from a copy, or from servers of the same model.
     publisher: brings the params to where the client samples.
-    spec: context, system prompt and limits, saved beside the params.
+    harness: how the model plays, saved beside the params.
     reference: the model as it began, for a KL term, where it had to be made with the model.
     samples_copy: the client samples from a copy, because the model is sharded.
     computes_on: device of its forward passes; "" for that of its params, which may be offloaded.
     checkpoint: folder or hub id whose files hold the params of the model, beside adapters; "" for
         none.
-    player: makes the policies of an agent program; None for policies of `spec`.
+    player: makes the policies of an agent program; None for policies of `harness`.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     client: ChatClient
     publisher: PolicyPublisher
-    spec: PolicySpec
+    harness: Harness
     reference: nn.Module | None = None
     samples_copy: bool = False
     computes_on: str = ""
@@ -104,12 +105,12 @@ class Learner:
     @property
     def make_policy(self) -> MakePolicy:
         """Makes policies that sample from the params published last."""
-        return self.player or policies(self.client, self.spec)
+        return self.player or self.harness.make_policy(self.client)
 
 
 def learner_from_nothing(
     demonstrations: Sequence[Rollout],
-    spec: PolicySpec,
+    harness: Harness,
     *,
     reply: str = "{}",
     seed: int,
@@ -119,7 +120,7 @@ def learner_from_nothing(
     """A randomly initialised model of 0.1M parameters.
 
     demonstrations: their observations and actions are the texts that the tokenizer is made from.
-    spec: prompts of the policy; without a limit of tokens, that of the longest demonstration.
+    harness: of the policy; without a limit of tokens, that of the longest demonstration.
     reply: text of the model for an action, "{}" in the place of it.
     seed: of the params and of sampling; equal arguments make equal learners.
     exact: as in `learner_from_model`.
@@ -128,12 +129,12 @@ def learner_from_nothing(
     replies = [reply.replace("{}", step.decision.action or "") for step in steps]
     texts = [step.observation for step in steps[:TOKENIZER_STEPS]] + replies[:TOKENIZER_STEPS]
     tokenizer = make_tokenizer(texts)
-    if spec.max_tokens is None:
+    if harness.reply_tokens is None:
         longest = max((len(tokenizer.encode(text)) for text in set(replies)), default=1)
         # One more for the end of the turn.
-        spec = replace(spec, max_tokens=longest + 1)
+        harness = replace(harness, reply_tokens=longest + 1)
     model = make_tiny_model(tokenizer, seed=seed)
-    return _local(model.to(device), tokenizer, spec, seed, exact=exact)
+    return _local(model.to(device), tokenizer, harness, seed, exact=exact)
 
 
 def learner_from_model(
@@ -143,11 +144,7 @@ def learner_from_model(
     lora_rank: int,
     seed: int,
     lora: LoRA | None = None,
-    context: str | None = None,
-    parser: str | None = None,
-    system_prompt: str | None = None,
-    think_tokens: int | None = None,
-    think_closing: str | None = None,
+    harness: Harness | None = None,
     chat_args: Mapping[str, Any] | None = None,
     servers: str | Sequence[str] = (),
     limits: RequestLimits | None = None,
@@ -165,8 +162,7 @@ def learner_from_model(
     max_tokens: of a completion, whatever the run before had.
     lora_rank: 0 trains all params. lora: adapters with other settings than a rank.
     seed: of sampling in this process.
-    context, parser, system_prompt: None for those of the run, or the environment's.
-    think_tokens, think_closing: None for those of the run; 0 tokens let thoughts go on.
+    harness: how it plays, in what it leaves out as in that run.
     chat_args: arguments of its chat template, as of `set_chat_args`.
     servers: addresses of inference servers of the same model, which sample instead of this process.
     limits: of requests to these servers.
@@ -179,18 +175,9 @@ def learner_from_model(
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does, and as
     `make_exact` does.
     """
-    folder, spec = model_and_spec(Path(name)) if Path(name).is_dir() else (name, PolicySpec())
-    given = {
-        "context": context,
-        "parser": parser,
-        "system_prompt": system_prompt,
-        "think_closing": think_closing,
-    }
-    # How long replies may be belongs to the recipe, and prompts to the model.
-    changes: dict[str, Any] = {n: value for n, value in given.items() if value is not None}
-    if think_tokens is not None:
-        changes["think_tokens"] = think_tokens or None
-    spec = replace(spec, max_tokens=max_tokens, **changes)
+    folder, saved = model_and_harness(name) if Path(name).is_dir() else (name, Harness())
+    # How long replies may be belongs to the recipe, and the rest to the model.
+    harness = replace((harness or Harness()).over(saved), reply_tokens=max_tokens)
     lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
     base = base_of(folder)
     if is_sharded and servers and base == str(resolved(folder)):
@@ -199,7 +186,7 @@ def learner_from_model(
         model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
     set_chat_args(tokenizer, chat_args or {})
     if not servers:
-        learner = _local(model, tokenizer, spec, seed, exact=exact, router_replay=router_replay)
+        learner = _local(model, tokenizer, harness, seed, exact=exact, router_replay=router_replay)
         return replace(learner, checkpoint=base)
     from ludic_train.runs.ends import served_client
 
@@ -211,7 +198,7 @@ def learner_from_model(
         tokenizer=tokenizer,
         client=client,
         publisher=publisher,
-        spec=spec,
+        harness=harness,
         checkpoint=base,
     )
 
@@ -230,7 +217,7 @@ def _hollow_or_whole(
 def _local(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    spec: PolicySpec,
+    harness: Harness,
     seed: int,
     *,
     exact: bool,
@@ -242,7 +229,9 @@ def _local(
         make_exact(model)
     client = LocalChatClient(model, tokenizer, seed=seed, routed_experts=router_replay)
     publisher = InProcessPublisher(client)
-    return Learner(model=model, tokenizer=tokenizer, client=client, publisher=publisher, spec=spec)
+    return Learner(
+        model=model, tokenizer=tokenizer, client=client, publisher=publisher, harness=harness
+    )
 
 
 class OnRank0:
@@ -381,7 +370,7 @@ def _described(learner: Learner | None) -> dict[str, Any]:
         "config": json.loads(unwrapped(model).config.to_json_string(use_diff=False)),
         "adapter": adapter,
         "params": {n: (str(p.dtype)[6:], p.requires_grad) for n, p in model.named_parameters()},
-        "spec": asdict(learner.spec),
+        "harness": learner.harness.as_data(),
         "samples_copy": isinstance(learner.client, LocalChatClient),
         "checkpoint": learner.checkpoint,
     }
@@ -394,7 +383,7 @@ def _follower(own: Mapping[str, Any]) -> Learner:
         tokenizer=cast("PreTrainedTokenizerBase", OnRank0()),
         client=OnRank0(),
         publisher=OnRank0(),
-        spec=PolicySpec(**own["spec"]),
+        harness=Harness(**own["harness"]),
     )
 
 

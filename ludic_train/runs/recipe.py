@@ -13,6 +13,7 @@ import gymnasium as gym
 from envs_registry.catalog import CATALOG, SUITES, level_kwargs
 from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_train.models.cache import OWN_MODELS
 from ludic_train.runs.config import RunConfig
 from ludic_train.sources.levels import LevelSchedule
@@ -21,7 +22,6 @@ from ludic_train.sources.levels import LevelSchedule
 WARM_START: Mapping[str, Any] = {"demonstrations": 4_000, "sft_updates": 300}
 # Models of `ludic model` have 2 million params or fewer: all of them fit, and take large steps.
 OWN_MODEL: Mapping[str, Any] = {"lora_rank": 0, "lr": 4e-4}
-REPLIES = {"boxed": r"\boxed{{}}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,6 @@ def recipe_for(
     env_kwargs: Mapping[str, Any] | None = None,
     eval_kwargs: Mapping[str, Any] | None = None,
     demonstrator: Literal["oracle", "random"] | None = None,
-    reply: str = "{}",
     self_play: bool = False,
     warm_start: bool | None = None,
 ) -> Recipe:
@@ -196,7 +195,7 @@ def recipe_for(
         ),
         envs=tuple(learned),
         evals=evals,
-        demonstrator=demonstrator and Demonstrator(policy=demonstrator, reply=reply),
+        demonstrator=demonstrator and Demonstrator(policy=demonstrator),
         self_play=self_play,
         curves=("reward", f"eval/{first}/success", "entropy"),
         try_it=f"bench {ids[0]} --policy {{out}}{_options(learned[0], eval_kwargs or {})}",
@@ -253,10 +252,10 @@ def _catalogued(ids: Sequence[str]) -> LevelSchedule:
     return LevelSchedule(levels={env_id: list(known[env_id]) for env_id in ids})
 
 
-def with_demonstrator(recipe: Recipe, parser: str | None = None) -> Recipe:
+def with_demonstrator(recipe: Recipe, harness: Harness | None = None) -> Recipe:
     """The recipe with a demonstrator: the best that all its environments have.
 
-    parser: of the policy; demonstrations are written so that it finds their actions.
+    harness: of the policy; demonstrations are written so that its parser finds their actions.
     Raises ConfigError where an environment has none.
     """
     if recipe.demonstrator is not None:
@@ -268,8 +267,7 @@ def with_demonstrator(recipe: Recipe, parser: str | None = None) -> Recipe:
             "from which a tiny model could be made: name a model with --model"
         )
     policy: Literal["oracle", "random"] = "oracle" if {*found.values()} == {"oracle"} else "random"
-    kind, _, tag = (parser or "").partition(":")
-    reply = f"<{tag}>{{}}</{tag}>" if kind == "xml" else REPLIES.get(parser or "", "{}")
+    reply = harness.reply_form if harness else "{}"
     return replace(recipe, demonstrator=Demonstrator(policy=policy, reply=reply))
 
 

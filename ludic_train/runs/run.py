@@ -23,6 +23,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from ludic_gym.harness import write_harness
 from ludic_train.checkpoints.async_saver import BackgroundSaver
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import resume_training
@@ -36,7 +37,6 @@ from ludic_train.distributed.ranks import (
     world_size,
 )
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.engine.policy_spec import write_policy_spec
 from ludic_train.errors import (
     CheckpointError,
     Collapsed,
@@ -121,7 +121,7 @@ async def run_stages(run: Run, *, resume: bool) -> None:
     to learn from, and what the trainer raises.
     """
     # First, because a policy of this folder can be played as soon as there is a model in it.
-    call_on_rank_0(lambda: write_policy_spec(run.out, run.learner.spec))
+    call_on_rank_0(lambda: write_harness(run.out, run.learner.harness))
     first = _restore(run) if resume else 0
     with own_stop_signals() as is_stopped, BackgroundSaver(run.checkpoints) as saver:
         if not resume:

@@ -13,12 +13,13 @@ import os
 from dataclasses import fields, is_dataclass, replace
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import IN_PYTHON
 from ludic_train.algorithms import presets
 from ludic_train.algorithms.filters import drop_zero_variance_groups
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
-from ludic_train.runs.config import IN_PYTHON, MAX_TOKENS, RunConfig
+from ludic_train.runs.config import MAX_TOKENS, RunConfig
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS
 from ludic_train.runs.recipe import Recipe
@@ -94,7 +95,7 @@ def _completed(algo: RLAlgorithm, config: RunConfig) -> RunConfig:
     if entropy is None and config.mode == "nothing" and not _has_bonus(algo):
         entropy = TINY_ENTROPY
         final = 0.0 if final is None else final
-    thought = sample.think_tokens
+    thought = config.harness.think_tokens
     # An agent program makes its own requests, and a tiny model has no thoughts.
     if thought is None and algo.think_share and config.mode != "nothing" and not sample.agent:
         thought = int((sample.max_tokens or MAX_TOKENS) * algo.think_share)
@@ -137,7 +138,7 @@ def check_combination(
     recipe: Recipe, config: RunConfig, machine: Machine, reward: Reward | None
 ) -> None:
     """Raise ConfigError for settings that cannot be meant together."""
-    has_prompt = config.sample.system_prompt is not None
+    has_prompt = config.harness.system_prompt is not None
     if recipe.self_play and config.learn.demonstrations and config.model and not has_prompt:
         raise ConfigError(
             "demonstrations of self-play do not hold the prompts of the seats: give one "

@@ -14,7 +14,7 @@ import torch
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.policies.chat import CLOSING
+from ludic_gym.harness import Harness
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.sampling import leaves_out_tokens
@@ -23,7 +23,6 @@ from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import checkpoint_activations, sharded_modules
 from ludic_train.distributed.ranks import call_on_rank_0, number_from_rank_0, rank, world_size
-from ludic_train.engine.policy_spec import PolicySpec, new_context
 from ludic_train.models.attention import attention_for
 from ludic_train.models.chat_template import set_chat_args, with_token_ids
 from ludic_train.models.load import LoRA
@@ -79,11 +78,7 @@ async def make_learner(
             lora_rank=tune.lora_rank,
             lora=LoRA(rank=tune.lora_rank, **tune.adapter_settings) if tune.lora_rank else None,
             seed=config.seed,
-            context=sample.context,
-            parser=sample.parser,
-            system_prompt=sample.system_prompt,
-            think_tokens=sample.think_tokens,
-            think_closing=sample.think_closing,
+            harness=config.harness,
             servers=() if machine.queue else machine.servers,
             limits=machine.limits,
             chat_args=sample.chat_args,
@@ -100,18 +95,12 @@ async def make_learner(
             await learner.client.require_sampling_masks()
         return learner, demonstrations
     assert recipe.demonstrator is not None
-    spec = PolicySpec(
-        context=sample.context or "latest",
-        system_prompt=sample.system_prompt or "",
-        parser=sample.parser,
-        max_tokens=sample.max_tokens,
-        think_tokens=sample.think_tokens or None,
-        think_closing=sample.think_closing or CLOSING,
-    )
+    # Short prompts: what is imitated from nothing has the whole state in each observation.
+    usual = Harness(context="latest", system_prompt="", reply_tokens=sample.max_tokens)
     reply = recipe.demonstrator.reply
     learner = learner_from_nothing(
         demonstrations,
-        spec,
+        config.harness.over(usual),
         reply=reply,
         seed=config.seed,
         device=device,
@@ -234,14 +223,14 @@ def _typed_rows(
         typed = with_token_ids(
             rollout,
             learner.tokenizer,
-            new_context(learner.spec),
+            learner.harness.new_context(),
             system_prompt=system_prompt,
             reply=reply,
             known=known,
         )
         return rows_from([typed], sft())
 
-    prompts = _system_prompts(demonstrations, learner.spec)
+    prompts = _system_prompts(demonstrations, learner.harness)
     return [partial(rows_of, *pair) for pair in zip(demonstrations, prompts, strict=True)]
 
 
@@ -319,7 +308,7 @@ def reward_stage(
         tasks = list(islice(training_tasks(recipe, config, config.seed + LOOKS_FROM), GROUPS))
         found = await preflight(tasks, learner.make_policy, config.learn.group_size, score=score)
         # The limit of a tiny model comes from its demonstrations.
-        limited = config.changed(max_tokens=learner.spec.max_tokens)
+        limited = config.changed(max_tokens=learner.harness.reply_tokens)
         print("\n".join(lines(found, limited)), flush=True)
         check_preflight(found, limited)
 
@@ -369,13 +358,13 @@ def _warmup(config: RunConfig, updates: int) -> int:
     return round(config.learn.warmup * updates)
 
 
-def _system_prompts(rollouts: Sequence[Rollout], spec: PolicySpec) -> list[str]:
-    if spec.system_prompt is not None:
-        return [spec.system_prompt] * len(rollouts)
+def _system_prompts(rollouts: Sequence[Rollout], harness: Harness) -> list[str]:
+    if harness.system_prompt is not None:
+        return [harness.whole_prompt("")] * len(rollouts)
     # Rollouts hold no system prompt, so that it comes from their environments again.
     envs: dict[str, gym.Env[str, str]] = {}
     try:
-        return [_suggested(rollout.task, envs) for rollout in rollouts]
+        return [harness.whole_prompt(_suggested(rollout.task, envs)) for rollout in rollouts]
     finally:
         for env in envs.values():
             env.close()

@@ -214,5 +214,5 @@ def _task(config: RunConfig, env: EnvFacts, seed: int, sampling: Sampling, row: 
         options=None if row is None else {"row": row},
         sampling=replace(sampling, seed=seed),
         max_turns=config.sample.max_turns or MAX_TURNS,
-        attempts=config.sample.attempts,
+        attempts=config.harness.attempts,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,9 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import IN_PYTHON, Harness
 from ludic_gym.policies.base import run_blocking
-from ludic_gym.types import Rollout
+from ludic_gym.types import Policy, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
 from ludic_train.disk import running_in, writing
@@ -32,7 +33,7 @@ from ludic_train.distributed.device import (
     resolved_precision,
 )
 from ludic_train.distributed.ranks import call_on_rank_0, rank, run_on_rank_0
-from ludic_train.runs.config import IN_PYTHON, SETTINGS, RunConfig, check_names
+from ludic_train.runs.config import SETTINGS, RunConfig, check_names
 from ludic_train.runs.config_file import MACHINE
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
 from ludic_train.runs.evaluation import evaluate, play, report
@@ -71,7 +72,7 @@ def train(
     env_kwargs: Mapping[str, Any] | None = None,
     eval_kwargs: Mapping[str, Any] | None = None,
     demonstrator: Literal["oracle", "random"] | None = None,
-    reply: str = "{}",
+    harness: Harness | str | Callable[..., Policy] | None = None,
     self_play: bool = False,
     curriculum: bool | LevelSchedule = False,
     machine: Machine | None = None,
@@ -91,8 +92,10 @@ def train(
     algo: name of a preset, or an algorithm such as `grpo(loss=my_loss)`; that of the
         recipe, or `grpo`, if left out.
     reward: your own, from a rollout; the environment's where it is left out.
-    demonstrator: "oracle" or "random", the best that the environment has if left out; `reply` is
-        the text of an action, "{}" in the place of it.
+    demonstrator: "oracle" or "random", the best that the environment has if left out.
+    harness: how the model plays: a `Harness`, the name of one, such as "think-tag", "module:name",
+        or a function of (client, env) that returns a policy. Its parts are settings too, such as
+        context="latest". What it leaves out is as the model was trained.
     self_play: the model plays all agents of a PettingZoo environment.
     curriculum: True for the levels of the catalogue, or a schedule of your own; evaluations are of
         the hardest level, unless `eval_kwargs` names another.
@@ -121,7 +124,6 @@ def train(
             env_kwargs=env_kwargs,
             eval_kwargs=eval_kwargs,
             demonstrator=demonstrator,
-            reply=reply,
             self_play=self_play,
         )
     if curriculum:
@@ -130,6 +132,7 @@ def train(
     if algo is not None:
         # Options of the recipe's own algorithm are none of another one.
         given = {"algo": algo if isinstance(algo, str) else IN_PYTHON, "algo_options": {}}
+    given |= {"harness": Harness.of(harness)} if harness is not None else {}
     given |= {"model": model} if model is not None else {}
     given |= {"out": Path(out)} if out is not None else {}
     given |= {"reward": reward if isinstance(reward, str) else IN_PYTHON} if reward else {}
@@ -179,7 +182,7 @@ async def train_recipe(
     """
     machine = machine or Machine()
     if config.model is None or config.learn.demonstrations:
-        recipe = with_demonstrator(recipe, config.sample.parser)
+        recipe = with_demonstrator(recipe, config.harness)
     check_combination(recipe, config, machine, reward)
     algo, config = settled(algo, config, machine)
     own = reward or config.reward

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
+from ludic_gym.harness import Harness, write_harness
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -36,7 +36,7 @@ def start(tmp_path):
     tokenizer = make_tokenizer(["A1 A2 A3\nB1 B2 B3\nC1 C2 C3"])
     folder = tmp_path / "start"
     save_model(make_tiny_model(tokenizer, num_heads=2, num_kv_heads=1), tokenizer, folder / "model")
-    write_policy_spec(folder, PolicySpec(context="latest", system_prompt=""))
+    write_harness(folder, Harness(context="latest", system_prompt=""))
     # Rewards by lot: every game of this model is lost, and equal rewards teach nothing.
     (tmp_path / "lot.py").write_text("import random\nreward = lambda rollout: random.random()\n")
     return folder

@@ -6,7 +6,7 @@ import html
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from inspect import iscoroutinefunction
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -20,6 +20,7 @@ from ludic_gym.reader import Reading, one_of, read_reply
 from ludic_gym.spaces import TEXT
 
 if TYPE_CHECKING:
+    from ludic_gym.tools.tool import Tool
     from ludic_gym.types import Rollout
 
 Info = dict[str, Any]
@@ -68,6 +69,8 @@ class TextEnv(gym.Env[str, str], ABC):
             action of a call is {"name": ..., "arguments": {...}} as JSON. () if any text is one.
         action_pattern: regular expression of an action as a whole, in either case, for actions that
             are too many to be listed by `allowed_actions`. None: those decide.
+        forfeit_reward: reward of an episode that ends because replies have no action, at most that
+            of a loss.
         known_options: options of `reset`; any other one is rejected, because it may be misspelt.
 
     >>> class Parrot(TextEnv):
@@ -93,6 +96,14 @@ class TextEnv(gym.Env[str, str], ABC):
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
     action_tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
     action_pattern: str | None = None
+    forfeit_reward: float = 0.0
+
+    def tools(self) -> Sequence[Tool | Callable[..., object]]:
+        """Functions that a player may call before it acts, bound to the episode; none by default.
+
+        Every way to play offers them: in the model's own format, or in the text of replies.
+        """
+        return ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:  # noqa: ANN401 (as of any class)
         super().__init_subclass__(**kwargs)

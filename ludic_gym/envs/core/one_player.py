@@ -72,6 +72,8 @@ class OnePlayerEnv(TextEnv, Generic[S]):
     """
 
     game: Game[S]
+    # A reply without an action costs as much as an illegal one, or it would be a way out.
+    forfeit_reward = -1.0
     opponents: ClassVar[Mapping[str, tuple[Opponent, ...]]] = OPPONENTS
     split: str = "all"
 

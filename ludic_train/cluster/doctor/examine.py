@@ -38,11 +38,11 @@ from ludic_train.cluster.publish.control import ControlClient, backend_of
 from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.publish.vllm_transfer import BACKENDS, VLLMTransferPublisher, has_vllm
 from ludic_train.cluster.status import LIMIT_S
-from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.errors import PublishError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
+from ludic_train.models.saved import model_and_harness
 from ludic_train.sources.publisher import PolicyPublisher
 from ludic_vllm import BACKEND
 
@@ -154,7 +154,7 @@ async def examine(
     UnsupportedModel as `make_exact` does.
     """
     is_folder = Path(model_name).is_dir()
-    folder = model_and_spec(Path(model_name))[0] if is_folder else model_name
+    folder = model_and_harness(Path(model_name))[0] if is_folder else model_name
     precision: torch.dtype = getattr(torch, dtype)
     model, tokenizer = load_model(folder, dtype=precision)
     # Dropout would change the log-probs to compare with.

@@ -13,9 +13,9 @@ from shutil import which
 from typing import Literal
 
 from ludic_gym.errors import ConfigError
-from ludic_train.engine.policy_spec import model_and_spec
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
+from ludic_train.models.saved import model_and_harness
 from ludic_vllm import BACKEND
 
 OLDEST, NEWEST_TESTED = (0, 28), (0, 33)
@@ -275,7 +275,7 @@ def served_model(model: str) -> str:
         if model.startswith((".", "/", "~")):
             raise ModelNotFound(f"there is no model folder {model!r}")
         return model
-    folder, _ = model_and_spec(Path(model))
+    folder, _ = model_and_harness(Path(model))
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"{str(folder)!r} holds an adapter: serve its base model with --lora RANK, and have "

@@ -66,7 +66,12 @@ async def test_the_model_is_told_the_result_of_its_call():
     assert decision.action == "It is 5."
     assert client.tools == [["add"], ["add"]]
     assert [m["role"] for m in client.requests[1]] == ["system", "user", "assistant", "tool"]
-    assert client.requests[1][-1] == {"role": "tool", "tool_call_id": "c0", "content": "5"}
+    assert client.requests[1][-1] == {
+        "role": "tool",
+        "tool_call_id": "c0",
+        "name": "add",
+        "content": "5",
+    }
 
 
 async def test_every_model_call_of_the_turn_is_kept_and_extends_the_one_before():
@@ -215,7 +220,7 @@ async def test_a_cut_off_call_ends_the_turn():
 
     decision = await decide(policy, sampling=Sampling(max_tokens=5))
 
-    assert (decision.action, decision.reward) == (None, -0.1)
+    assert (decision.action, decision.reward) == (None, 0.0)
     assert len(client.requests) == 1
 
 

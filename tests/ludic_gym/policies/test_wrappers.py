@@ -122,7 +122,11 @@ async def test_a_cut_off_call_that_uses_up_the_tokens_is_no_action():
     rollout = await run_episode(env, policy, TASK)
 
     assert env.played == []
-    assert rollout.steps[0].info == {"parse_error": True, "truncation_reason": "token_budget"}
+    assert rollout.steps[0].info == {
+        "parse_error": True,
+        "cut_off": True,
+        "truncation_reason": "token_budget",
+    }
 
 
 async def test_tokens_that_nobody_tells_cannot_be_counted():

@@ -65,14 +65,15 @@ def test_format_rewards_add_to_the_reward_of_the_env():
     assert rollout.total_reward == pytest.approx(1.2)  # 1.0 + 0.1 + 0.1
 
 
-def test_a_reply_that_was_cut_off_costs_a_tenth_and_leaves_the_env_alone():
+def test_a_reply_that_was_cut_off_earns_nothing_and_leaves_the_env_alone():
     env = EchoEnv()
     policy = RejectCutOff(ChatPolicy(ScriptedClient(["win, of course", "win"])))
 
     # "win" and the end of the turn are 4 tokens; the first reply has more.
     rollout = play(policy, env, sampling=Sampling(max_tokens=4))
 
-    assert [step.reward for step in rollout.steps] == [-0.1, 1.0]
+    assert [step.reward for step in rollout.steps] == [0.0, 1.0]
+    assert rollout.steps[0].info == {"parse_error": True, "cut_off": True}
     assert rollout.steps[1].observation == "Your reply was cut off. Reply more briefly."
     assert env.played == ["win"]
 
@@ -123,15 +124,21 @@ def test_a_parse_failure_ends_an_episode_of_one_question_as_a_failure_and_not_as
     assert env.played == []
 
 
-@pytest.mark.parametrize(("attempts", "turns", "reward"), [(1, 1, -0.5), (2, 2, -1.0), (3, 3, 0.1)])
+@pytest.mark.parametrize(("attempts", "turns", "reward"), [(1, 1, -0.5), (2, 2, -1.0), (3, 3, 0.0)])
 @pytest.mark.parametrize("env", [EchoEnv, QuestionEnv])
 def test_a_task_gives_its_own_number_of_attempts_in_any_env(env, attempts, turns, reward):
-    # Two failures cost 1.0; the third reply wins 1 and 0.1 for its format.
+    # Two failures cost 1.0; the third reply wins 1.
     policy = asks_for_a_move("a", "b", "<move>win</move>")
     rollout = play(policy, env(), attempts=attempts)
 
     assert len(rollout.steps) == turns
     assert rollout.total_reward == pytest.approx(reward)
+
+
+def test_failures_in_a_row_end_the_episode():
+    policy = asks_for_a_move("a", "<move>b</move>", "<move>c</move>", "d", "e")
+    rollout = play(policy, EchoEnv(), attempts=2)
+    assert [step.terminated for step in rollout.steps] == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize("attempts", [0, -1, 1.5, "2"])

@@ -17,12 +17,12 @@ from local_server import GENERATE, tokenizer
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ClientError
+from ludic_gym.harness import Harness, write_harness
 from ludic_gym.limits import HttpOptions
 from ludic_gym.records import read_rollouts
 from ludic_gym.types import Sampling
 from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.cluster.publish.files import FilesPublisher
-from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -232,7 +232,7 @@ async def test_a_server_that_was_started_again_is_asked_no_more_until_it_has_the
 
 
 async def test_of_a_run_the_model_is_served_in_the_chosen_type(tmp_path, folder):
-    write_policy_spec(tmp_path, PolicySpec())
+    write_harness(tmp_path, Harness())
     with local(tmp_path, "--threads", "1", "--dtype", "bfloat16") as (_, url, _about):
         async with aclosing(ControlClient(url)) as control:
             assert (await control.config())["model_config"]["dtype"] == "torch.bfloat16"

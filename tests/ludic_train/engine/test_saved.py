@@ -2,9 +2,9 @@ import gymnasium as gym
 import pytest
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness, read_harness, write_harness
 from ludic_gym.types import Sampling
 from ludic_train.engine.client import policy_from_run
-from ludic_train.engine.policy_spec import PolicySpec, read_policy_spec, write_policy_spec
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.load import save_model
@@ -39,9 +39,9 @@ def prompt(tokenizer, *messages):
     )
 
 
-async def test_a_run_is_asked_as_its_policy_json_says(run_folder, tokenizer, env):
-    spec = PolicySpec(context="latest", system_prompt="", max_tokens=2)
-    write_policy_spec(run_folder, spec)
+async def test_a_run_is_prompted_as_its_harness_says(run_folder, tokenizer, env):
+    spec = Harness(context="latest", system_prompt="", reply_tokens=2)
+    write_harness(run_folder, spec)
     second, first = await decided(policy_from_run(run_folder), env)
     assert first.completions[0].prompt_ids == prompt(tokenizer, ("user", "1"))
     assert second.completions[0].prompt_ids == prompt(tokenizer, ("user", "2"))
@@ -49,7 +49,7 @@ async def test_a_run_is_asked_as_its_policy_json_says(run_folder, tokenizer, env
 
 
 async def test_who_asks_may_want_less_than_the_run_allows(run_folder, env):
-    write_policy_spec(run_folder, PolicySpec(max_tokens=100))
+    write_harness(run_folder, Harness(reply_tokens=100))
     second, _ = await decided(policy_from_run(run_folder), env)
     assert second.completions[0].sampling == SAMPLING
 
@@ -69,43 +69,43 @@ async def test_a_plain_model_sees_the_full_dialog_and_the_prompt_of_the_env(
 
 
 async def test_with_a_parser_the_action_is_inside_the_tag(run_folder, env):
-    write_policy_spec(run_folder, PolicySpec(parser="xml:move"))
+    write_harness(run_folder, Harness(parser="xml:move", cut_off="keep"))
     second, _ = await decided(policy_from_run(run_folder), env)
     assert second.action is None
     assert "<move>" in second.feedback
 
 
 async def test_policies_of_one_run_are_one_batch_and_repeat(run_folder, env):
-    write_policy_spec(run_folder, PolicySpec())
+    write_harness(run_folder, Harness())
     make_policy = policy_from_run(run_folder)
     one, other = make_policy(env), make_policy(env)
-    assert one.client is other.client
+    assert one.policy.client is other.policy.client
     assert await decided(make_policy, env) == await decided(make_policy, env)
 
 
 def test_what_is_written_is_what_is_read(tmp_path):
-    spec = PolicySpec(context="latest", system_prompt="Hi", parser="xml:a", max_tokens=3)
-    write_policy_spec(tmp_path, spec)
-    assert read_policy_spec(tmp_path) == spec
+    spec = Harness(context="latest", system_prompt="Hi", parser="xml:a", reply_tokens=3)
+    write_harness(tmp_path, spec)
+    assert read_harness(tmp_path) == spec
 
 
 @pytest.mark.parametrize("text", ["[]", '{"contxt": "full"}', "{", '{"context": "some"}'])
-def test_a_policy_json_that_cannot_be_meant_is_refused(tmp_path, text):
-    (tmp_path / "policy.json").write_text(text)
+def test_a_harness_json_that_cannot_be_meant_is_refused(tmp_path, text):
+    (tmp_path / "harness.json").write_text(text)
     with pytest.raises(ConfigError):
-        read_policy_spec(tmp_path)
+        read_harness(tmp_path)
 
 
 def test_a_bound_below_one_token_is_refused():
-    with pytest.raises(ConfigError, match="max_tokens=0"):
-        PolicySpec(max_tokens=0)
+    with pytest.raises(ConfigError, match="reply_tokens must be at least 1"):
+        Harness(reply_tokens=0)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(ModelNotFound, match="is no run folder"):
         policy_from_run(tmp_path)
     (tmp_path / "model").mkdir()
-    with pytest.raises(ModelNotFound, match=r"has a model/ but no policy\.json"):
+    with pytest.raises(ModelNotFound, match=r"has a model/ but no harness\.json"):
         policy_from_run(tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_a_model_that_is_not_in_the_cache_is_refused_with_the_remedy(cached_mode
 
 
 async def test_a_folder_may_have_the_prefix_of_the_hub(run_folder, env):
-    write_policy_spec(run_folder, PolicySpec(max_tokens=2))
+    write_harness(run_folder, Harness(reply_tokens=2))
     second, _ = await decided(policy_from_run(f"hf/{run_folder}"), env)
     assert second.completions[0].sampling.max_tokens == 2
 

@@ -7,6 +7,7 @@ import gymnasium as gym
 import pytest
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_train.recipes.catalog import ARITHMETIC
 from ludic_train.runs.recipe import named_env, recipe_for, with_demonstrator, with_model
 from ludic_train.runs.tasks import demonstration_tasks, evaluation_tasks, training_tasks
@@ -88,7 +89,7 @@ def test_turns_and_attempts_are_settings_of_training_and_of_evaluation():
 
 def test_the_best_demonstrator_that_an_environment_has_is_found():
     assert with_demonstrator(recipe_for(["ludic/ConnectFour-v0"])).demonstrator.policy == "oracle"
-    parsed = with_demonstrator(recipe_for(["ludic/GSM8K-v0"]), "xml:answer")
+    parsed = with_demonstrator(recipe_for(["ludic/GSM8K-v0"]), Harness(parser="xml:answer"))
     assert parsed.demonstrator.reply == "<answer>{}</answer>"
     with pytest.raises(ConfigError, match=r"test/AnyPlain-v0 has no demonstrator .*--model"):
         with_demonstrator(recipe_for(["test/AnyPlain-v0"]))

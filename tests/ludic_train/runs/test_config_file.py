@@ -49,7 +49,7 @@ def test_names_are_those_of_the_options_with_either_dash():
         ('[evals.test]\nkwarg = "x"', r"\[evals.test\] has no setting 'kwarg'; did you mean"),
         ("updates = = 3", "no TOML: .*line 2"),
         ('engine = ["vlm"]', "engine=vlm: it is local, vllm, join, or addresses"),
-        ('parser = "xlm:a"', "no parser 'xlm:a'; there are: xml:TAG"),
+        ('parser = "xlm:a"', "no parser 'xlm:a'; there are: think, xml:TAG"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(tmp_path, line, said):

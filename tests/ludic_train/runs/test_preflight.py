@@ -70,7 +70,9 @@ async def test_groups_that_differ_are_counted():
     def sometimes(sampling):
         return "<move>7</move>" if sampling.seed % 2 else "7"
 
-    found = await look(lambda env: Parsed(replying(sometimes)(env), xml_tag_parser("move")))
+    found = await look(
+        lambda env: Parsed(replying(sometimes)(env), xml_tag_parser("move", success_reward=0.1))
+    )
     assert 0 < found.differing <= found.groups == 4
 
 
@@ -121,9 +123,7 @@ async def test_a_look_ends_in_time():
 def test_a_run_that_cannot_learn_ends_before_its_first_update(tmp_path):
     options = {"demonstrations": 150, "sft_updates": 1, "updates": 1, "eval_episodes": 4}
     with pytest.raises(CannotLearn, match="have no action"):
-        lt.train(
-            "ludic/Arithmetic-v0", out=tmp_path / "run", parser="xml:no", reply="{}", **options
-        )
+        lt.train("ludic/Arithmetic-v0", out=tmp_path / "run", parser="xml:no", form="{}", **options)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     metrics = [json.loads(line) for line in lines]
     assert "eval/test/success" in metrics[0]

@@ -147,7 +147,7 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
         "games.txt",
         "metrics.jsonl",
         "model",
-        "policy.json",
+        "harness.json",
         "results.json",
         "rollouts.jsonl",
     }

@@ -4,9 +4,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from ludic_gym.harness import Harness
 from ludic_train.algorithms.presets import sft
 from ludic_train.engine.client import LocalChatClient
-from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.errors import EmptyBatch
 from ludic_train.loggers.loggers import JSONLLogger
 from ludic_train.models.tiny import make_tiny_model
@@ -52,7 +52,7 @@ async def carried_out(out, *stages):
         tokenizer=tokenizer,
         client=client,
         publisher=InProcessPublisher(client),
-        spec=PolicySpec(),
+        harness=Harness(),
     )
 
     async def evaluate(update):

@@ -8,8 +8,8 @@ from fake_vllm.sampler import SamplingVLLM
 from two_ranks.learning import tiny_model
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness, write_harness
 from ludic_train.algorithms.presets import grpo
-from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import save_model
 from ludic_train.models.tiny import make_tiny_model
@@ -29,7 +29,7 @@ def run_folder(tmp_path):
     tokenizer = make_tokenizer(["A1 B2 C3"])
     model = make_tiny_model(tokenizer, hidden_size=16, num_layers=1, num_heads=2, num_kv_heads=1)
     save_model(model, tokenizer, tmp_path / "model")
-    write_policy_spec(tmp_path, PolicySpec(context="latest", system_prompt=""))
+    write_harness(tmp_path, Harness(context="latest", system_prompt=""))
     return tmp_path
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness
 from ludic_train.algorithms.presets import grpo
-from ludic_train.engine.policy_spec import PolicySpec
 from ludic_train.recipes.catalog import TIC_TAC_TOE
 from ludic_train.runs.learner import learner_from_nothing
 from ludic_train.runs.machine import Machine
@@ -18,7 +18,7 @@ def test_the_learning_rate_falls_over_the_updates_that_whole_batches_make(
     tmp_path, updates, minibatches, made
 ):
     config = TIC_TAC_TOE.defaults.changed(out=tmp_path, updates=updates, minibatches=minibatches)
-    learner = learner_from_nothing([], PolicySpec(), seed=0)
+    learner = learner_from_nothing([], Harness(), seed=0)
     stage = reward_stage(TIC_TAC_TOE, config, learner, Machine(), algo=grpo())
     assert (stage.updates, stage.trainer.cfg.decay_updates) == (made, made)
 
@@ -27,11 +27,11 @@ def test_the_learning_rate_falls_over_the_updates_that_whole_batches_make(
 async def test_a_model_from_nothing_is_prompted_as_the_setting_says(tmp_path, given, expected):
     few = {"demonstrations": 1, "context": given, "out": tmp_path / "run"}
     learner, _ = await make_learner(TIC_TAC_TOE, TIC_TAC_TOE.defaults.changed(**few), Machine())
-    assert learner.spec.context == expected
+    assert learner.harness.context == expected
 
 
 def test_an_agent_program_makes_its_own_prompts(tmp_path):
-    with pytest.raises(ConfigError, match="leave out system_prompt, context and think_tokens"):
+    with pytest.raises(ConfigError, match="leave out the harness"):
         TIC_TAC_TOE.defaults.changed(out=tmp_path, agent="module:play", context="full")
 
 

@@ -15,11 +15,11 @@ from fake_vllm.stand_in import AT_REQUESTS, install_stand_in
 from served_run import OPTIONS, start_model
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import Harness, write_harness
 from ludic_train.algorithms.presets import grpo
 from ludic_train.cluster.address import read_address
 from ludic_train.cluster.run_actor import play_remotely, until_published
 from ludic_train.cluster.servers.run_server import placed
-from ludic_train.engine.policy_spec import PolicySpec, write_policy_spec
 from ludic_train.errors import ServerError
 from ludic_train.models.load import save_model
 from ludic_train.recipes.catalog import TIC_TAC_TOE
@@ -44,7 +44,7 @@ def start(tmp_path):
     """A run's folder with a model that knows nothing."""
     folder = tmp_path / "start"
     save_model(*start_model(), folder / "model")
-    write_policy_spec(folder, PolicySpec(context="latest", system_prompt=""))
+    write_harness(folder, Harness(context="latest", system_prompt=""))
     return folder
 
 

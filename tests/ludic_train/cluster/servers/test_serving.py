@@ -143,7 +143,7 @@ def test_a_device_that_this_vllm_has_not_is_refused(options, vllm, reason):
 def test_of_a_run_the_model_is_served(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
-    (tmp_path / "policy.json").write_text("{}")
+    (tmp_path / "harness.json").write_text("{}")
     flags = pairs(command_line(str(tmp_path), ServeOptions(), GPU))
     assert flags["--model"] == str(tmp_path / "model")
 
