@@ -71,16 +71,16 @@ def inputs_of(program: str, where: str) -> tuple[list[list[Any]], float]:
     """
     tree = parse(program, where)
     atol = ATOL
-    found = None
+    node_of_inputs = None
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "inputs":
-            found = node.value
+            node_of_inputs = node.value
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "assertion":
             tolerance = node.args[-1]
             if isinstance(tolerance, ast.Constant) and isinstance(tolerance.value, int | float):
                 atol = float(tolerance.value) or ATOL
     try:
-        inputs = ast.literal_eval(_Constants().visit(found)) if found else None
+        inputs = ast.literal_eval(_Constants().visit(node_of_inputs)) if node_of_inputs else None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: `inputs` of the tests are no plain values ({error})") from error
     if not isinstance(inputs, list) or not all(isinstance(call, list) for call in inputs):
@@ -93,8 +93,8 @@ class _Constants(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """A constant for a known name, else the name."""
-        known = {"inf": math.inf, "nan": math.nan}
-        return ast.Constant(known[node.id]) if node.id in known else node
+        numbers = {"inf": math.inf, "nan": math.nan}
+        return ast.Constant(numbers[node.id]) if node.id in numbers else node
 
 
 def parse(program: str, where: str) -> ast.Module:
@@ -245,14 +245,14 @@ def _cases(row: Row, name: str) -> list[Mapping[str, Any]]:
     text = row.fields.get(name) or "[]"
     if not isinstance(text, str):
         raise DataError(f"{row.where}: field {name!r} must be a text, got {text!r:.80}")
-    found = parse_json(
+    cases = parse_json(
         row, name, text if text.lstrip().startswith("[") else unpack(row, name, text)
     )
-    if not isinstance(found, list) or not all(
-        isinstance(case, Mapping) and {"input", "output"} <= case.keys() for case in found
+    if not isinstance(cases, list) or not all(
+        isinstance(case, Mapping) and {"input", "output"} <= case.keys() for case in cases
     ):
         raise DataError(f"{row.where}: field {name!r} must be cases of input and output")
-    return found
+    return cases
 
 
 def unpack(row: Row, name: str, text: str) -> str:
@@ -262,14 +262,14 @@ def unpack(row: Row, name: str, text: str) -> str:
         data = stream.decompress(base64.b64decode(text, validate=True), LARGEST)
         if stream.unconsumed_tail or not stream.eof:
             raise ValueError(f"more than {LARGEST} bytes, or cut off")
-        found = []
+        texts = []
         for operation, argument, _ in pickletools.genops(data):
             if operation.name in _TEXTS:
-                found.append(argument)
+                texts.append(argument)
             elif operation.name not in _HARMLESS:
                 raise ValueError(f"the pickle holds more than a text: {operation.name}")
     except (ValueError, zlib.error, binascii.Error) as error:
         raise DataError(f"{row.where}: field {name!r} cannot be read ({error})") from error
-    if len(found) != 1:
-        raise DataError(f"{row.where}: field {name!r} holds {len(found)} texts in place of one")
-    return str(found[0])
+    if len(texts) != 1:
+        raise DataError(f"{row.where}: field {name!r} holds {len(texts)} texts in place of one")
+    return str(texts[0])

@@ -92,10 +92,10 @@ def _mbpp(row: Row) -> Problem:
     code = text_field(row, "code")
     tests = _texts(row, "test_list")
     # A row of MBPP does not name its function; helpers stand before it.
-    found = re.findall(r"^def\s+(\w+)", code, re.MULTILINE)
-    named = [name for name in found if any(re.search(rf"\b{name}\(", t) for t in tests)]
+    names = re.findall(r"^def\s+(\w+)", code, re.MULTILINE)
+    named = [name for name in names if any(re.search(rf"\b{name}\(", t) for t in tests)]
     if not named:
-        raise DataError(f"{row.where}: no test calls a function of the field 'code', {found}")
+        raise DataError(f"{row.where}: no test calls a function of the field 'code', {names}")
     if "test" in row.fields:
         # A row of MBPP+ on the hub.
         return Problem(text_field(row, "prompt"), code, _evalplus_tests(row, code, named[-1]))
@@ -158,14 +158,14 @@ def stdin_problem(row: Row) -> Problem | None:
 
 
 def _apps(row: Row) -> Problem | None:
-    given = _json(row, "input_output", {})
-    if not isinstance(given, dict):
+    tests = _json(row, "input_output", {})
+    if not isinstance(tests, dict):
         return None
-    cases = list(zip(given.get("inputs", ()), given.get("outputs", ()), strict=False))
+    cases = list(zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=False))
     solutions = _json(row, "solutions", [])
     solution = str(solutions[0] if isinstance(solutions, list) and solutions else "")
     text = text_field(row, "question")
-    if name := given.get("fn_name"):
+    if name := tests.get("fn_name"):
         return _apps_function(row, str(name), cases, text, solution)
     pairs = tuple((_join_texts(text), _join_texts(wanted)) for text, wanted in cases)
     return Problem(text, solution, StdinTests(cases=pairs)) if pairs else None

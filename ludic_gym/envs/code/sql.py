@@ -64,9 +64,9 @@ class SQLEnv(CodeEnv):
     ) -> None:
         checked_choice("match", match, ("rows", "columns", "set"))
         # The folder is applied here and not in the parser, whose results are cached per file.
-        found = load_rows(data, question, sample=SAMPLE, split=split)
-        problems = tuple(with_database(problem, databases, match) for problem in found)
-        super().__init__(Rows(problems, found.origin), render_mode=render_mode, **options)
+        rows = load_rows(data, question, sample=SAMPLE, split=split)
+        problems = tuple(with_database(problem, databases, match) for problem in rows)
+        super().__init__(Rows(problems, rows.origin), render_mode=render_mode, **options)
         largest = max(
             Path(p.tests.database).stat().st_size if p.tests.database else 0 for p in problems
         )

@@ -104,18 +104,18 @@ def best_actions(state: State) -> tuple[str, ...]:
     This is strong play, not perfect play: the whole game is too large for an exhaustive search.
     """
     # The search sees the mover's discs first, so that one function serves both players.
-    own, other = state if mover(state) == 0 else state[::-1]
-    taken = own | other
+    mine, other = state if mover(state) == 0 else state[::-1]
+    taken = mine | other
     # In this order, because the first of equal columns is the oracle's.
     values = {}
     for column in ORDER:
         if disc := drop_disc(taken, column):
-            values[column] = -negamax(other, own | disc, DEPTH, -10_000, 10_000)
+            values[column] = -negamax(other, mine | disc, DEPTH, -10_000, 10_000)
     best = max(values.values())
     return tuple(str(column + 1) for column, value in values.items() if value == best)
 
 
-def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
+def negamax(mine: int, other: int, depth: int, alpha: int, beta: int) -> int:
     """Value of the position for its mover: 100 or more in size for a forced end, more if sooner.
 
     Alpha-beta search (Knuth and Moore 1975); values outside of alpha to beta are bounds only.
@@ -123,13 +123,13 @@ def negamax(own: int, other: int, depth: int, alpha: int, beta: int) -> int:
     if has_four(other):
         # With more depth left the loss comes sooner, and is worse.
         return -100 - depth
-    taken = own | other
+    taken = mine | other
     # No estimate of undecided positions: a win or a loss within the depth is all that it sees.
     if taken == FULL or depth == 0:
         return 0
     for column in ORDER:
         if disc := drop_disc(taken, column):
-            alpha = max(alpha, -negamax(other, own | disc, depth - 1, -beta, -alpha))
+            alpha = max(alpha, -negamax(other, mine | disc, depth - 1, -beta, -alpha))
             if alpha >= beta:
                 break
     return alpha

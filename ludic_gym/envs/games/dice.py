@@ -51,7 +51,7 @@ class Reveal(NamedTuple):
     """The end of a round.
 
     challenger: player who said liar; -1 for a round that ended with three illegal replies.
-    bidder, bid: the challenged bid. found: number of dice with its face.
+    bidder, bid: the challenged bid. matching: number of dice with its face.
     loser: player who lost a die, or who is out.
     """
 
@@ -59,7 +59,7 @@ class Reveal(NamedTuple):
     challenger: int
     bidder: int
     bid: Bid
-    found: int
+    matching: int
     loser: int
 
 
@@ -141,19 +141,19 @@ def read(text: str) -> str:
 
 def play(state: State, action: str) -> State:
     """The state after a legal action."""
-    known = (len(state.ends) if seat == state.mover else n for seat, n in enumerate(state.read))
-    state = state._replace(refused=0, read=tuple(known))
+    reads = (len(state.ends) if seat == state.mover else n for seat, n in enumerate(state.read))
+    state = state._replace(refused=0, read=tuple(reads))
     if action != LIAR:
         _, count, face = action.split()
         bids = (*state.bids, (state.mover, Bid(int(count), _SIDES[face])))
         return state._replace(bids=bids, mover=following(state.hands, state.mover))
     bidder, bid = state.bids[-1]
-    found = sum(hand.count(bid.face) for hand in state.hands)
+    matching = sum(hand.count(bid.face) for hand in state.hands)
     # A bid that is just met holds: the challenger loses a die.
-    loser = state.mover if found >= bid.number else bidder
-    end = Reveal(state.hands, state.mover, bidder, bid, found, loser)
-    counts = tuple(len(hand) - (seat == loser) for seat, hand in enumerate(state.hands))
-    return _next_round(state, counts, end)
+    loser = state.mover if matching >= bid.number else bidder
+    end = Reveal(state.hands, state.mover, bidder, bid, matching, loser)
+    dice = tuple(len(hand) - (seat == loser) for seat, hand in enumerate(state.hands))
+    return _next_round(state, dice, end)
 
 
 def refuse(state: State, action: str) -> State:
@@ -297,13 +297,13 @@ def by_inference(state: State, seat: int) -> list[Chances]:
         for other, hand in enumerate(state.hands)
         if other != seat and hand
     ]
-    found = []
+    tails = []
     for face in range(1, 7):
         # Sorted: the sum does not depend on the order of rivals, and equal keys are cached.
         claims = sorted((n, 0 if not f else 1 if f == face else -1) for n, f in rivals)
         mine = state.hands[seat].count(face)
-        found.append((1.0,) * mine + believed_chances(tuple(claims)))
-    return found
+        tails.append((1.0,) * mine + believed_chances(tuple(claims)))
+    return tails
 
 
 def counting(game: Game[Any], state: State, rng: np.random.Generator) -> str:

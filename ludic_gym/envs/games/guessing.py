@@ -184,7 +184,7 @@ class MastermindEnv(SolitaireEnv):
         return next(
             code
             for code in all_codes(self._letters, self._length)
-            if all(hint(guess, code) == given for guess, given in self._hints.items())
+            if all(hint(guess, code) == answer for guess, answer in self._hints.items())
         )
 
 

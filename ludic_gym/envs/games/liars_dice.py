@@ -95,14 +95,14 @@ def _reveal(end: Reveal, player: int) -> str:
         for seat, hand in enumerate(end.hands)
         if hand
     )
-    was = "true" if end.found >= end.bid.number else "false"
+    was = "true" if end.matching >= end.bid.number else "false"
     die = "the last die, and is out" if len(end.hands[end.loser]) == 1 else "a die"
     if end.loser == player:
         die = die.replace("the last die, and is", "your last die, and are")
     return (
         f"Last round: {_name(end.bidder, player)} bid {end.bid.text()}, and "
-        f"{_name(end.challenger, player)} said liar. The dice were ({hands}). {end.found} of them "
-        f"had this face, so the bid was {was}, and {_name(end.loser, player)} lost {die}."
+        f"{_name(end.challenger, player)} said liar. The dice were ({hands}). {end.matching} of "
+        f"them had this face, so the bid was {was}, and {_name(end.loser, player)} lost {die}."
     )
 
 

@@ -88,8 +88,8 @@ def observation(rounds: int, state: Rounds, player: int) -> str:
     )
     if not complete:
         return number
-    own, other = state.played[-1] if player == 0 else state.played[-1][::-1]
-    return f"In round {complete} you chose {own} and the other player chose {other}. {number}"
+    mine, other = state.played[-1] if player == 0 else state.played[-1][::-1]
+    return f"In round {complete} you chose {mine} and the other player chose {other}. {number}"
 
 
 def seen_by(state: Rounds, player: int) -> list[Pair]:

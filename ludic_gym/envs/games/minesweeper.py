@@ -113,10 +113,10 @@ def fair_start(size: int, mines: Cells) -> Cells:
     # A board that is won by its first region would be no game.
     if not start or opened | mines == full:
         return 0
-    known: list[Clue] = []
+    clues: list[Clue] = []
     while opened | mines != full:
-        known += numbers(size, mines, fresh)
-        safe = safe_cells(clues_of(known, full & ~opened))
+        clues += numbers(size, mines, fresh)
+        safe = safe_cells(clues_of(clues, full & ~opened))
         if not safe:
             return 0
         fresh = regions(size, clear, safe) & ~opened
@@ -134,14 +134,14 @@ def zeros(size: int, mines: Cells) -> Cells:
 
 def regions(size: int, clear: Cells, starts: Cells) -> Cells:
     """The cells that open with the starts: those connected to them by zeros (flood fill)."""
-    around, found, fresh = neighbours(size), starts, starts & clear
+    around, opened, fresh = neighbours(size), starts, starts & clear
     # Each zero spreads once: these have, or wait to.
     spread = fresh
     while fresh:
-        found |= around[fresh.bit_length() - 1]
-        fresh = found & clear & ~spread | fresh & ~(1 << fresh.bit_length() - 1)
+        opened |= around[fresh.bit_length() - 1]
+        fresh = opened & clear & ~spread | fresh & ~(1 << fresh.bit_length() - 1)
         spread |= fresh
-    return found
+    return opened
 
 
 def numbers(size: int, mines: Cells, cells: Cells) -> list[Clue]:
@@ -150,9 +150,9 @@ def numbers(size: int, mines: Cells, cells: Cells) -> list[Clue]:
     return [(around[i], (around[i] & mines).bit_count()) for i in members(cells)]
 
 
-def clues_of(known: Iterable[Clue], closed: Cells) -> set[Clue]:
+def clues_of(clues: Iterable[Clue], closed: Cells) -> set[Clue]:
     """The clues about closed cells; a clue without any is left out."""
-    return {(cells & closed, count) for cells, count in known if cells & closed}
+    return {(cells & closed, count) for cells, count in clues if cells & closed}
 
 
 def safe_cells(clues: Iterable[Clue]) -> Cells:
@@ -161,31 +161,31 @@ def safe_cells(clues: Iterable[Clue]) -> Cells:
     If the cells of one clue are a subset of another's, their difference is a clue too. Such clues
     are added until no new one follows.
     """
-    known, fresh = set[Clue](), set(clues)
+    compared, fresh = set[Clue](), set(clues)
     while fresh:
         # Two known clues were compared before: only pairs with a fresh one can give a new one.
-        found = set()
-        for (a, in_a), (b, in_b) in chain(product(fresh, known), combinations(fresh, 2)):
+        differences = set()
+        for (a, in_a), (b, in_b) in chain(product(fresh, compared), combinations(fresh, 2)):
             both = a & b
             if both == a:
-                found.add((b ^ a, in_b - in_a))
+                differences.add((b ^ a, in_b - in_a))
             elif both == b:
-                found.add((a ^ b, in_a - in_b))
-        known |= fresh
-        fresh = found - known
+                differences.add((a ^ b, in_a - in_b))
+        compared |= fresh
+        fresh = differences - compared
     safe = 0
-    for cells, count in known:
+    for cells, count in compared:
         safe |= 0 if count else cells
     return safe
 
 
 def members(cells: Cells) -> list[int]:
     """The cells, the last one first."""
-    found = []
+    indices = []
     while cells:
-        found.append(cells.bit_length() - 1)
-        cells ^= 1 << found[-1]
-    return found
+        indices.append(cells.bit_length() - 1)
+        cells ^= 1 << indices[-1]
+    return indices
 
 
 @cache

@@ -85,9 +85,9 @@ def shares(counts: Share) -> tuple[Share, ...]:
 @lru_cache(maxsize=2**14)
 def is_efficient(scenario: Scenario, share: Share) -> bool:
     """True if no other deal is better for one player and no worse for the other (Pareto)."""
-    own = points(scenario, share)
+    both = points(scenario, share)
     others = (points(scenario, other) for other in shares(scenario.counts))
-    return not any(a >= own[0] and b >= own[1] and (a, b) != own for a, b in others)
+    return not any(a >= both[0] and b >= both[1] and (a, b) != both for a, b in others)
 
 
 @lru_cache(maxsize=2**14)
@@ -207,8 +207,8 @@ def understood(state: State, text: str) -> Exchange:
         # Models end a move with a full stop, or print it in bold.
         plain = bare_text(line)
         word = plain.casefold()
-        found = _PROPOSAL.fullmatch(plain)
-        share = parsed_share(found[1], state.scenario.counts) if found else None
+        proposal = _PROPOSAL.fullmatch(plain)
+        share = parsed_share(proposal[1], state.scenario.counts) if proposal else None
         if share is not None:
             turn = Exchange(player, "", share, "propose")
         elif word in ("accept", "reject") and is_offered:
@@ -245,8 +245,8 @@ def verdict(state: State, player: int) -> tuple[str, bool]:
 def observation(state: State, player: int) -> str:
     """The items, the player's own values, and the turns since the player's latest one, with it."""
     counts, values = state.scenario
-    own = ", ".join(f"{item} {v}" for item, v in zip(ITEMS, values[player], strict=True))
-    lines = [f"To share: {in_words(counts)}", f"One of each is worth to you: {own}"]
+    worths = ", ".join(f"{item} {v}" for item, v in zip(ITEMS, values[player], strict=True))
+    lines = [f"To share: {in_words(counts)}", f"One of each is worth to you: {worths}"]
     # From the player's latest turn on.
     turns = [number for number, turn in enumerate(state.history) if turn.player == player]
     news = state.history[turns[-1] if turns else 0 :]
@@ -314,14 +314,14 @@ def conceding(
     one that leaves the other player the most items.
     """
     player, (counts, values) = mover(state), state.scenario
-    own = values[player]
+    mine = values[player]
     wanted = demand(first, last, len(state.history), state.turns)
     if state.offer and state.offer[0] != player:
-        got = worth(rest_of(counts, state.offer[1]), own)
+        got = worth(rest_of(counts, state.offer[1]), mine)
         if got >= wanted:
             return "That suits me.\naccept"
     # All items are worth TOTAL to it, so the demand can always be met.
-    enough = [share for share in shares(counts) if worth(share, own) >= wanted]
+    enough = [share for share in shares(counts) if worth(share, mine) >= wanted]
     # Items and not points, because it does not know their values for the other player.
     fewest = min(map(sum, enough))
     share = pick(rng, [share for share in enough if sum(share) == fewest])

@@ -111,7 +111,7 @@ class PrisonersDilemmaEnv(OnePlayerEnv[Rounds]):
         # Nothing can punish a defection in the last round.
         is_last = len(rounds) == self._rounds - 1
         # After one defection grim never cooperates again, so cooperation only costs.
-        if self.opponent is grim and any(own == DEFECT for own, _ in rounds):
+        if self.opponent is grim and any(mine == DEFECT for mine, _ in rounds):
             return DEFECT
         return COOPERATE if self.opponent in (tit_for_tat, grim) and not is_last else DEFECT
 

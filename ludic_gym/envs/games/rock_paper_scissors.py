@@ -43,8 +43,8 @@ def rock_paper_scissors(rounds: int = ROUNDS) -> Game[Rounds]:
 
 def cycling(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
     """Play the action that beats its own last one; at first any, uniformly at random."""
-    own = [mine for mine, _ in seen_by(state, mover(state))]
-    return BEATEN_BY[own[-1]] if own else pick(rng, ACTIONS)
+    choices = [mine for mine, _ in seen_by(state, mover(state))]
+    return BEATEN_BY[choices[-1]] if choices else pick(rng, ACTIONS)
 
 
 def copying(game: Game[Any], state: Rounds, rng: np.random.Generator) -> str:
@@ -94,8 +94,8 @@ class RockPaperScissorsEnv(OnePlayerEnv[Rounds]):
             # Nothing is known about the next choice: any reply is as good as another.
             return ACTIONS[0]
         # A cycling opponent moves on from its last choice, a copying one repeats the agent's.
-        own, other = rounds[-1]
-        return BEATEN_BY[BEATEN_BY[other] if self.opponent is cycling else own]
+        mine, other = rounds[-1]
+        return BEATEN_BY[BEATEN_BY[other] if self.opponent is cycling else mine]
 
 
 class RockPaperScissorsAECEnv(GameAECEnv[Rounds]):

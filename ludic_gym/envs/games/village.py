@@ -125,15 +125,15 @@ def read(state: State, text: str) -> str:
     names = {name.lower(): name for name in state.names}
     one = "|".join(names)
     after_verb = set(re.findall(rf"\b{state.phase}(?:\s+(?:for|at|on))?[\s:]+({one})\b", said))
-    found = after_verb or set(re.findall(rf"\b({one})\b", said))
-    return f"{state.phase} {names[found.pop()]}" if len(found) == 1 else said
+    mentioned = after_verb or set(re.findall(rf"\b({one})\b", said))
+    return f"{state.phase} {names[mentioned.pop()]}" if len(mentioned) == 1 else said
 
 
 def play(state: State, action: str) -> State:
     """The state after a legal action."""
     me = state.mover
-    known = (len(state.log) if seat == me else count for seat, count in enumerate(state.read))
-    state = state._replace(refused=0, read=tuple(known), queue=state.queue[1:])
+    read_counts = (len(state.log) if seat == me else count for seat, count in enumerate(state.read))
+    state = state._replace(refused=0, read=tuple(read_counts), queue=state.queue[1:])
     if state.phase == "talk":
         return _continue(_log(state, Event("said", me, text=action)))
     target = state.names.index(action.split()[1])

@@ -82,8 +82,8 @@ def scripted(game: Game[Any], state: State, rng: np.random.Generator, *, careful
     if state.roles[me] == "werewolf":
         return _wolf(state, rng, doubts, careful=careful)
     for seat in state.living:
-        if (known := seen_by(state, me, seat)) is not None:
-            doubts[seat] = KNOWN if known else -KNOWN
+        if (result := seen_by(state, me, seat)) is not None:
+            doubts[seat] = KNOWN if result else -KNOWN
     if state.phase == "talk":
         return _villagers_words(state, rng, doubts, careful=careful)
     if state.phase == "protect":

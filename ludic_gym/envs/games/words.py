@@ -75,8 +75,10 @@ class HangmanEnv(SolitaireEnv):
 
     def best_action(self) -> str:
         """The letter that occurs in most of the bundled words that fit."""
-        known = mask_word(self.word, self._guessed)
-        fitting = (word for word in words(HANGMAN_WORDS) if mask_word(word, self._guessed) == known)
+        masked = mask_word(self.word, self._guessed)
+        fitting = (
+            word for word in words(HANGMAN_WORDS) if mask_word(word, self._guessed) == masked
+        )
         # A letter once per word: the one that most words have is most likely right.
         counts = Counter(letter for word in fitting for letter in set(word))
         return max(self.allowed_actions(), key=lambda letter: counts[letter])
@@ -144,7 +146,7 @@ class WordleEnv(SolitaireEnv):
 
     def picture(self) -> str:
         """All guesses with their marks."""
-        lines = (f"{guess} {given}" for guess, given in self._marks.items())
+        lines = (f"{guess} {signs}" for guess, signs in self._marks.items())
         return "\n".join([*lines, guesses_left(self.turns_left)])
 
     def allowed_actions(self) -> tuple[str, ...]:
@@ -158,14 +160,14 @@ class WordleEnv(SolitaireEnv):
 
 def marks(guess: str, word: str) -> str:
     """One mark per letter of the guess; each letter of the word gives one mark only."""
-    given = [RIGHT if a == b else ABSENT for a, b in zip(guess, word, strict=True)]
+    signs = [RIGHT if a == b else ABSENT for a, b in zip(guess, word, strict=True)]
     # Letters of the word that have no mark yet: a letter in its place is used up.
     rest = [b for a, b in zip(guess, word, strict=True) if a != b]
     for i, letter in enumerate(guess):
-        if given[i] == ABSENT and letter in rest:
-            given[i] = ELSEWHERE
+        if signs[i] == ABSENT and letter in rest:
+            signs[i] = ELSEWHERE
             rest.remove(letter)
-    return "".join(given)
+    return "".join(signs)
 
 
 # Compares all pairs of fitting words, which at the start are all bundled ones.

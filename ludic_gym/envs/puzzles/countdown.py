@@ -104,18 +104,18 @@ def grade_countdown(text: str, truth: str) -> Grade:
     A right side in the answer ("25 * (5 - 3) = 50") is ignored. The expression is parsed, never
     evaluated as code.
     """
-    given, _, target = truth.partition(" = ")
+    numbers, _, target = truth.partition(" = ")
     answer, rule = extract(text)
     if answer is None:
         return Grade(False, None, rule)
     try:
         # An operator at an end is no part of an expression, but Markdown: **25 * 2**.
-        found = evaluate(answer.partition("=")[0].strip("`*_ \n").rstrip(".`*_ \n"))
+        expression = evaluate(answer.partition("=")[0].strip("`*_ \n").rstrip(".`*_ \n"))
     except BadExpression:
         return Grade(False, answer, rule)
     # As a multiset: a number that is given twice may be used twice.
-    allowed = Counter(map(int, given.split())) >= Counter(found.numbers)
-    return Grade(allowed and found.value == int(target), answer, rule)
+    allowed = Counter(map(int, numbers.split())) >= Counter(expression.numbers)
+    return Grade(allowed and expression.value == int(target), answer, rule)
 
 
 class CountdownEnv(QuestionEnv):
@@ -148,8 +148,8 @@ class CountdownEnv(QuestionEnv):
         numbers = [random_int(rng, 1, LARGEST) for _ in range(self._count)]
         # Computed from the numbers, because a random target may have no solution.
         target, self._solution = combine([(n, str(n)) for n in numbers], rng)
-        given = " ".join(map(str, numbers))
-        return Question(f"Numbers: {given}\nTarget: {target}", f"{given} = {target}")
+        listed = " ".join(map(str, numbers))
+        return Question(f"Numbers: {listed}\nTarget: {target}", f"{listed} = {target}")
 
     def task(self, question: Question) -> str:
         """The numbers in any order, and the target."""
@@ -174,9 +174,9 @@ def joins(a: Term, b: Term) -> list[Term]:
     """All combinations of two terms with a positive integer as value, the larger term first."""
     # The larger first, so that a difference is positive and a quotient can be whole.
     (x, left), (y, right) = sorted((a, b), reverse=True)
-    found = [(x + y, f"({left} + {right})"), (x * y, f"({left} * {right})")]
+    terms = [(x + y, f"({left} + {right})"), (x * y, f"({left} * {right})")]
     if x > y:
-        found.append((x - y, f"({left} - {right})"))
+        terms.append((x - y, f"({left} - {right})"))
     if x % y == 0:
-        found.append((x // y, f"({left} / {right})"))
-    return found
+        terms.append((x // y, f"({left} / {right})"))
+    return terms

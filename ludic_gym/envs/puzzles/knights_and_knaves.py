@@ -36,8 +36,8 @@ def grade_kinds(text: str, truth: str) -> Grade:
     if answer is None:
         return Grade(False, None, rule)
     # The other kind after "not".
-    found = ((match["kind"].lower(), match["no"]) for match in _KIND.finditer(answer))
-    kinds = ", ".join(OTHER[kind] if no else kind for kind, no in found)
+    named = ((match["kind"].lower(), match["no"]) for match in _KIND.finditer(answer))
+    kinds = ", ".join(OTHER[kind] if no else kind for kind, no in named)
     return Grade(kinds == truth, answer, rule)
 
 
@@ -72,10 +72,10 @@ class KnightsAndKnavesEnv(QuestionEnv):
         # Rejection keeps all sets of claims with one solution equally likely.
         while True:
             made = [pick(self.np_random, claims(self._people, i)) for i in range(self._people)]
-            if len(found := solutions(made)) == 1:
+            if len(solved := solutions(made)) == 1:
                 break
         lines = (f'{name} says: "{text}."' for name, (text, _) in zip(NAMES, made, strict=False))
-        truth = ", ".join(KNIGHT if knight else KNAVE for knight in found[0])
+        truth = ", ".join(KNIGHT if knight else KNAVE for knight in solved[0])
         return Question("\n".join(lines), truth)
 
 

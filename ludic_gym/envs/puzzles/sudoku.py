@@ -109,13 +109,13 @@ def remove_clues(grid: str, order: list[int], clues: int) -> str:
     clues: number of cells at which to stop.
     """
     # One pass is enough: a clue that is needed now stays needed when there are fewer others.
-    given = len(grid)
+    count = len(grid)
     for i in order:
-        if given == clues:
+        if count == clues:
             break
         fewer = grid[:i] + FREE + grid[i + 1 :]
         if is_unique(fewer):
-            grid, given = fewer, given - 1
+            grid, count = fewer, count - 1
     return grid
 
 

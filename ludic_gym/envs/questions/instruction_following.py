@@ -52,8 +52,8 @@ def is_on_topic(text: str, topic: str) -> bool:
         for stem in stems
         if any(word.startswith(stem) for word in words)
     }
-    own = used & set(TOPICS[topic])
-    return len(own) >= LEAST and len(own) >= SHARE * len(used)
+    topical = used & set(TOPICS[topic])
+    return len(topical) >= LEAST and len(topical) >= SHARE * len(used)
 
 
 STARTS = ("Here is what happened", "It began like this", "Let us be brief")

@@ -162,6 +162,6 @@ def problem(row: Row) -> Problem:
 def last_box(solution: str) -> str:
     r"""The content of a solution's last box, "" without one; authors also write `\boxed 5`."""
     solution = solution.replace("\\fbox", "\\boxed")
-    found = boxed(solution) or _BARE_BOX.findall(solution)
+    boxes = boxed(solution) or _BARE_BOX.findall(solution)
     # The last box, because solutions also box intermediate results.
-    return found[-1].strip() if found else ""
+    return boxes[-1].strip() if boxes else ""

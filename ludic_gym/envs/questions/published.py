@@ -66,11 +66,11 @@ def mmlu_pro(row: Row) -> Sequence[PublishedQuestion]:
     options, letter = row.fields.get("options"), text_field(row, "answer")
     if not isinstance(options, list) or not all(isinstance(o, str) for o in options):
         raise DataError(f"{row.where}: field 'options' must be a list of texts, got {options!r}")
-    kept = [option for option in options if option != "N/A"]
-    if letter not in ascii_uppercase[: len(kept)]:
-        last = ascii_uppercase[len(kept) - 1]
+    shown = [option for option in options if option != "N/A"]
+    if letter not in ascii_uppercase[: len(shown)]:
+        last = ascii_uppercase[len(shown) - 1]
         raise DataError(f"{row.where}: field 'answer' must be a letter up to {last}, got {letter}")
-    lines = [f"{name}. {option}" for name, option in zip(ascii_uppercase, kept, strict=False)]
+    lines = [f"{name}. {option}" for name, option in zip(ascii_uppercase, shown, strict=False)]
     text = "\n".join(["Question:", text_field(row, "question"), "Options:", *lines])
     return [
         PublishedQuestion(
@@ -91,23 +91,26 @@ def gpqa(row: Row) -> Sequence[PublishedQuestion]:
 
 def ifeval(row: Row) -> Sequence[PublishedQuestion]:
     """A prompt and its instructions. Raises DataError for an instruction that cannot be checked."""
-    kinds, given = row.fields.get("instruction_id_list"), row.fields.get("kwargs")
+    kinds, kwargs = row.fields.get("instruction_id_list"), row.fields.get("kwargs")
     # Some files have the arguments as one text of JSON.
-    given = parse_json(row, "kwargs", given) if isinstance(given, str) else given
-    if not isinstance(kinds, list) or not isinstance(given, list) or len(kinds) != len(given):
+    kwargs = parse_json(row, "kwargs", kwargs) if isinstance(kwargs, str) else kwargs
+    if not isinstance(kinds, list) or not isinstance(kwargs, list) or len(kinds) != len(kwargs):
         raise DataError(
             f"{row.where}: 'instruction_id_list' and 'kwargs' must be lists of one length, got "
-            f"{kinds!r:.80} and {given!r:.80}"
+            f"{kinds!r:.80} and {kwargs!r:.80}"
         )
     if not kinds:
         raise DataError(f"{row.where}: 'instruction_id_list' must not be empty")
     try:
-        found = tuple(
-            instruction(kind, arguments or {}) for kind, arguments in zip(kinds, given, strict=True)
+        instructions = tuple(
+            instruction(kind, arguments or {})
+            for kind, arguments in zip(kinds, kwargs, strict=True)
         )
     except DataError as error:
         raise DataError(f"{row.where}: {error}") from error
-    return [PublishedQuestion(text_field(row, "prompt"), ", ".join(kinds), instructions=found)]
+    return [
+        PublishedQuestion(text_field(row, "prompt"), ", ".join(kinds), instructions=instructions)
+    ]
 
 
 def bbh(row: Row) -> Sequence[PublishedQuestion]:

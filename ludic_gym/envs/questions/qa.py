@@ -117,13 +117,13 @@ class QAEnv(DatasetEnv):
     def grade_action(self, action: str) -> Grade:
         """The grade by the grader. Raises EnvError if that returns neither a Grade nor a bool."""
         assert not isinstance(self._grader, Rubric)
-        found = self._grader(action, self.question.truth)
-        if isinstance(found, Grade):
-            return found
-        if isinstance(found, bool | np.bool_):
-            return Grade(bool(found), action if found else None, "grader")
+        grade = self._grader(action, self.question.truth)
+        if isinstance(grade, Grade):
+            return grade
+        if isinstance(grade, bool | np.bool_):
+            return Grade(bool(grade), action if grade else None, "grader")
         raise EnvError(
-            f"the grader {self._grader!r} returned {found!r}; return a Grade or a bool, and put an "
+            f"the grader {self._grader!r} returned {grade!r}; return a Grade or a bool, and put an "
             "async grader into a Rubric"
         )
 

@@ -92,7 +92,7 @@ def calls_in(text: str) -> tuple[list[Call], str]:
     # A thought may contain drafts of calls.
     said = text.rpartition("</think>")[2]
     parts = _TAGGED.findall(said) or [said]
-    found = list[Call]()
+    calls = list[Call]()
     for part in parts:
         try:
             value = _value_in(part)
@@ -102,8 +102,8 @@ def calls_in(text: str) -> tuple[list[Call], str]:
             call = _call(one)
             if call is None:
                 return [], f"a tool call is {FORM}"
-            found.append(call)
-    return found, ""
+            calls.append(call)
+    return calls, ""
 
 
 def _value_in(text: str) -> object:
@@ -112,16 +112,16 @@ def _value_in(text: str) -> object:
     try:
         return json.loads(part)
     except ValueError as error:
-        found = _on_own_lines(part)
+        values = _on_own_lines(part)
         # Of two values it would be a guess which one is meant.
-        if len(found) != 1:
+        if len(values) != 1:
             raise error
-        return found[0]
+        return values[0]
 
 
 def _on_own_lines(text: str) -> list[object]:
     """Values that begin a line and end one; [] where a line begins like one and is none."""
-    found, end = list[object](), 0
+    values, end = list[object](), 0
     for start in _LINE_START.finditer(text):
         if start.end() < end:
             continue
@@ -130,10 +130,10 @@ def _on_own_lines(text: str) -> list[object]:
         except ValueError:
             return []
         # More than one is refused by the caller: a text of a thousand of them is not read on.
-        if found or text[end:].partition("\n")[0].strip():
+        if values or text[end:].partition("\n")[0].strip():
             return []
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _call(value: object) -> Call | None:

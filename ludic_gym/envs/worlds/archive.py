@@ -159,12 +159,12 @@ def _word(rng: random.Random, syllables: int) -> str:
 @cache
 def by_object() -> Mapping[tuple[str, int], tuple[int, ...]]:
     """(Kind of the subject and relation, such as "company.founder", object) -> subjects."""
-    found = dict[tuple[str, int], list[int]]()
+    subjects = dict[tuple[str, int], list[int]]()
     for thing in country():
         for relation, value in thing.facts.items():
             if isinstance(value, int):
-                found.setdefault((f"{thing.kind}.{relation}", value), []).append(thing.number)
-    return {key: tuple(numbers) for key, numbers in found.items()}
+                subjects.setdefault((f"{thing.kind}.{relation}", value), []).append(thing.number)
+    return {key: tuple(numbers) for key, numbers in subjects.items()}
 
 
 def passage(number: int) -> str:

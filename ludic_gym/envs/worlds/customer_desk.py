@@ -166,11 +166,11 @@ class CustomerDeskEnv(TextEnv):
     def best_action(self) -> str:
         """The next step by the book: ask, identify, look, confirm, change, resolve."""
         desk, customer, wish = self.desk, self.customer, self.customer.wish
-        known = {"email"} if desk.identified == self.email else set()
-        if missing := [name for name in wish.facts if name not in customer.told | known]:
+        identified = {"email"} if desk.identified == self.email else set()
+        if missing := [name for name in wish.facts if name not in customer.told | identified]:
             return f"Please tell me {' and '.join(phrase(name, desk) for name in missing)}."
         number = wish.wanted.arguments["number"]
-        if not known:
+        if not identified:
             return Call("identify", {"email": self.email, "number": number}).as_json()
         show = Call("show", {"number": number})
         if show not in self._made:

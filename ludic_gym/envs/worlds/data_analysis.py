@@ -114,11 +114,11 @@ class DataAnalysisEnv(SandboxedEnv):
             self._printed = output_of(result)
             return self._proceed(self._printed, illegal=False)
         text, _ = extract(action)
-        found = None if text is None else marked_number(text)
-        if found is None:
+        number = None if text is None else marked_number(text)
+        if number is None:
             return self._proceed(f"That is neither a program nor a number. {HELP}", illegal=True)
         # Exact, because a float of a number like 1e400 would overflow.
-        success = abs(Fraction(found) - Fraction(self.study.answer)) <= TOLERANCE
+        success = abs(Fraction(number) - Fraction(self.study.answer)) <= TOLERANCE
         return self._ended("", success=success, illegal=False)
 
     def _proceed(self, text: str, *, illegal: bool) -> Turn:

@@ -139,8 +139,8 @@ class Desk(ABC):
         """Requests of one customer, each about another record."""
         # Sorted, because the order of a set of texts differs from process to process.
         email = pick(rng, sorted({record["email"] for record in self.records.values()}))
-        own = [number for number, record in self.records.items() if record["email"] == email]
-        return tuple(self.wish(number, rng) for number in random_order(rng, own)[:count])
+        numbers = [number for number, record in self.records.items() if record["email"] == email]
+        return tuple(self.wish(number, rng) for number in random_order(rng, numbers)[:count])
 
     def facts(self, number: str, **others: str) -> dict[str, str]:
         """The facts about a record, for a wish: e-mail address and number, and others."""
@@ -226,8 +226,8 @@ class Customer:
                 )
             return "That is a pity, but I understand."
         # In quotes: these are words of the player, and "your" is the customer's.
-        known = ", ".join(f'"{phrase(name, desk)}"' for name in self.wish.facts)
-        return f"{self.wish.opening} If you need to know something, ask me for {known}."
+        questions = ", ".join(f'"{phrase(name, desk)}"' for name in self.wish.facts)
+        return f"{self.wish.opening} If you need to know something, ask me for {questions}."
 
 
 def pattern(fact: str, desk: Desk) -> str:

@@ -257,21 +257,21 @@ def requests(
     while len(made) < count:
         # The first request can be fulfilled: else doing nothing would win some episodes.
         kind = rng.random() if made else 1.0
-        found: Request | None = None
+        request: Request | None = None
         if kind < 0.15:
-            found = incomplete(rng, pick(rng, offered))
+            request = incomplete(rng, pick(rng, offered))
         elif kind < 0.3 and others:
             # For functions that are not offered.
             group = pick(rng, others)
-            found = Request(pick(rng, MAKERS[group])(rng, Toolbox([group], rng)).text, ())
+            request = Request(pick(rng, MAKERS[group])(rng, Toolbox([group], rng)).text, ())
         elif kind < 0.5:
-            found = undo(rng, made[-1], box)
-        found = found or pick(rng, MAKERS[pick(rng, offered)])(rng, box)
+            request = undo(rng, made[-1], box)
+        request = request or pick(rng, MAKERS[pick(rng, offered)])(rng, box)
         # Later requests are about the state that this one leaves.
-        for reply in found.replies:
+        for reply in request.replies:
             for one in reply:
                 box.run(one)
-        made.append(found)
+        made.append(request)
     return tuple(made)
 
 

@@ -119,8 +119,8 @@ class Trains:
         day: of the week
         """
         wanted = (origin, destination, day)
-        found = [f"train {n}: {t[3]} euros" for n, t in self.trains.items() if t[:3] == wanted]
-        return "; ".join(sorted(found)) or "there is no such train"
+        offers = [f"train {n}: {t[3]} euros" for n, t in self.trains.items() if t[:3] == wanted]
+        return "; ".join(sorted(offers)) or "there is no such train"
 
     def book_seats(
         self, train: int, seats: int, seat_class: Literal["first", "second"] = "second"
@@ -366,8 +366,8 @@ def same_call(one: Call, other: Call) -> bool:
 def _plain(call: Call) -> dict[str, object]:
     """The arguments for a comparison, with defaults."""
     # An argument that is left out and one that equals its default are the same call.
-    given = {**DEFAULTS[call.name], **call.arguments}
+    arguments = {**DEFAULTS[call.name], **call.arguments}
     return {
         name: value.strip().casefold() if isinstance(value, str) else value
-        for name, value in given.items()
+        for name, value in arguments.items()
     }

@@ -320,13 +320,13 @@ def _reach(house: House, place: str) -> str:
 
 def path(quest: Quest, start: str, goal: str) -> tuple[str, ...]:
     """The directions of a shortest way between two rooms, through any door."""
-    found = shortest_path(
+    directions = shortest_path(
         start,
         lambda room: [(direction, way.to) for direction, way in quest.rooms[room].items()],
         lambda room: room == goal,
     )
-    assert found is not None, "a house is connected"
-    return found
+    assert directions is not None, "a house is connected"
+    return directions
 
 
 def plan(quest: Quest, longest: int) -> list[str]:

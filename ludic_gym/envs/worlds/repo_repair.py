@@ -213,8 +213,8 @@ class RepoRepairEnv(SandboxedEnv):
         original, files = package(self.task.package), self.folder.files
         # Bugs are known to make tests fail: an episode without a change needs no sandbox.
         untouched = files == self._first_files()
-        known = {number for bug in self.task.bugs for number in bug.fails}
-        failed = known if untouched else failures(self.run, original, files).keys()
+        expected = {number for bug in self.task.bugs for number in bug.fails}
+        failed = expected if untouched else failures(self.run, original, files).keys()
         total = len(original.cases)
         info: Info = {
             "illegal": illegal,

@@ -199,8 +199,8 @@ def median(sales: Sales, rng: np.random.Generator) -> TableQuestion:
     """Median revenue of a month's orders."""
     month = random_int(rng, 1, 12)
     text = f"What is the median revenue (units times price) of the orders of {MONTHS[month - 1]}?"
-    found = sales.revenue[sales.month == month]
-    answer = float(np.median(found)) if len(found) else np.nan
+    revenues = sales.revenue[sales.month == month]
+    answer = float(np.median(revenues)) if len(revenues) else np.nan
     return TableQuestion(text, answer, f"statistics.median({_values('revenue', month=month)})")
 
 
@@ -211,8 +211,8 @@ def deviation(sales: Sales, rng: np.random.Generator) -> TableQuestion:
         "What is the sample standard deviation (with n - 1) of the revenue (units times price) per "
         f"order in the region {region}?"
     )
-    found = sales.revenue[sales.region == region]
-    answer = float(np.std(found, ddof=1)) if len(found) > 1 else np.nan
+    revenues = sales.revenue[sales.region == region]
+    answer = float(np.std(revenues, ddof=1)) if len(revenues) > 1 else np.nan
     return TableQuestion(text, answer, f"statistics.stdev({_values('revenue', region=region)})")
 
 
@@ -286,13 +286,13 @@ KINDS: Mapping[str, tuple[Maker, ...]] = {
 def _values(name: str, **conditions: str | int) -> str:
     """A list expression of a column's values in the rows that meet the conditions."""
     # Programs compare texts in lower case, because the case of regions is untidy.
-    given = {k: v.lower() if isinstance(v, str) else v for k, v in conditions.items()}
-    tests = [f'r["{column}"] == {value!r}' for column, value in given.items()]
+    wanted = {k: v.lower() if isinstance(v, str) else v for k, v in conditions.items()}
+    tests = [f'r["{column}"] == {value!r}' for column, value in wanted.items()]
     return f'[r["{name}"] for r in rows if {" and ".join(tests)}]'
 
 
 def _in_category(sales: Sales, category: str) -> np.ndarray:
-    names = [name for name, found in sales.category.items() if found == category]
+    names = [name for name, other in sales.category.items() if other == category]
     return np.isin(sales.product, names)
 
 

@@ -130,12 +130,12 @@ class TerminalEnv(SandboxedEnv):
     def _ended(self, text: str, *, illegal: bool) -> Turn:
         # No task is done at its start.
         idle = [["nothing was done"] for _ in self.tasks]
-        found = judge(self.run, self.home, self.tasks) if self._begun else idle
-        success = not any(found)
-        wrong = "; ".join(fault for faults in found for fault in faults)
+        faults_of_tasks = judge(self.run, self.home, self.tasks) if self._begun else idle
+        success = not any(faults_of_tasks)
+        wrong = "; ".join(fault for faults in faults_of_tasks for fault in faults)
         info = {
             "illegal": illegal,
-            "done": sum(not faults for faults in found),
+            "done": sum(not faults for faults in faults_of_tasks),
             "faults": wrong[:500],
         }
         return end(text, success=success, info=info, tasks=success)

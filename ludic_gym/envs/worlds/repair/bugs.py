@@ -137,22 +137,22 @@ def failures_in(report: bytes, package: Package) -> dict[int, tuple[int, str]]:
         results = None
     # The player's code ran beside the driver, and may have printed anything.
     results = results if isinstance(results, list) else []
-    found = {}
+    failed = {}
     for number, case in enumerate(package.cases):
-        given = results[number] if number < len(results) else None
+        report_of_case = results[number] if number < len(results) else None
         for position, example in enumerate(case):
-            result = _result(given, position)
+            result = _result(report_of_case, position)
             if result != (example.want, example.error):
-                found[number] = position, shown_result(*result) if result else "no result"
+                failed[number] = position, shown_result(*result) if result else "no result"
                 break
-    return found
+    return failed
 
 
-def _result(given: object, position: int) -> tuple[str, str] | None:
+def _result(report: object, position: int) -> tuple[str, str] | None:
     """Output and error of an example in the report of a case, None if it has none."""
-    if not isinstance(given, list) or position >= len(given):
+    if not isinstance(report, list) or position >= len(report):
         return None
-    one = given[position]
+    one = report[position]
     if not isinstance(one, list) or len(one) != 2 or not all(isinstance(t, str) for t in one):
         return None
     # As in doctest: of an example that raises, the output before it does not count.
@@ -328,7 +328,7 @@ def broken_files(files: Mapping[str, str], bug: Bug) -> dict[str, str]:
     return {**files, bug.path: files[bug.path].replace(bug.before, bug.after)}
 
 
-def _bug(name: str, kind: str, block: Mapping[str, Any], **found: Any) -> Bug:  # noqa: ANN401
+def _bug(name: str, kind: str, block: Mapping[str, Any], **fields: Any) -> Bug:  # noqa: ANN401
     before, after = whole_lines(package(name).files[block["path"]], block["old"], block["new"])
     return Bug(
         package=name,
@@ -337,7 +337,7 @@ def _bug(name: str, kind: str, block: Mapping[str, Any], **found: Any) -> Bug:  
         before=before,
         after=after,
         issue=block.get("issue", "").strip(),
-        **found,
+        **fields,
     )
 
 

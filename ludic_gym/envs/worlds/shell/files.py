@@ -157,13 +157,13 @@ def index(folder: str, rng: np.random.Generator) -> Task:
     """List names."""
     names = words(rng, 7)
     files = {f"{folder}/in/{name}.{pick(rng, ENDINGS)}": sentence(rng) + "\n" for name in names}
-    found = sorted(path.rpartition("/")[2] for path in files)
+    listed = sorted(path.rpartition("/")[2] for path in files)
     return Task(
         text=f"Write the names of the files in the folder {folder}/in to the file "
         f"{folder}/index.txt, one in each line, in alphabetical order.",
         files=files,
         solution=f"ls ~/{folder}/in | sort > ~/{folder}/index.txt",
-        want={f"{folder}/index.txt": lines(found)},
+        want={f"{folder}/index.txt": lines(listed)},
     )
 
 
@@ -353,11 +353,11 @@ def total(folder: str, rng: np.random.Generator) -> Task:
 def count(folder: str, rng: np.random.Generator) -> Task:
     """Count lines of a level in a log."""
     level = pick(rng, ("ERROR", "WARN", "INFO"))
-    found = [f"{n} {pick(rng, ('ERROR', 'WARN', 'INFO'))} {sentence(rng)}" for n in range(40)]
+    rows = [f"{n} {pick(rng, ('ERROR', 'WARN', 'INFO'))} {sentence(rng)}" for n in range(40)]
     # At least one line has the level.
-    found.append(f"40 {level} {sentence(rng)}")
-    files = {f"{folder}/app.log": lines(found)}
-    answer = sum(f" {level} " in line for line in found)
+    rows.append(f"40 {level} {sentence(rng)}")
+    files = {f"{folder}/app.log": lines(rows)}
+    answer = sum(f" {level} " in line for line in rows)
     text = f"How many lines of {folder}/app.log have the level {level}?"
     return _answer(folder, text, files, answer, f"grep -c ' {level} ' app.log")
 
@@ -366,8 +366,8 @@ def frequent(folder: str, rng: np.random.Generator) -> Task:
     """Find the most frequent word."""
     pool = words(rng, 6)
     # The first word comes 12 times, each other one at most 9 times.
-    found = [pool[0]] * 12 + [word for word in pool[1:] for _ in range(random_int(rng, 2, 9))]
-    order = [found[int(i)] for i in rng.permutation(len(found))]
+    drawn = [pool[0]] * 12 + [word for word in pool[1:] for _ in range(random_int(rng, 2, 9))]
+    order = [drawn[int(i)] for i in rng.permutation(len(drawn))]
     text = f"Which word is in the most lines of {folder}/words.txt?"
     command = "sort words.txt | uniq -c | sort -rn | head -1 | tr -d ' 0-9'"
     return _answer(folder, text, {f"{folder}/words.txt": lines(order)}, pool[0], command)
@@ -376,16 +376,16 @@ def frequent(folder: str, rng: np.random.Generator) -> Task:
 def unique(folder: str, rng: np.random.Generator) -> Task:
     """List the different lines in order."""
     pool = words(rng, 9)
-    found = [pick(rng, pool) for _ in range(40)]
+    drawn = [pick(rng, pool) for _ in range(40)]
     text = (
         f"Write the different lines of {folder}/names.txt, each once, in alphabetical order, to "
         f"{folder}/unique.txt."
     )
     return Task(
         text=text,
-        files={f"{folder}/names.txt": lines(found)},
+        files={f"{folder}/names.txt": lines(drawn)},
         solution=f"sort -u ~/{folder}/names.txt > ~/{folder}/unique.txt",
-        want={f"{folder}/unique.txt": lines(sorted(set(found)))},
+        want={f"{folder}/unique.txt": lines(sorted(set(drawn)))},
     )
 
 
@@ -455,13 +455,13 @@ def comments(folder: str, rng: np.random.Generator) -> Task:
     """Remove comments and empty lines."""
     kinds = [pick(rng, ("# {}", "", "{}", "key = {}  # 1")) for _ in range(20)]
     rows = ["# begin", *(kind.format(sentence(rng)) for kind in kinds), "end = 1"]
-    kept = [row for row in rows if row and not row.startswith("#")]
+    settings = [row for row in rows if row and not row.startswith("#")]
     return Task(
         text=f"Remove from {folder}/settings.ini all lines that are empty and all lines that begin "
         "with #. Leave the other lines as they are.",
         files={f"{folder}/settings.ini": lines(rows)},
         solution=f"sed -i '/^#/d; /^$/d' ~/{folder}/settings.ini",
-        want={f"{folder}/settings.ini": lines(kept)},
+        want={f"{folder}/settings.ini": lines(settings)},
     )
 
 

@@ -204,9 +204,9 @@ def execute(
         if entries is None:
             text = f"The files exceed {MOST_BYTES} bytes; the command is undone."
             return Outcome(home, text, 1)
-        found = {path: _read(*entry) for path, entry in entries.items()}
+        files = {path: _read(*entry) for path, entry in entries.items()}
         outputs = tuple(output for output, _ in done["runs"])
-        after = Home(found, str(done["cwd"]))
+        after = Home(files, str(done["cwd"]))
         checks = tuple(tuple(outputs) for outputs in done["git"])
         return Outcome(after, str(done["output"]), int(done["code"]), outputs, checks)
     # The player's processes may have ended the driver, or written in its place.
@@ -280,37 +280,37 @@ def faults(task: Task, home: Home, runs: tuple[str, ...], git: tuple[str, ...]) 
 
     runs, git: outputs of the task's `runs` and `git`, from a checker's sandbox.
     """
-    found = list[str]()
+    reasons = list[str]()
     # Files of the task that it does not name must be as they were, content and mode.
     moved = {*task.want, *task.absent, *task.free}
-    kept = {path: text for path, text in task.files.items() if path not in moved}
-    for path, text in {**kept, **task.want}.items():
+    untouched = {path: text for path, text in task.files.items() if path not in moved}
+    for path, text in {**untouched, **task.want}.items():
         entry = home.entries.get(path)
         if entry is None or entry.kind != FILE:
-            found.append(f"{path} is missing")
+            reasons.append(f"{path} is missing")
         elif _plain(entry.data) != _plain(text.encode()):
-            found.append(f"{path} has another content")
-    found += [f"{path} still exists" for path in task.absent if path in home.entries]
-    modes = {path: task.modes.get(path, MODE) for path in kept} | dict(task.want_modes)
+            reasons.append(f"{path} has another content")
+    reasons += [f"{path} still exists" for path in task.absent if path in home.entries]
+    modes = {path: task.modes.get(path, MODE) for path in untouched} | dict(task.want_modes)
     for path, mode in modes.items():
         entry = home.entries.get(path)
         # A missing file is a fault of its own above.
         if entry is not None and entry.mode != mode:
-            found.append(f"{path} has the mode {entry.mode:o}")
+            reasons.append(f"{path} has the mode {entry.mode:o}")
     for ((command, _), wanted), output in zip(task.runs, runs, strict=True):
         if output.strip() != wanted.strip():
-            found.append(f"{' '.join(command)} prints something else")
+            reasons.append(f"{' '.join(command)} prints something else")
     for ((repository, _), wanted), output in zip(task.git, git, strict=True):
         if output.strip() != wanted.strip():
-            found.append(f"the repository {repository} is in another state")
-    return found
+            reasons.append(f"the repository {repository} is in another state")
+    return reasons
 
 
 def judge(
     run: Callable[[Program], ExecResult], home: Home, tasks: tuple[Task, ...]
 ) -> list[list[str]]:
     """The faults of each task. run: see `execute`."""
-    found = list[list[str]]()
+    reasons = list[list[str]]()
     for task in tasks:
         # Each in a sandbox of its own, and files as they were before: a program of the player can
         # write what it wants in place of the driver, but only about its own output.
@@ -320,8 +320,8 @@ def judge(
         # Both are empty where the sandbox was broken.
         outputs = outputs if len(outputs) == len(runs) else ("",) * len(runs)
         states = states if len(states) == len(git) else ((),) * len(git)
-        found.append(faults(task, home, outputs, tuple(map("\n".join, states))))
-    return found
+        reasons.append(faults(task, home, outputs, tuple(map("\n".join, states))))
+    return reasons
 
 
 def _plain(data: bytes) -> bytes:
