@@ -89,5 +89,5 @@ def _number(error: Exception) -> int | None:
     if isinstance(error, OSError):
         return error.errno
     # Its text alone has the number.
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found[1]) if found else None
+    match = re.search(r"os error (\d+)", str(error))
+    return int(match[1]) if match else None

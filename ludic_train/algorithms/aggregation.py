@@ -83,10 +83,10 @@ def sequence_ids(items: Sequence[SAWItem]) -> list[int]:
 
 def by_sequence(items: Sequence[SAWItem]) -> list[list[int]]:
     """Indices of the rows of each rollout, in order of play."""
-    found: dict[int, list[int]] = {}
+    rows: dict[int, list[int]] = {}
     for i, number in enumerate(sequence_ids(items)):
-        found.setdefault(number, []).append(i)
-    return list(found.values())
+        rows.setdefault(number, []).append(i)
+    return list(rows.values())
 
 
 def refined_by_rollout(

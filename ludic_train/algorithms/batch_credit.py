@@ -157,13 +157,13 @@ class SeatBaselineReturn:
         earned = returns(trajectories)
         # Text, because the means are kept in JSON, whose keys are nothing else.
         seats = [json.dumps([t.env_id, t.agent]) for t in trajectories]
-        own: dict[str, list[float]] = {}
+        by_seat: dict[str, list[float]] = {}
         for seat, reward in zip(seats, earned.tolist(), strict=True):
-            own.setdefault(seat, []).append(reward)
+            by_seat.setdefault(seat, []).append(reward)
         # From before the batch: a mean that includes a return would pull its advantage towards 0.
-        before = {s: self.means.get(s, math.fsum(rs) / len(rs)) for s, rs in own.items()}
+        before = {s: self.means.get(s, math.fsum(rs) / len(rs)) for s, rs in by_seat.items()}
         for seat, mean in before.items():
-            for reward in own[seat]:
+            for reward in by_seat[seat]:
                 mean = self.decay * mean + (1 - self.decay) * reward
             self.means[seat] = mean
         return spread(earned - np.array([before[seat] for seat in seats]), trajectories)

@@ -185,11 +185,11 @@ def by_group(trajectories: Sequence[Trajectory], advantage: Callable[[Array], Ar
 
     Raises CreditError for a return that is not finite, and a rollout that cannot be compared.
     """
-    found = returns(trajectories)
+    advantages = returns(trajectories)
     for members in groups(trajectories):
         # In place: each index is in one group, so no group reads what another has written.
-        found[members] = advantage(found[members])
-    return found
+        advantages[members] = advantage(advantages[members])
+    return advantages
 
 
 def returns(trajectories: Sequence[Trajectory]) -> Array:

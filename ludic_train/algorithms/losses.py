@@ -387,8 +387,8 @@ def rollout_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
 def attachment(batch: LossBatch, name: str) -> Tensor:
     """The attached [N] tensor of that name. Raises MissingAttachment."""
     if name not in batch.attachments:
-        known = ", ".join(sorted(batch.attachments)) or "nothing"
-        raise MissingAttachment(f"this loss reads {name!r} and the batch has {known} attached")
+        names = ", ".join(sorted(batch.attachments)) or "nothing"
+        raise MissingAttachment(f"this loss reads {name!r} and the batch has {names} attached")
     return batch.attachments[name]
 
 

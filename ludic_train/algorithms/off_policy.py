@@ -152,8 +152,8 @@ class Corrected:
         factor = self.correction(log_weight, batch)
         # Into the scale, so that any loss can be corrected without knowing of it; and its ratios
         # start from the proximal policy, so that the clip bounds this update's own step alone.
-        known = replace(batch, scale=batch.scale * factor, behavior_logprobs=proximal)
-        value, metrics = self.loss(out, known)
+        corrected = replace(batch, scale=batch.scale * factor, behavior_logprobs=proximal)
+        value, metrics = self.loss(out, corrected)
         own = {"correction": token_stat(factor), "masked": token_stat(factor == 0)}
         return value, metrics | own
 
@@ -180,7 +180,7 @@ def mismatch(out: TokenLogprobs, batch: LossBatch) -> OnDevice:
     log = log_ratio(out, batch).detach().double()
     ratio, divergence = torch.exp(log), k3(log)
     count = torch.tensor(len(log))
-    found: OnDevice = {
+    metrics: OnDevice = {
         "mismatch/kl": (Stat, (divergence.sum(), count)),
         "mismatch/ratio": (Stat, (ratio.sum(), count)),
         "mismatch/ratio_max": (Peak, (ratio.max(),)),
@@ -189,14 +189,14 @@ def mismatch(out: TokenLogprobs, batch: LossBatch) -> OnDevice:
     if batch.lag is not None:
         fresh, lag = batch.lag == 0, batch.lag.double()
         bins = {name: (lag >= low) & (lag < high) for name, (low, high) in LAGS.items()}
-        found |= {
+        metrics |= {
             # Older tokens are left out of the count too, or their zeros would lower the mean.
             KL_AT_LAG_0: (Stat, ((divergence * fresh).sum(), fresh.sum())),
             "lag": (Stat, (lag.sum(), count)),
             "lag_max": (Peak, (lag.max(),)),
             **{AT_LAG + name: (Total, (inside.sum(),)) for name, inside in bins.items()},
         }
-    return found
+    return metrics
 
 
 def check_sampler(metrics: Metrics, most: float | None, version: int) -> None:

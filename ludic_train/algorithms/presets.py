@@ -104,11 +104,11 @@ class RLAlgorithm:
 
     def with_parts(self, parts: Parts) -> RLAlgorithm:
         """The algorithm with some of its parts replaced. Raises ConfigError for unknown names."""
-        known = [field.name for field in fields(self)]
-        if unknown := [name for name in parts if name not in known]:
+        names = [field.name for field in fields(self)]
+        if unknown := [name for name in parts if name not in names]:
             raise ConfigError(
                 f"{self.name}() has no setting {unknown[0]!r}; parts that any preset takes: "
-                f"{', '.join(known)}"
+                f"{', '.join(names)}"
             )
         return replace(self, **parts)
 
@@ -325,8 +325,8 @@ def scalerl(*, high: float = 5.0, **parts: Unpack[Parts]) -> RLAlgorithm:
     high: upper bound of the ratio.
     """
     usual = cispo(high=high, credit=HybridNormalizedReturn(), aggregation=prompt_mean)
-    own: Parts = {"name": "scalerl", "retire_at": 0.9, "max_lag": 8, "think_share": 6 / 7}
-    return usual.with_parts({**own, **parts})
+    recipe: Parts = {"name": "scalerl", "retire_at": 0.9, "max_lag": 8, "think_share": 6 / 7}
+    return usual.with_parts({**recipe, **parts})
 
 
 def ppo(

@@ -104,8 +104,8 @@ class BackgroundSaver:
         self.finish()
         number = trainer.version if step is None else step
         draft = new_draft(self.manager, number)
-        own = own_shards(shard_tensors(trainer))
-        shards = replace(own, tensors=self._copied("tensors/", own.tensors))
+        shards_here = own_shards(shard_tensors(trainer))
+        shards = replace(shards_here, tensors=self._copied("tensors/", shards_here.tensors))
         state = run_state(trainer, extra)
         mine, ranks = rank(), world_size()
 
@@ -163,5 +163,5 @@ class BackgroundSaver:
 def _errors(writing: Future[None] | None) -> list[str]:
     """Errors of all ranks, once the future that each gives here has ended."""
     error = None if writing is None else writing.exception()
-    own = "" if error is None else f"rank {rank()}: {type(error).__name__}: {error}"
-    return [text.decode() for text in all_gather(own.encode()) if text]
+    text_here = "" if error is None else f"rank {rank()}: {type(error).__name__}: {error}"
+    return [text.decode() for text in all_gather(text_here.encode()) if text]

@@ -27,9 +27,9 @@ def complete_updates(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
     names = (_COMPLETE_NAME.fullmatch(path.name) for path in directory.iterdir())
-    found = (int(name[1]) for name in names if name)
+    updates = (int(name[1]) for name in names if name)
     # The state is written last, so its presence tells a whole folder from one copied halfway.
-    return sorted(n for n in found if (directory / folder_name(n) / STATE).is_file())
+    return sorted(n for n in updates if (directory / folder_name(n) / STATE).is_file())
 
 
 def sync_to_disk(path: Path) -> None:

@@ -221,9 +221,9 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     cannot be read.
     """
     if not (path / STATE).is_file() or path.name.endswith(INCOMPLETE):
-        known = ", ".join(map(folder_name, CheckpointManager(path.parent).steps()))
+        complete = ", ".join(map(folder_name, CheckpointManager(path.parent).steps()))
         raise CheckpointNotFound(
-            f"no complete checkpoint at {path}; {path.parent} has {known or 'none'}"
+            f"no complete checkpoint at {path}; {path.parent} has {complete or 'none'}"
         )
     try:
         record = json.loads((path / STATE).read_text())
@@ -317,14 +317,14 @@ def restore_rng(state: Json) -> None:
 
 def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, str]:
     """Name by parameter, in the order of the optimizer's own indices."""
-    known = {param: name for name, param in model.named_parameters()}
+    names = {param: name for name, param in model.named_parameters()}
     trained = [param for group in optimizer.param_groups for param in group["params"]]
-    if strangers := [tuple(param.shape) for param in trained if param not in known]:
+    if strangers := [tuple(param.shape) for param in trained if param not in names]:
         raise CheckpointError(
             f"the optimizer trains tensors of the shapes {strangers[:3]} that are no parameters of "
             "the model; give the model it was made for"
         )
-    return {param: known[param] for param in trained}
+    return {param: names[param] for param in trained}
 
 
 def _state_of(
@@ -332,14 +332,16 @@ def _state_of(
 ) -> dict[str, Tensor]:
     """The optimizer's state of one param by key, placed as the param is. Raises CheckpointError."""
     shapes = {param.shape, scale_shape(param)} if bits == 8 and has_8_bits(param) else {param.shape}
-    own = {key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name}
-    has = 8 if any(tensor.dtype == torch.uint8 for tensor in own.values()) else 32
-    if own and has_8_bits(param) and has != bits:
+    moments = {
+        key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name
+    }
+    has = 8 if any(tensor.dtype == torch.uint8 for tensor in moments.values()) else 32
+    if moments and has_8_bits(param) and has != bits:
         raise CheckpointError(
             f"the optimizer's state of {name} has {has} bits in the checkpoint and {bits} in this "
             f"run: resume with AdamW(bits={has})"
         )
-    for key, tensor in own.items():
+    for key, tensor in moments.items():
         # The optimizer's step count is a scalar, whatever the param.
         if tensor.ndim and tensor.shape not in shapes:
             raise CheckpointError(
@@ -347,4 +349,4 @@ def _state_of(
                 f"{list(param.shape)}"
             )
     # Cloned, because the optimizer would keep and change the caller's tensors.
-    return {key: like(param, t.clone()) if t.ndim else t.clone() for key, t in own.items()}
+    return {key: like(param, t.clone()) if t.ndim else t.clone() for key, t in moments.items()}

@@ -45,16 +45,16 @@ class ParamFiles:
         """
         name = resolved(name)
         folder = Path(name) if Path(name).is_dir() else hub_folder(str(name))
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for path in sorted(folder.glob("*.safetensors")):
             with safe_open(path, "pt") as file:
-                found |= dict.fromkeys(file.keys(), path)
-        if not found or not (folder / "config.json").is_file():
+                paths |= dict.fromkeys(file.keys(), path)
+        if not paths or not (folder / "config.json").is_file():
             raise ModelNotFound(
                 f"there are no *.safetensors beside a config.json in {str(folder)!r}: give the "
                 "folder of a model without adapters; `hf download` fetches one from the hub"
             )
-        return cls(paths=found)
+        return cls(paths=paths)
 
     def __contains__(self, param: object) -> bool:
         return isinstance(param, str) and _name_in_file(param) in self.paths

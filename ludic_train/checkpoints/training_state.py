@@ -224,12 +224,12 @@ def claim(source: BatchSource) -> None:
 
 def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
     """Put the params in place; this rank's part of the optimizer's state."""
-    own = trained_params(trainer.model)
-    stored = read_shards(folder, {PARAM + name: param for name, param in own.items()})
-    _copy_into(own, {name.removeprefix(PARAM): tensor for name, tensor in stored.items()})
+    params = trained_params(trainer.model)
+    stored = read_shards(folder, {PARAM + name: param for name, param in params.items()})
+    _copy_into(params, {name.removeprefix(PARAM): tensor for name, tensor in stored.items()})
     # The fresh optimizer has no state yet whose names could be read.
     wanted: dict[str, Tensor] = {}
-    for name, param in own.items():
+    for name, param in params.items():
         moments = {"exp_avg": param, "exp_avg_sq": param, "step": torch.tensor(0.0)}
         if isinstance(trainer.optimizer, AdamW8bit):
             moments |= zero_moments(param)
@@ -240,24 +240,24 @@ def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
 def _restore_params(trainer: Trainer, checkpoint: LoadedCheckpoint) -> None:
     """Put the params of a whole checkpoint into the model. Raises CheckpointError."""
     stored = {n.removeprefix(PARAM): t for n, t in checkpoint.tensors.items() if PARAM in n}
-    own = trained_params(trainer.model)
+    params = trained_params(trainer.model)
     # Those of one process are in the model's folder, but for a value head.
     if all(VALUE_HEAD in name for name in stored):
         if sharded_modules(trainer.model):
             stored = _params_of_files(checkpoint.model_dir, trainer.model) | stored
         else:
             load_params(trainer.model, checkpoint.model_dir)
-            own = {name: param for name, param in own.items() if VALUE_HEAD in name}
-    if stored.keys() != own.keys():
-        strange = sorted(stored.keys() ^ own.keys())[:3]
+            params = {name: param for name, param in params.items() if VALUE_HEAD in name}
+    if stored.keys() != params.keys():
+        strange = sorted(stored.keys() ^ params.keys())[:3]
         raise CheckpointError(f"{checkpoint.path} and the model differ in the params {strange}")
-    for name, param in own.items():
+    for name, param in params.items():
         if stored[name].shape != param.shape:
             raise CheckpointError(
                 f"{checkpoint.path} has {name} as {list(stored[name].shape)}, and the model as "
                 f"{list(param.shape)}: resume with the settings that it was made with"
             )
-    _copy_into(own, stored)
+    _copy_into(params, stored)
 
 
 @torch.no_grad()

@@ -19,12 +19,12 @@ def names_and_options(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def value_of(options: Sequence[str], flag: str) -> str | None:
     """The last value of an option, as its word or the next one; None where it is not there."""
-    found = None
+    last = None
     for word, following in zip(options, [*options[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") == flag:
-            found = value if equals else following
-    return found
+            last = value if equals else following
+    return last
 
 
 def resume_command(
@@ -36,11 +36,11 @@ def resume_command(
         return "there was nothing to save yet: start it again with the same command"
     ranks = f" --gpus {gpus}" if gpus > 1 else ""
     ranks += f" --servers {servers}" if servers else ""
-    given = ["--queue"] if machine.queue else []
-    given += ["--exact"] if machine.exact else []
-    given += ["--offload"] if machine.offload else []
-    given += ["--engine"] if machine.engine != Machine().engine else []
-    also = f", and {' and '.join(given)} as it was started" if given else ""
+    options = ["--queue"] if machine.queue else []
+    options += ["--exact"] if machine.exact else []
+    options += ["--offload"] if machine.offload else []
+    options += ["--engine"] if machine.engine != Machine().engine else []
+    also = f", and {' and '.join(options)} as it was started" if options else ""
     return f"resume with: {program()} train --out {out} --resume{ranks}{also}"
 
 

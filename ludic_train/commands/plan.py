@@ -88,11 +88,11 @@ def main(argv: list[str]) -> int:
 
 def as_json(estimate: Estimate, flops_per_second: float) -> str:
     """The numbers of `report` as a JSON object."""
-    found = asdict(estimate) | {
+    numbers = asdict(estimate) | {
         "total_bytes": estimate.total_bytes,
         "seconds": BESIDE_PRODUCTS * estimate.flops / flops_per_second,
     }
-    return json.dumps(found, indent=2)
+    return json.dumps(numbers, indent=2)
 
 
 def report(estimate: Estimate, flops_per_second: float) -> str:

@@ -127,7 +127,7 @@ def shard_from_rank_0(
     """
     # Detached, because FSDP2 moves the params themselves to the device.
     params = dict(model.named_parameters(remove_duplicate=False))
-    known = {name: param.detach() for name, param in params.items()} if rank() == 0 else {}
+    values = {name: param.detach() for name, param in params.items()} if rank() == 0 else {}
     shard_model(model, param_dtype=param_dtype, device=device, offload=offload, replicas=replicas)
     if world_size() == 1:
         return
@@ -139,7 +139,7 @@ def shard_from_rank_0(
                 continue
             value = torch.empty(param.shape, dtype=param.dtype, device=device)
             if rank() == 0:
-                own = known[name]
+                own = values[name]
                 # Read when it is its turn, so that one param at a time is whole.
                 value.copy_(read(name) if own.is_meta and read else own)
             assert isinstance(param, DTensor)
@@ -187,12 +187,12 @@ def units(model: nn.Module) -> list[list[nn.Module]]:
     groups: list[list[nn.Module]] = []
     size = 0
     for block in blocks(model):
-        own = sum(param.numel() for param in block.parameters())
-        if not groups or size + own > UNIT_PARAMS:
+        block_size = sum(param.numel() for param in block.parameters())
+        if not groups or size + block_size > UNIT_PARAMS:
             groups.append([])
             size = 0
         groups[-1].append(block)
-        size += own
+        size += block_size
     return groups
 
 

@@ -194,12 +194,16 @@ class Batch:
 
     def keep(self, order: Sequence[int]) -> None:
         """Make row `order[i]` the new row i; drop the others."""
-        kept = np.array(order, np.int64)
+        at = np.array(order, np.int64)
         self.requests = [self.requests[i] for i in order]
         self.masks = [self.masks[i] for i in order]
         self.experts = [self.experts[i] for i in order]
-        self.rows, self.ids, self.logprobs = self.rows[kept], self.ids[kept], self.logprobs[kept]
-        self.versions = self.versions[kept]
+        self.rows, self.ids, self.logprobs = (
+            self.rows[at],
+            self.ids[at],
+            self.logprobs[at],
+        )
+        self.versions = self.versions[at]
 
     def sampled(self, i: int) -> list[int]:
         """All tokens sampled for row i."""

@@ -238,7 +238,7 @@ def _attention(
     parts = _Gathered.apply(torch.stack([key, value]), context.group, context.size)  # type: ignore[no-untyped-call]
     first, second = torch.split(parts, width, dim=-2)
     keys, values = torch.cat([*first, *second.flip(0)], dim=-2)
-    found = []
+    attended = []
     for part, chunk in zip(torch.split(query, width, dim=2), context.chunks, strict=True):
         end = (chunk + 1) * width
         seen = F.scaled_dot_product_attention(
@@ -249,8 +249,8 @@ def _attention(
             scale=scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
-        found.append(seen)
-    return torch.cat(found, 2).transpose(1, 2).contiguous(), None
+        attended.append(seen)
+    return torch.cat(attended, 2).transpose(1, 2).contiguous(), None
 
 
 class _Gathered(torch.autograd.Function):

@@ -90,15 +90,15 @@ def check_conversion(model: nn.Module) -> None:
     Converts names and shapes alone, to a checkpoint and back.
     """
     inner = unwrapped(model)
-    own = {
+    params = {
         name: torch.empty(param.shape, dtype=param.dtype, device="meta")
         for name, param in inner.named_parameters()
         # Adapters are no part of a checkpoint; their base layers are, under plain names.
         if "lora_" not in name
     }
-    own = {name.replace(".base_layer", ""): param for name, param in own.items()}
-    back = model_params(model, dict(hub_params(model, own.items())))
-    expected, found = ({n: t.shape for n, t in each.items()} for each in (own, back))
+    params = {name.replace(".base_layer", ""): param for name, param in params.items()}
+    back = model_params(model, dict(hub_params(model, params.items())))
+    expected, found = ({n: t.shape for n, t in each.items()} for each in (params, back))
     if wrong := sorted(n for n in expected if found.get(n) != expected[n]):
         raise UnsupportedModel(
             f"{wrong[0]} of {type(inner).__name__} (model_type {inner.config.model_type!r}) is "

@@ -42,8 +42,8 @@ def make_exact(model: PreTrainedModel) -> None:
             f"exact log-probs were proven for {' and '.join(PROVEN)} models, and not for {kind!r}: "
             "leave out --exact"
         )
-    found = {f"{p.dtype} on {p.device.type}" for p in model.parameters()}
-    if others := ", ".join(sorted(found - {"torch.float32 on cpu"})):
+    places = {f"{p.dtype} on {p.device.type}" for p in model.parameters()}
+    if others := ", ".join(sorted(places - {"torch.float32 on cpu"})):
         raise UnsupportedModel(
             f"exact log-probs were proven for float32 on a CPU, and params are {others}: "
             "take --dtype float32 --device cpu; on a GPU, vLLM has VLLM_BATCH_INVARIANT=1"

@@ -101,13 +101,13 @@ def action_logprobs(
     if isinstance(causal_lm, FSDPModule):
         forward = getattr(causal_lm, SHARDED_FORWARD)
     inputs = input_ids, row, column, temperature, position_ids, masks, top, attention_mask
-    found = iter(forward(*inputs, entropy))
+    scores = iter(forward(*inputs, entropy))
     return TokenLogprobs(
-        logprobs=next(found),
-        entropy=next(found),
-        top_logprobs=None if top is None else next(found),
-        top_ids=next(found) if isinstance(top, int) else None,
-        values=next(found, None),
+        logprobs=next(scores),
+        entropy=next(scores),
+        top_logprobs=None if top is None else next(scores),
+        top_ids=next(scores) if isinstance(top, int) else None,
+        values=next(scores, None),
     )
 
 
@@ -138,8 +138,8 @@ def forward_of_head(
         streams = input_ids[row, column][own], temperature[own]
         masks = None if masks is None else masks.chosen(own)
         top = top[own] if isinstance(top, Tensor) else top
-        found = _scored(causal_lm, hidden[row[own], at], *streams, masks, top, True)
-        return tuple(context.completed(part, own) for part in found)
+        scores = _scored(causal_lm, hidden[row[own], at], *streams, masks, top, True)
+        return tuple(context.completed(part, own) for part in scores)
     hidden = causal_lm.get_decoder()(
         input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],

@@ -65,8 +65,8 @@ class LoRA:
         """The settings for a model as peft has them."""
         # A factor of 2 for any rank, so that a learning rate suits all of them.
         alpha = 2.0 * self.rank if self.alpha is None else self.alpha
-        given = {"target_modules": self.target_names}
-        targets = _all_targets(model) if self.targets == ALL_LINEAR else given
+        named = {"target_modules": self.target_names}
+        targets = _all_targets(model) if self.targets == ALL_LINEAR else named
         # Here and below where it is needed: importing it takes a third of a second.
         from peft import LoraConfig
 
@@ -216,12 +216,12 @@ def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrain
     seed: of their values. Raises ConfigError for targets that it lacks.
     """
     if lora.targets != ALL_LINEAR:
-        known = {name.rpartition(".")[2] for name, m in model.named_modules() if is_linear(m)}
+        layers = {name.rpartition(".")[2] for name, m in model.named_modules() if is_linear(m)}
         for target in lora.target_names:
-            if target.rpartition(".")[2] not in known:
+            if target.rpartition(".")[2] not in layers:
                 raise ConfigError(
                     f"lora_targets={lora.targets!r}: the model has no linear layer {target!r}; it "
-                    f"has {', '.join(sorted(known))}"
+                    f"has {', '.join(sorted(layers))}"
                 )
     from peft import get_peft_model
 

@@ -34,18 +34,18 @@ def routers(model: nn.Module) -> dict[int, nn.Module]:
     # transformers lists here by what class it finds router_logits.
     recorder = (inner._can_record_outputs or {}).get("router_logits")
     kind = getattr(recorder, "target_class", None)
-    found = {
+    by_block = {
         number: module
         for number, block in enumerate(blocks(model))
         for module in block.modules()
         if kind is not None and isinstance(module, kind)
     }
-    if not found:
+    if not by_block:
         raise UnsupportedModel(
             f"{type(inner).__name__} (model_type {inner.config.model_type!r}) has no router whose "
             "experts could be recorded or replayed: turn router replay off"
         )
-    return found
+    return by_block
 
 
 @contextmanager
@@ -57,8 +57,8 @@ def replayed_experts(model: nn.Module, experts: Experts) -> Iterator[None]:
     Raises UntrainableRollout for experts that the model does not have, UnsupportedModel as
     `routers`.
     """
-    own = routers(model)
-    weight = next(iter(own.values())).get_parameter("weight")
+    by_block = routers(model)
+    weight = next(iter(by_block.values())).get_parameter("weight")
     layers, top_k, count = experts.shape[2], experts.shape[3], len(weight)
     # Before anything is computed: on a GPU an index out of range ends the process.
     if layers != len(blocks(model)) or experts.max(initial=UNKNOWN) >= count:
@@ -68,7 +68,7 @@ def replayed_experts(model: nn.Module, experts: Experts) -> Iterator[None]:
         )
     by_layer = torch.from_numpy(np.ascontiguousarray(experts)).to(weight.device)
     # Torch gathers by no index of 16 bits.
-    chosen = {number: by_layer[:, :, number].reshape(-1, top_k).long() for number in own}
+    chosen = {number: by_layer[:, :, number].reshape(-1, top_k).long() for number in by_block}
 
     def replace(number: int, scores: Tensor, routed: Tensor) -> Tensor:
         recorded = chosen[number]
@@ -80,7 +80,7 @@ def replayed_experts(model: nn.Module, experts: Experts) -> Iterator[None]:
             )
         return torch.where(recorded == UNKNOWN, routed, recorded)
 
-    with _wrapped(own, replace):
+    with _wrapped(by_block, replace):
         yield
 
 

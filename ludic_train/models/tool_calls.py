@@ -106,10 +106,10 @@ def split_calls(
         return _tagged(text, tools)
     if form == "list":
         content, tag, rest = text.partition(CALLS)
-        found = _listed(rest) if tag else None
+        calls = _listed(rest) if tag else None
     else:
-        content, found = "", _objects(text.strip().removeprefix(PYTHON).lstrip())
-    return (content.rstrip(), found) if found else (text, [])
+        content, calls = "", _objects(text.strip().removeprefix(PYTHON).lstrip())
+    return (content.rstrip(), calls) if calls else (text, [])
 
 
 def json_call(body: str) -> tuple[str, str] | None:
@@ -122,12 +122,12 @@ def json_call(body: str) -> tuple[str, str] | None:
 
 def tagged_call(body: str, tools: Sequence[ToolSchema]) -> tuple[str, str] | None:
     """Name and arguments of <function=NAME> with <parameter=KEY>; None for anything else."""
-    found = _FUNCTION.search(body)
-    if found is None:
+    tag = _FUNCTION.search(body)
+    if tag is None:
         return None
-    name, types = found[1], _types(found[1], tools)
+    name, types = tag[1], _types(tag[1], tools)
     values = {
-        key: _value(text.strip("\n"), types.get(key)) for key, text in _PARAMETER.findall(found[2])
+        key: _value(text.strip("\n"), types.get(key)) for key, text in _PARAMETER.findall(tag[2])
     }
     return name, json.dumps(values)
 

@@ -66,10 +66,10 @@ def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine
     ([('ludic/Countdown-v0', 1.0), ('ludic/Maze-v0', 2.0)], 'auto')
     """
     try:
-        found = tomllib.loads(text)
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"no TOML: {error}") from error
-    values = _without_tables({name.replace("-", "_"): value for name, value in found.items()})
+    values = _without_tables({name.replace("-", "_"): value for name, value in tables.items()})
     check_names(values, dict.fromkeys([*FACTS, *SETTINGS, *MACHINE]), "the config")
     envs = values.pop("envs", [])
     if not isinstance(envs, list) or not envs:

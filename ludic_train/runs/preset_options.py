@@ -50,11 +50,11 @@ def _entries(function: ast.FunctionDef) -> dict[str, str]:
     one = "|".join(map(re.escape, names)) or "-"
     heads = list(re.finditer(rf"(?<!\w)((?:{one})(?:, (?:{one}))*): ", text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for head, end in zip(heads, ends, strict=True):
         entry = text[head.end() : end].strip(" ;")
-        found |= dict.fromkeys(head[1].split(", "), entry)
-    return found
+        texts |= dict.fromkeys(head[1].split(", "), entry)
+    return texts
 
 
 def _options() -> dict[str, dict[str, Option]]:
@@ -90,8 +90,8 @@ def check_options(preset: str, options: Mapping[str, Any]) -> None:
     """Raise ConfigError for a name that is no preset's, and for an option that it does not have."""
     if preset not in PRESET_OPTIONS:
         raise ConfigError(f"no algorithm {preset!r}; there are: {', '.join(PRESET_OPTIONS)}")
-    known = PRESET_OPTIONS[preset]
+    options_of_preset = PRESET_OPTIONS[preset]
     for name in options:
-        if name not in known:
-            hint = suggestion(name, list(known), otherwise="it has")
+        if name not in options_of_preset:
+            hint = suggestion(name, list(options_of_preset), otherwise="it has")
             raise ConfigError(f"the algorithm {preset} has no option {name!r}; {hint}")

@@ -23,24 +23,24 @@ def score_of(reward: str | Reward) -> Score:
     reward: "module:name" of a function or a rubric, or one of these.
     Raises ConfigError for a name without a function or a rubric behind it.
     """
-    found: Any = reward
+    function: Any = reward
     if isinstance(reward, str):
         module, _, name = reward.rpartition(":")
-        found = getattr(import_user_module(module, reward), name, None) if module else None
-    if isinstance(found, Rubric):
-        rubric = found
+        function = getattr(import_user_module(module, reward), name, None) if module else None
+    if isinstance(function, Rubric):
+        rubric = function
 
         async def graded(rollout: Rollout) -> Rollout:
             return await graded_rollout(rollout, rubric)
 
         return graded
-    if not callable(found):
+    if not callable(function):
         raise ConfigError(
             f"reward={reward!r} is neither a function, a Rubric, nor module:name of one"
         )
 
     async def scored(rollout: Rollout) -> Rollout:
-        value = found(rollout)
+        value = function(rollout)
         return rewarded(rollout, await value if inspect.isawaitable(value) else value)
 
     return scored

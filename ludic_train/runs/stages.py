@@ -217,7 +217,7 @@ def _typed_rows(
     """
     assert recipe.demonstrator is not None
     reply = recipe.demonstrator.reply
-    known: dict[bytes, Completion] = {}
+    written: dict[bytes, Completion] = {}
 
     def rows_of(rollout: Rollout, system_prompt: str) -> list[SAWItem]:
         typed = with_token_ids(
@@ -226,7 +226,7 @@ def _typed_rows(
             learner.harness.new_context(),
             system_prompt=system_prompt,
             reply=reply,
-            known=known,
+            known=written,
         )
         return rows_from([typed], sft())
 

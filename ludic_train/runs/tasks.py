@@ -96,14 +96,14 @@ def evaluation_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> dict[s
     episodes: tasks per set. A larger number keeps the tasks of a smaller one, and adds others; a
         set of rows has no more tasks than rows.
     """
-    found = {}
+    by_set = {}
     for name, tasks in recipe.evals.items():
         env = _measured(recipe, tasks)
         # What top_p, top_k and min_p leave is the policy that learns.
         sampling = replace(config.sample.sampling, temperature=tasks.temperature)
         # No seed of a run in them, so that runs are compared on the same episodes.
         number = episodes if env.rows is None else min(episodes, len(env.rows))
-        found[name] = [
+        by_set[name] = [
             _task(
                 config,
                 env,
@@ -113,7 +113,7 @@ def evaluation_tasks(recipe: Recipe, config: RunConfig, episodes: int) -> dict[s
             )
             for i in range(number)
         ]
-    return found
+    return by_set
 
 
 def eval_id(recipe: Recipe, tasks: EvalTasks) -> str:

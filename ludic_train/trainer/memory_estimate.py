@@ -150,7 +150,7 @@ def estimate_update(
     peak, flops = _update(model, load)
     shard, masters = load.world_size, MASTER_BYTES * sum(p.numel() for p in trained)
     moments = sum(map(moment_bytes, trained)) if adamw_bits == 8 else 2 * masters
-    kept = {
+    states = {
         "params": (_bytes(params) - _bytes(trained) + masters) // shard,
         "gradients": masters // shard,
         "optimizer": moments // shard,
@@ -164,8 +164,8 @@ def estimate_update(
     return Estimate(
         params=sum(p.numel() for p in params),
         trained=sum(p.numel() for p in trained),
-        bytes=sizes if offload else kept | sizes,
-        host_bytes=kept if offload else {},
+        bytes=sizes if offload else states | sizes,
+        host_bytes=states if offload else {},
         # Micro-batches cost the same, and optimizer steps nothing beside them.
         flops=flops * load.tokens / load.micro_tokens / shard,
     )

@@ -90,11 +90,11 @@ def arrays_of(micro_batch: MicroBatch) -> dict[str, Array]:
 
 def micro_batch_from(arrays: Mapping[str, Array]) -> MicroBatch:
     """The micro-batch of which `arrays_of` gives these arrays."""
-    own: dict[str, Any] = {n: a for n, a in arrays.items() if not n.startswith(ATTACHED)}
-    own["num_rollouts"], own["whole"] = int(own["num_rollouts"]), bool(own["whole"])
-    own["shares_prompts"] = bool(own.get("shares_prompts"))
-    attached = {n.removeprefix(ATTACHED): a for n, a in arrays.items() if n not in own}
-    return MicroBatch(**own, attachments=attached)
+    values: dict[str, Any] = {n: a for n, a in arrays.items() if not n.startswith(ATTACHED)}
+    values["num_rollouts"], values["whole"] = int(values["num_rollouts"]), bool(values["whole"])
+    values["shares_prompts"] = bool(values.get("shares_prompts"))
+    attached = {n.removeprefix(ATTACHED): a for n, a in arrays.items() if n not in values}
+    return MicroBatch(**values, attachments=attached)
 
 
 def plan_to_bytes(micro_batches: Sequence[MicroBatch]) -> bytes:
@@ -136,23 +136,23 @@ def plan_update(
     Raises EmptyBatch where no item is left, and OverlongRow for an item that exceeds the budget by
     itself; UntrainableRollout for items without experts that are to be replayed.
     """
-    kept = [i for i, item in enumerate(items) if item.action_mask.any()]
-    if not kept:
+    learned = [i for i, item in enumerate(items) if item.action_mask.any()]
+    if not learned:
         raise EmptyBatch(f"of {len(items)} rows, none has a token that was sampled")
     lengths = [len(item.input_ids) for item in items]
-    longest = max(lengths[i] for i in kept)
+    longest = max(lengths[i] for i in learned)
     if longest > token_budget:
         raise OverlongRow(
             f"a row has {longest} tokens, more than the budget of {token_budget} per "
             "micro-batch; raise micro_token_budget or sample shorter episodes"
         )
     if router_replay:
-        check_experts([items[i] for i in kept])
+        check_experts([items[i] for i in learned])
     elif any(item.experts is not None for item in items):
         items = [replace(item, experts=None) for item in items]
     streams = _token_streams(items, aggregation)
     chunks: list[list[list[Family]]] = []
-    for members in _by_streams(kept, streams):
+    for members in _by_streams(learned, streams):
         found = families(
             items,
             members,
@@ -180,10 +180,10 @@ def plan_update(
 
 def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[dict[str, Array]]:
     """Arrays [n] of the n action tokens of each item, by their names in `arrays_of`."""
-    found = []
-    known = zip(items, aggregation(items), sequence_ids(items), strict=True)
+    streams = []
+    parts = zip(items, aggregation(items), sequence_ids(items), strict=True)
     is_masked = any(item.sampling_mask is not None for item in items)
-    for i, (item, scale, rollout) in enumerate(known):
+    for i, (item, scale, rollout) in enumerate(parts):
         at = np.flatnonzero(item.action_mask)
         versions = None if item.versions is None else item.versions.astype(np.int64)
         optional = {"behavior_logprobs": item.behavior_logprobs, "versions": versions}
@@ -191,7 +191,7 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
         further = masks_of(item) if is_masked else {}
         if item.teacher is not None:
             further |= teacher_of(item.teacher, len(at))
-        found.append(
+        streams.append(
             {
                 "column": at,
                 "item": np.full(len(at), i),
@@ -203,7 +203,7 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
                 **further,
             }
         )
-    return found
+    return streams
 
 
 def check_experts(items: Sequence[SAWItem]) -> None:

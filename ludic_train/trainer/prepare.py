@@ -68,30 +68,30 @@ def attach_streams(
     Raises ConfigError where a reference is needed and there is none, UntrainableRollout for items
     that are no rows of the model.
     """
-    kept = list(items)
+    rows = list(items)
     vocabulary = unwrapped(model).config.get_text_config().vocab_size
     call_on_rank_0(lambda: check_forms(items, vocabulary))
     names = algo.attach & {PROXIMAL, VALUES}
     # In a single update, the params that begin the batch are those that begin the update; but what
     # refines rows comes before its forward pass.
     if names != {PROXIMAL} or cfg.minibatches * cfg.epochs > 1 or algo.refine is not None:
-        kept = scored(kept, model, names, cfg, execution=execution)
+        rows = scored(rows, model, names, cfg, execution=execution)
     # A source may have attached a teacher's log-probs already; rank 0 alone holds the rows.
     needs = REFERENCE in algo.attach, algo.teacher_top_k is not None
     lacking = [
         item
-        for item in kept
+        for item in rows
         if (needs[0] and REFERENCE not in item.attachments) or (needs[1] and item.teacher is None)
     ]
     if number_from_rank_0(lambda: len(lacking)):
         with reference_model(model, reference, algo.name) as judge:
             names, top_k = algo.attach & {REFERENCE}, algo.teacher_top_k
-            kept = scored(kept, judge, names, cfg, execution=execution, top_k=top_k)
+            rows = scored(rows, judge, names, cfg, execution=execution, top_k=top_k)
     refine, refined = algo.refine, list[SAWItem]()
     if refine is None:
-        return kept
+        return rows
     # An error of user code on rank 0 must reach the ranks that wait for its rows.
-    call_on_rank_0(lambda: refined.extend(refine(kept)))
+    call_on_rank_0(lambda: refined.extend(refine(rows)))
     return refined
 
 
@@ -179,11 +179,11 @@ def _streams_of(
     """
     with replayed(model, micro_batch):
         out = forward(model, micro_batch, device, top_k=top_k, entropy=False)
-    found = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
-    found[TOP_LOGPROBS] = out.top_logprobs if top_k is not None else None
-    known = {name: t.float().cpu().numpy() for name, t in found.items() if t is not None}
+    tensors = dict.fromkeys(names, out.logprobs) | ({VALUES: out.values} if VALUES in names else {})
+    tensors[TOP_LOGPROBS] = out.top_logprobs if top_k is not None else None
+    arrays = {name: t.float().cpu().numpy() for name, t in tensors.items() if t is not None}
     ids = {} if out.top_ids is None else {TOP_IDS: out.top_ids.int().cpu().numpy()}
-    return known | ids
+    return arrays | ids
 
 
 @contextmanager
@@ -224,8 +224,8 @@ def minibatches(
     # Alone in a part, they would leave nothing to learn from, which ends a run.
     usable, _ = usable_rows(items, cfg, algo, version + cfg.updates_per_batch - 1)
     learned = [item for item in usable if item.action_mask.any()] or list(items)
-    kept = set(map(id, learned))
-    further = [item for item in items if id(item) not in kept]
+    learned_ids = set(map(id, learned))
+    further = [item for item in items if id(item) not in learned_ids]
     rollouts = by_sequence(learned)
     # Seeded by the version, so that a resumed run cuts the batch as the interrupted one did.
     rng = np.random.default_rng((cfg.seed, version))
@@ -329,7 +329,7 @@ def usable_rows(
     A rollout, or a pair of `preference_rows`, with one row that is too long or too old is left out
     as a whole: ratios, margins and shares of a part of it would be other ones.
     """
-    kept: list[int] = []
+    indices: list[int] = []
     overlong = stale = 0
     for members in by_sequence(items):
         rows = [items[i] for i in members]
@@ -344,11 +344,11 @@ def usable_rows(
         ):
             stale += len(rows)
         else:
-            kept += members
+            indices += members
     if overlong:
         _warn_of_overlong(cfg.max_seq_len)
     left_out: Metrics = {"rows/overlong": Total(overlong), "rows/stale": Total(stale)}
-    return [items[i] for i in sorted(kept)], left_out
+    return [items[i] for i in sorted(indices)], left_out
 
 
 async def first_usable(

@@ -42,17 +42,17 @@ def accumulate_gradient(
     version: of the params.
     Raises OutOfMemory with the settings that need less.
     """
-    found: list[OnDevice] = []
+    reports: list[OnDevice] = []
     largest = max((m.input_ids.size for m in micro_batches), default=0)
     with memory_explained(cfg.device, largest):
         for micro_batch in micro_batches:
             with replayed(model, micro_batch):
-                found.append(_backward(model, micro_batch, algo=algo, version=version, cfg=cfg))
+                reports.append(_backward(model, micro_batch, algo=algo, version=version, cfg=cfg))
     if rank() % cfg.execution.context_parallel:
         # The neighbour with which it shares rows counts them.
-        found = []
+        reports = []
     # Here and not in each micro-batch, where the device would wait for the next one's launch.
-    return without_empty_lags(merge(fetch_metrics(found)))
+    return without_empty_lags(merge(fetch_metrics(reports)))
 
 
 def _backward(
@@ -74,9 +74,9 @@ def _backward(
     loss.backward()  # type: ignore[no-untyped-call]
     if cfg.execution.entropy:
         pairs = {**pairs, "entropy": token_stat(out.entropy)}
-    found: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
+    metrics: OnDevice = {name: (Stat, pair) for name, pair in pairs.items()}
     # Detached, so that nothing of the graph lives until the end of the update.
-    return {**found, "loss": (Total, (loss.detach(),)), **mismatch(out, batch)}
+    return {**metrics, "loss": (Total, (loss.detach(),)), **mismatch(out, batch)}
 
 
 def apply_gradient(

@@ -274,12 +274,12 @@ class Trainer:
         try:
             return self._update(items)
         except SamplerMismatch:
-            kept = sound_rows(
+            sound = sound_rows(
                 items, self.model, self.version, cfg=self.cfg, execution=self._execution
             )
-            if not number_from_rank_0(lambda: len(kept)):
+            if not number_from_rank_0(lambda: len(sound)):
                 raise
-        return self._update(kept) | {"rows/mismatched": Total(float(len(items) - len(kept)))}
+        return self._update(sound) | {"rows/mismatched": Total(float(len(items) - len(sound)))}
 
     def _update(self, items: Sequence[SAWItem]) -> Metrics:
         """One optimizer step from these rows, which rank 0 alone holds; its metrics."""
@@ -381,8 +381,8 @@ def stateful_parts(algo: RLAlgorithm) -> dict[str, Stateful]:
 def _stateful_fields(name: str, part: object) -> dict[str, Stateful]:
     if isinstance(part, Stateful):
         return {name: part}
-    found: dict[str, Stateful] = {}
+    parts: dict[str, Stateful] = {}
     # Credit that is given further credit, such as TokenWhitened, has it in a field.
     for inner in fields(part) if is_dataclass(part) else ():
-        found |= _stateful_fields(f"{name}.{inner.name}", getattr(part, inner.name))
-    return found
+        parts |= _stateful_fields(f"{name}.{inner.name}", getattr(part, inner.name))
+    return parts
