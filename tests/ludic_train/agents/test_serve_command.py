@@ -14,21 +14,15 @@ import pytest
 from chat_server import chat_server, completion
 from local_server import GENERATE, tokenizer
 
-from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.commands.main import main
-from ludic_gym.errors import ClientError
 from ludic_gym.harness import Harness, write_harness
-from ludic_gym.limits import HttpOptions
 from ludic_gym.records import read_rollouts
-from ludic_gym.types import Sampling
 from ludic_train.cluster.publish.control import ControlClient
-from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.server_tokens import KEY_VARIABLE, token_of
 
-SHORT = Sampling(max_tokens=4)
 LONG = {"token_ids": [5], "sampling_params": {"max_tokens": 250, "temperature": 90.0}}
 
 
@@ -198,37 +192,6 @@ def test_the_texts_of_any_other_server_are_recorded(tmp_path):
         assert made["choices"][0]["message"]["content"] == "four"
         (step,) = post(f"{url}/sessions/{opened['key']}/close", {})["steps"]
     assert (step["observation"], step["decision"]["action"]) == ("2 + 2", "four")
-
-
-async def test_a_server_that_is_killed_gives_its_clients_an_error_after_the_usual_retries(folder):
-    options = HttpOptions(max_retries=1, backoff_s=0.01)
-    with local(folder) as (child, url, _):
-        post(f"{url}/pause?mode=keep", {})
-        async with VLLMTokenClient(url, lambda *_: [5], options=options) as client:
-            calls = (client.continued([5], SHORT) for _ in range(8))
-            requests = asyncio.gather(*calls, return_exceptions=True)
-            await until_busy(url, "waiting")
-            child.kill()
-            for error in await requests:
-                assert isinstance(error, ClientError)
-            assert client.usage.retries >= 1
-
-
-async def test_a_server_that_was_started_again_is_asked_no_more_until_it_has_the_params(folder):
-    model, _ = load_model(folder)
-    with local(folder) as (child, url, _):
-        port = url.rpartition(":")[2]
-        async with VLLMTokenClient(url, lambda *_: [5]) as client:
-            publisher = FilesPublisher(url, clients=[client])
-            await publisher.publish(model.named_parameters(), 3)
-            assert (await client.continued([5], SHORT)).policy_version == 3
-            child.terminate()
-            await asyncio.to_thread(child.wait, 60)
-            with local(folder, "--port", port):
-                with pytest.raises(ClientError, match="was it started again"):
-                    await client.continued([5], SHORT)
-                await publisher.publish(model.named_parameters(), 4)
-                assert (await client.continued([5], SHORT)).policy_version == 4
 
 
 async def test_of_a_run_the_model_is_served_in_the_chosen_type(tmp_path, folder):

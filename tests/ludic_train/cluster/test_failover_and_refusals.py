@@ -202,34 +202,3 @@ async def test_a_redis_that_refuses_to_write_costs_time_alone(
         await far.aclose()
         await scene.queue.aclose()
         server.stop()
-
-
-@pytest.mark.slow
-@REFUSALS
-async def test_actors_wait_for_a_redis_that_refuses_to_write(
-    processes, tmp_path, sign, refuse, mend
-):
-    server = RedisServer(tmp_path)
-    scene, redis = Scene(processes, server, tmp_path / "run", "k"), Redis.from_url(server.url)
-    try:
-        pid, actor = scene.train(max_lag=2), scene.act(name="one", delay_s=0.1)
-        await scene.at_version(2)
-        await refuse(redis, tmp_path)
-        await asyncio.sleep(5)
-        await mend(redis, tmp_path)
-        await scene.finished(pid)
-        assert await scene.processes.end(actor, signal.SIGTERM) == 0
-        rows = scene.rows()
-        assert len(rows) == 2 * UPDATES * BATCH
-        assert all(rows.count(name) == 2 for name in rows)
-        assert sum(line["lost"] for line in scene.lines()) == 0
-        # A group that waited too long for the limit of lag is counted, as without a fault.
-        counts = (await scene.queue.status()).counts
-        assert counts.pop("trained") == UPDATES * BATCH
-        assert counts.keys() <= {"stale"}
-        # Once by each process; a trainer may be allowed to remove groups, and so need not wait.
-        assert 1 <= len(warnings(scene, sign)) <= 2
-    finally:
-        await redis.aclose()
-        await scene.queue.aclose()
-        server.stop()

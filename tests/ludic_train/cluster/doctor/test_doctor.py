@@ -130,14 +130,6 @@ async def test_an_update_that_fails_is_a_finding_and_no_crash(served):
     assert "failed in start: " in found["push"].found
 
 
-@pytest.mark.long
-async def test_without_push_the_server_stays_as_it_is(served):
-    async with patient(served) as server:
-        found = await examination(served, server, push=False)
-        assert {finding.verdict for finding in found.values()} == {"good"}
-        assert "/pause" not in server.calls
-
-
 async def test_no_server_no_examination(served):
     with pytest.raises(ClientError, match=r"127\.0\.0\.1:1"):
         await examine("http://127.0.0.1:1", str(served[2]), dtype="float32", push=True)

@@ -84,12 +84,6 @@ async def test_params_of_a_cpu_are_written_without_a_copy(tmp_path):
     assert all(torch.equal(written[name], param) for name, param in trainer.named_parameters())
 
 
-async def test_params_that_lie_apart_in_memory_are_written(tmp_path):
-    turned = torch.arange(6.0).view(2, 3).T
-    await FolderPublisher(tmp_path).publish([("turned", turned)], 1)
-    assert torch.equal(dict(params_in(newest(tmp_path).path))["turned"], turned)
-
-
 async def test_only_the_newest_versions_are_kept(tmp_path):
     publisher = FolderPublisher(tmp_path, keep_last=2)
     for version in range(5):

@@ -54,17 +54,6 @@ async def test_each_version_has_a_name_and_the_newest_two_stay(tmp_path):
         assert matrix.tolist() == [[3.0, 3.0]]
 
 
-async def test_a_second_publisher_has_names_of_its_own(tmp_path):
-    client = Client()
-    async with running(1, {}) as (server,):
-        for prefix in ("first", "second"):
-            folder = tmp_path / prefix
-            target = LoRAPublisher(server.url, folder, CONFIG, clients=[client], prefix=prefix)
-            await target.publish(params(0), 0)
-        assert sorted(server.adapters) == ["first-v0", "second-v0"]
-        assert client.name == "second-v0"
-
-
 async def test_an_adapter_that_somebody_waits_for_is_not_unloaded(tmp_path):
     client = Client()
     client.waiting = ("policy-v0",)

@@ -13,7 +13,6 @@ from torch import nn
 from ludic_train.cluster.publish import files
 from ludic_train.cluster.publish.files import (
     FilesPublisher,
-    float32_modules,
     folder_for,
     local_folder,
     new_folder,
@@ -66,11 +65,6 @@ def test_float32_params_are_rounded_to_the_type_of_the_servers():
     assert sent["half"].dtype == torch.float16
     for dtype in (None, "", "float32", "auto"):
         assert dict(outgoing(params.items(), dtype))["w"].dtype == torch.float32
-
-
-def test_a_model_names_its_float32_modules_below_any_wrapper():
-    assert float32_modules(nn.Sequential(nn.Linear(1, 1), Router())) == {"score_bias"}
-    assert float32_modules(None) == set()
 
 
 async def test_nan_reaches_no_server_and_the_next_publication_works():

@@ -214,16 +214,6 @@ async def test_a_tiny_model_has_heads_that_vllm_on_a_cpu_does_not_compute(tmp_pa
         await train_recipe(TIC_TAC_TOE, config, Machine(engine=("vllm",), vllm_python=python))
 
 
-@pytest.mark.slow
-async def test_a_model_made_from_nothing_is_imitating_and_sampled_by_the_server(tmp_path, stand_in):
-    out = tmp_path / "run"
-    changes = {"demonstrations": 130, "sft_updates": 4, "eval_every": 2}
-    await trained(out, None, stand_in[0], **changes, model=None, updates=2)
-    assert updates(out) == [1, 2, 3, 4, 5, 6]
-    (words,) = servers(out)
-    assert words[words.index("--model") + 1] == str(out / "published" / "model")
-
-
 def test_a_vllm_python_is_for_vllm():
     with pytest.raises(ConfigError, match="vllm_python='x' is for engine=vllm"):
         Machine(vllm_python="x")

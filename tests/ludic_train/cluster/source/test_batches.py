@@ -109,16 +109,6 @@ async def test_groups_that_would_be_too_old_are_dropped_whole_and_counted(opened
     assert (status.counts["stale"], status.lags) == (2, {1: 1, 2: 1})
 
 
-async def test_a_group_that_is_fresh_when_read_but_not_when_asked_for_is_dropped(opened, queue):
-    await push(queue, *(group(key, version=0) for key in "abcd"))
-    source = opened()
-    await begin(source)
-    await source.next_batch(ALGO)
-    await source.trained(3)
-    await push(queue, group("e", version=3), group("f", version=3))
-    assert names(await source.next_batch(ALGO)) == ["e", "f"]
-
-
 async def test_a_group_of_whole_and_filtered_rollouts_keeps_the_whole_ones(opened, queue):
     await push(queue, group("a", rewards=(0.0, 3.0, 1.0)), group("b", rewards=(-1.0,)))
     source = opened()
