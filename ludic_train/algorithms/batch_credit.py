@@ -135,6 +135,27 @@ class OverlongPenalty:
         return penalties
 
 
+@dataclass(frozen=True, slots=True)
+class MaskedCutOff:
+    """The credit of `credit`, and 0 for steps whose reply reached its limit of tokens.
+
+    Their rewards count in the baselines of their groups; only their tokens have no gradient.
+
+    >>> from ludic_train import GroupNormalizedReturn
+    >>> assigner = MaskedCutOff(GroupNormalizedReturn())
+    """
+
+    credit: CreditAssigner
+
+    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
+        """The weights [S] of each rollout."""
+        weights = [np.array(own) for own in self.credit(trajectories)]
+        for own, trajectory in zip(weights, trajectories, strict=True):
+            steps, _, was_cut = trajectory.completions.T
+            own[steps[was_cut == 1]] = 0.0
+        return weights
+
+
 @dataclass(slots=True)
 class SeatBaselineReturn:
     """RAE: the return less a running mean of the returns of the same seat of the same env.

@@ -15,7 +15,12 @@ from dataclasses import fields, is_dataclass, replace
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import IN_PYTHON
 from ludic_train.algorithms import presets
-from ludic_train.algorithms.filters import drop_zero_variance_groups
+from ludic_train.algorithms.batch_credit import MaskedCutOff
+from ludic_train.algorithms.filters import (
+    combine,
+    drop_incomplete_completions,
+    drop_zero_variance_groups,
+)
 from ludic_train.algorithms.kl import TokenKLLoss
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
@@ -63,6 +68,15 @@ def settled(
     if lag is None and machine is not None and machine.queue is not None:
         lag = 2 * learn.minibatches - 1
     algo = replace(algo, max_lag=lag)
+    if config.harness.cut_off == "drop":
+        others = () if algo.filter is None else (algo.filter,)
+        algo = replace(algo, filter=combine(drop_incomplete_completions, *others))
+    if config.harness.cut_off == "mask":
+        if algo.refine is not None:
+            raise ConfigError(
+                f"cut_off='mask', and {algo.name} credits tokens by a value of their own: take drop"
+            )
+        algo = replace(algo, credit=MaskedCutOff(algo.credit))
     if learn.full_batches:
         # Only what a filter drops can be replaced, and some algorithms drop nothing.
         algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())

@@ -28,6 +28,7 @@ SETTINGS = {
     "max_lag": {"max_lag": 3},
     "a tiny model": {"model": None},
     "no thoughts": {"think_tokens": 0},
+    "cut replies are dropped": {"cut_off": "drop"},
 }
 # Of a whole run; what it plays is the same for every algorithm.
 SMALL = {
@@ -194,3 +195,17 @@ def test_options_and_their_help_are_those_of_the_functions():
 def test_coefficients_that_cannot_be_meant_are_refused(settings):
     with pytest.raises(ConfigError, match="entropy"):
         settled(None, RunConfig(out="x").changed(model="m", **settings))
+
+
+def test_cut_replies_are_masked_and_stay_in_the_baseline():
+    algo, _ = settled(None, RunConfig(out="x").changed(model="m", cut_off="mask"))
+    cut, whole = trajectory(0.0, cut=True), trajectory(1.0)
+    # By hand: mean 0.5 and deviation 0.7071 of the rewards 0 and 1, so 0.7071 without the mask.
+    first, second = algo.credit([cut, whole])
+    assert (float(first[0]), float(second[0])) == (0.0, pytest.approx(0.7071, abs=1e-3))
+
+
+def test_a_rollout_with_a_cut_reply_is_dropped():
+    algo, _ = settled(None, RunConfig(out="x").changed(model="m", cut_off="drop"))
+    cut, bad, good = trajectory(0.5, cut=True), trajectory(0.0), trajectory(1.0)
+    assert algo.filter([cut, bad, good]) == [bad, good]
