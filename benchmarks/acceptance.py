@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import torch
 from shapes import SHAPES, random_model
@@ -30,7 +31,7 @@ from transformers import (
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.types import Sampling
 from ludic_train.checkpoints.layout import complete_updates
-from ludic_train.cluster.servers.process import last_lines, responds
+from ludic_train.cluster.servers.process import last_lines
 from ludic_train.distributed.device import DTYPES
 from ludic_train.loggers.loggers import read_metrics
 from ludic_train.models.load import save_model
@@ -168,6 +169,15 @@ def processes_in(folder: Path) -> list[str]:
             if (process / "cwd").readlink() == folder:
                 found.append((process / "cmdline").read_text().replace("\0", " ").strip())
     return found
+
+
+def responds(url: str) -> bool:
+    """True if GET /health returns 200 within five seconds."""
+    try:
+        with urlopen(f"{url}/health", timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
 
 
 @contextmanager
