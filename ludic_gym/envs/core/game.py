@@ -81,7 +81,7 @@ class Game(Generic[S]):
     ...         initial=lambda rng: (4, 0),
     ...         observation=lambda state, player: f"Matches left: {state[0]}.",
     ...         system_prompt=lambda player: "Take 1 or 2 matches. Who takes the last one wins.",
-    ...         best_actions=solved(**rules).best_actions,
+    ...         best_actions=solved(**rules),
     ...         **rules,
     ...     )
     >>> env = MatchesEnv(opponent="perfect")
@@ -144,19 +144,6 @@ class Game(Generic[S]):
         return outcome, outcome == "win"
 
 
-@dataclass(frozen=True, slots=True)
-class Solution(Generic[S]):
-    """Perfect play of a game.
-
-    Attributes:
-        value: return of player 0 from a state if both players play perfectly.
-        best_actions: see `Game`.
-    """
-
-    value: Callable[[S], float]
-    best_actions: Callable[[S], tuple[str, ...]]
-
-
 def random_action(game: Game[S], state: S, rng: np.random.Generator) -> str:
     """A legal action, uniformly at random."""
     return pick(rng, game.legal_actions(state))
@@ -197,21 +184,10 @@ def solved(
     legal_actions: Callable[[S], tuple[str, ...]],
     play: Callable[[S, str], S],
     returns: Callable[[S], tuple[float, ...] | None],
-) -> Solution[S]:
-    """Perfect play of a zero-sum game that is small enough for an exhaustive search (minimax).
+) -> Callable[[S], tuple[str, ...]]:
+    """`Game.best_actions` of a zero-sum game that an exhaustive search can solve (minimax).
 
-    Each state is computed once, at its first use, and cached.
-
-    Take one or two matches; who takes the last one wins. States are (matches, player):
-
-    >>> nim = solved(
-    ...     mover=lambda state: state[1],
-    ...     legal_actions=lambda state: ("1", "2")[: state[0]],
-    ...     play=lambda state, action: (state[0] - int(action), 1 - state[1]),
-    ...     returns=lambda state: None if state[0] else ((-1.0, 1.0), (1.0, -1.0))[state[1]],
-    ... )
-    >>> nim.best_actions((4, 0)), nim.value((3, 0))
-    (('1',), -1.0)
+    Each state is computed once, at its first use, and cached; see the example of `Game`.
     """
 
     @cache
@@ -244,4 +220,4 @@ def solved(
         # Among equal values, prefer the action after which a random player errs most often.
         return tuple(sorted(perfect, key=lambda action: -chance(after[action], player)))
 
-    return Solution(value, best_actions)
+    return best_actions

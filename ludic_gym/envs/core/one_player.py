@@ -98,12 +98,8 @@ class OnePlayerEnv(TextEnv, Generic[S]):
         # the same first state for every opponent.
         self.opponent = pick(rng, self._opponents)
         self.seat = pick(rng, self._seats)
-        self._advance(self.first_state(rng))
+        self._advance(draw_in_split(lambda: game.initial(rng), self.split, self.task))
         return game.observation(self.state, self.seat), game.system_prompt(self.seat)
-
-    def first_state(self, rng: np.random.Generator) -> S:
-        """A first state of the split."""
-        return draw_in_split(lambda: self.game.initial(rng), self.split, self.task)
 
     def task(self, state: S) -> str:
         """A text that equal first states have in common; it decides their split."""

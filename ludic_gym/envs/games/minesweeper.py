@@ -11,7 +11,6 @@ import numpy as np
 from ludic_gym.envs.core.base import checked_range
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.one_player import Outcome, SolitaireEnv
-from ludic_gym.errors import ConfigError
 
 # A set of cells: bit i for cell i, row by row.
 Cells = int
@@ -49,11 +48,7 @@ class MinesweeperEnv(SolitaireEnv):
         super().__init__(checked_range("size", size, 3, 16) ** 2, render_mode, split=split)
         self._size, self._count = size, mines
         self._full = (1 << size * size) - 1
-        if not 1 <= mines <= size * size // MOST_CELLS_PER_MINE:
-            raise ConfigError(
-                f"mines is from 1 to {size * size // MOST_CELLS_PER_MINE} for size={size}, "
-                f"got {mines!r}"
-            )
+        checked_range("mines", mines, 1, size * size // MOST_CELLS_PER_MINE)
 
     def deal(self, rng: np.random.Generator) -> None:
         """Draw boards until one can be won by logic alone."""

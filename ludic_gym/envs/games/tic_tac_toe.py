@@ -78,7 +78,6 @@ def cell_name(text: str) -> str:
     return "".join(text.split()).upper()
 
 
-SOLUTION = solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns)
 TIC_TAC_TOE = Game(
     name="Tic-Tac-Toe",
     initial=initial,
@@ -88,7 +87,7 @@ TIC_TAC_TOE = Game(
     returns=returns,
     observation=observation,
     system_prompt=system_prompt,
-    best_actions=SOLUTION.best_actions,
+    best_actions=solved(mover=mover, legal_actions=legal_actions, play=play, returns=returns),
     read=cell_name,
 )
 

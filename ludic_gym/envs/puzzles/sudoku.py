@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ludic_gym.envs.core.base import checked_range
 from ludic_gym.envs.core.levels import Split
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
@@ -59,9 +60,8 @@ class SudokuEnv(QuestionEnv):
         super().__init__(render_mode, split=split)
         if size not in CLUES:
             raise ConfigError(f"size is one of {sorted(CLUES)}, got {size!r}")
-        low, high = CLUES[size]
-        if clues and not low <= clues <= high:
-            raise ConfigError(f"clues is from {low} to {high} for size={size}, got {clues!r}")
+        if clues:
+            checked_range("clues", clues, *CLUES[size])
         self._size, self._clues = size, clues or USUAL_CLUES[size]
         box = isqrt(size)
         self.prompt = (

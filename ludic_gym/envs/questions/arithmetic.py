@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from operator import add, floordiv, mod, mul, sub
 from typing import Any
 
-from ludic_gym.envs.core.base import checked_choice, integer_at, item_at
+from ludic_gym.envs.core.base import checked_choice, checked_range, integer_at, item_at
 from ludic_gym.envs.core.levels import SPLITS, Split, in_test
 from ludic_gym.envs.core.question import Question, QuestionEnv
 from ludic_gym.errors import ConfigError
@@ -47,14 +47,11 @@ class ArithmeticEnv(QuestionEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        if not 1 <= digits <= MOST_DIGITS:
-            raise ConfigError(f"digits is from 1 to {MOST_DIGITS}, got {digits!r}")
+        checked_range("digits", digits, 1, MOST_DIGITS)
         if not operations or not set(operations) <= set(CLAUSES):
             raise ConfigError(f'operations is some of "+-*", got {operations!r}')
-        if steps < 1:
-            raise ConfigError(f"steps is at least 1, got {steps!r}")
         self._low, self._high = 10 ** (digits - 1), 10**digits - 1
-        self._operations, self._steps = operations, steps
+        self._operations, self._steps = operations, checked_range("steps", steps, 1, 10_000)
         self._split = checked_choice("split", split, SPLITS)
 
     def ask(self, options: Mapping[str, Any]) -> Question:

@@ -13,7 +13,7 @@ from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, p
 from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_split
 from ludic_gym.envs.tools.calls import FORM, Call, Schemas, listed, one_call, result_of, schemas_of
 from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
-from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, phrase
+from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, asking
 
 DOMAINS: Mapping[str, type[Desk]] = {"airline": Airline, "retail": Retail, "library": Library}
 # Level -> numbers of requests and of turns.
@@ -168,7 +168,7 @@ class CustomerDeskEnv(TextEnv):
         desk, customer, wish = self.desk, self.customer, self.customer.wish
         identified = {"email"} if desk.identified == self.email else set()
         if missing := [name for name in wish.facts if name not in customer.told | identified]:
-            return f"Please tell me {' and '.join(phrase(name, desk) for name in missing)}."
+            return f"Please tell me {' and '.join(asking(name, desk)[1] for name in missing)}."
         number = wish.wanted.arguments["number"]
         if not identified:
             return Call("identify", {"email": self.email, "number": number}).as_json()

@@ -160,7 +160,6 @@ CONFIRM = re.compile(
 REFUSE = re.compile(
     r"\b(cannot|can't|can not|not possible|not allowed|unable|sorry|unfortunately)\b"
 )
-EMAIL = r"\b(e-?mail|address)\b"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,7 +212,7 @@ class Customer:
                 return self.wish.thought[0]
             self.agreed = self.wanted
             return "Yes, please do that."
-        if facts := [name for name in self.wish.facts if re.search(pattern(name, desk), text)]:
+        if facts := [name for name in self.wish.facts if re.search(asking(name, desk)[0], text)]:
             self.told |= set(facts)
             return " ".join(self.wish.facts[name] for name in facts)
         if asks:
@@ -226,22 +225,17 @@ class Customer:
                 )
             return "That is a pity, but I understand."
         # In quotes: these are words of the player, and "your" is the customer's.
-        questions = ", ".join(f'"{phrase(name, desk)}"' for name in self.wish.facts)
+        questions = ", ".join(f'"{asking(name, desk)[1]}"' for name in self.wish.facts)
         return f"{self.wish.opening} If you need to know something, ask me for {questions}."
 
 
-def pattern(fact: str, desk: Desk) -> str:
-    """The regular expression of the words by which one asks for the fact."""
-    if fact == "email":
-        return EMAIL
-    return rf"\b(number|{desk.noun})\b" if fact == "number" else desk.facts_asked[fact][0]
-
-
-def phrase(fact: str, desk: Desk) -> str:
-    """The fact in a question."""
-    if fact == "email":
-        return "your e-mail address"
-    return f"the number of the {desk.noun}" if fact == "number" else desk.facts_asked[fact][1]
+def asking(fact: str, desk: Desk) -> tuple[str, str]:
+    """Regular expression of the words by which one asks for the fact, and a phrase that does."""
+    shared = {
+        "email": (r"\b(e-?mail|address)\b", "your e-mail address"),
+        "number": (rf"\b(number|{desk.noun})\b", f"the number of the {desk.noun}"),
+    }
+    return shared.get(fact) or desk.facts_asked[fact]
 
 
 def mentions(text: str, call: Call) -> bool:

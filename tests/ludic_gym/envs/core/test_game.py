@@ -29,13 +29,13 @@ NIM = {
 @pytest.mark.parametrize("player", [0, 1])
 @pytest.mark.parametrize(("matches", "best"), [(1, "1"), (2, "2"), (4, "1"), (5, "2"), (7, "1")])
 def test_perfect_play_leaves_a_multiple_of_three_matches(matches, best, player):
-    assert solved(**NIM).best_actions((matches, player)) == (best,)
+    assert solved(**NIM)((matches, player)) == (best,)
 
 
 def test_equally_good_actions_are_ordered_by_what_they_win_against_random_ones():
     # 3 matches are lost against perfect play. Taking 1 leaves 2: a random opponent takes both in
     # half the cases. Taking 2 leaves 1, and the opponent must win.
-    assert solved(**NIM).best_actions((3, 0)) == ("1", "2")
+    assert solved(**NIM)((3, 0)) == ("1", "2")
 
 
 def test_perfect_replies_are_drawn_from_all_the_best_ones():

@@ -6,7 +6,6 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.games.tic_tac_toe import (
-    SOLUTION,
     TIC_TAC_TOE,
     legal_actions,
     play,
@@ -125,21 +124,6 @@ def test_the_oracle_wins_nearly_always_against_random_and_never_loses():
     assert set(first) <= {"win", "draw"}
     assert set(outcomes(oracle, range(500), seat="second")) <= {"win", "draw"}
     assert outcomes(oracle, range(200), opponent="perfect", seat="random") == {"draw": 200}
-
-
-@pytest.mark.parametrize(
-    ("state", "value"),
-    [
-        # X takes A3; after a wrong X, O takes B3.
-        ("XX.OO....", 1.0),
-        ("XX.OO.X..", -1.0),
-        # A corner answered by the centre is a draw, by an edge it is lost.
-        ("X...O....", 0.0),
-        ("XO.......", 1.0),
-    ],
-)
-def test_a_board_is_worth_the_same_whoever_asks(state, value):
-    assert SOLUTION.value(state) == value
 
 
 def test_a_mixed_opponent_is_random_half_of_the_time():
