@@ -16,9 +16,10 @@ import math
 import pickletools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from ludic_gym.data.row import Row, parse_json, text_field
@@ -53,9 +54,15 @@ def plus_tests(row: Row, reference: str) -> CallTests:
         raise DataError(f"{row.where}: 'base_input' must be lists of arguments, got {inputs!r:.80}")
     assertion = str(row.fields.get("assertion", ""))
     shapes = argument_shapes(assertion, name, row.where)
+    calls = []
+    for call in inputs:
+        # A call that a tree cannot hold is left out: the others still test the program.
+        with suppress(NotPlain):
+            pairs = zip_longest(call, shapes[: len(call)], fillvalue=PLAIN)
+            calls.append(tuple(shaped_tree(value, shape) for value, shape in pairs))
     return CallTests(
         name=name,
-        calls=tuple(calls_of(inputs, shapes)),
+        calls=tuple(calls),
         reference=reference,
         atol=float(row.fields.get("atol") or ATOL),
         compared=compare(assertion, name),
@@ -105,16 +112,6 @@ def parse(program: str, where: str) -> ast.Module:
         raise DataError(f"{where}: the assertions are not valid Python ({error})") from error
 
 
-def calls_of(
-    inputs: Sequence[Sequence[Any]], shapes: Sequence[Shape]
-) -> Iterator[tuple[Tree, ...]]:
-    """The arguments of each call as trees, without calls that have none."""
-    for call in inputs:
-        # A call that a tree cannot hold is left out: the others still test the program.
-        with suppress(NotPlain):
-            yield tuple(reshape(call, shapes))
-
-
 def compare(assertion: str, name: str) -> Compared:
     """The comparison that the assertions make: of sets, of truth values, or of values."""
     if re.search(rf"assert set\({name}\(", assertion):
@@ -130,7 +127,8 @@ def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
     """The shape of each argument in the assertions."""
     tree = parse(assertion, where)
     # MBPP+ writes all numbers of a call as strings if one of them is complex.
-    number = Shape("complex") if any(map(is_complex, ast.walk(tree))) else PLAIN
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    number = Shape("complex") if any(isinstance(c, complex) for c in constants) else PLAIN
     shapes: list[Shape] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
@@ -138,11 +136,6 @@ def argument_shapes(assertion: str, name: str, where: str) -> list[Shape]:
             # Assertions of one row may differ in a detail, such as an empty list.
             shapes = [merge(a, b) for a, b in zip(shapes or here, here, strict=False)]
     return shapes
-
-
-def is_complex(node: ast.AST) -> bool:
-    """True for a literal complex number."""
-    return isinstance(node, ast.Constant) and isinstance(node.value, complex)
 
 
 def shape_of(node: ast.expr, number: Shape) -> Shape:
@@ -163,12 +156,6 @@ def merge(a: Shape, b: Shape) -> Shape:
         return a if b == PLAIN else b
     kind = a.kind if a.kind == b.kind else "list"
     return Shape(kind, merge(a.part or PLAIN, b.part or PLAIN))
-
-
-def reshape(values: Sequence[Any], shapes: Sequence[Shape]) -> list[Tree]:
-    """The arguments as trees, each in its shape if there is one."""
-    missing = [PLAIN] * (len(values) - len(shapes))
-    return [shaped_tree(v, s) for v, s in zip(values, [*shapes, *missing], strict=False)]
 
 
 def shaped_tree(value: Any, shape: Shape) -> Tree:  # noqa: ANN401 (JSON)
