@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from ludic_gym.errors import ConfigError
 from ludic_train.trainer.config import Load
-
-if TYPE_CHECKING:
-    from ludic_train.trainer.memory_estimate import Estimate
 
 # Time of an update for each second of its matrix products, as measured on a CPU.
 BESIDE_PRODUCTS = 1.5
@@ -69,45 +66,37 @@ def main(argv: list[str]) -> int:
     if options.tflops is not None and not 0 < options.tflops < math.inf:
         raise ConfigError(f"tflops={options.tflops:g} must be above 0")
     # torch takes seconds, and --help must not wait for it.
-    from ludic_train.trainer.memory_estimate import estimate_of, measured_flops
+    from ludic_train.trainer.memory_estimate import (
+        DTYPES,
+        estimate_update,
+        measured_flops,
+        model_from_config,
+        read_config,
+    )
 
-    estimate = estimate_of(
-        options.model,
+    config = read_config(options.model)
+    estimate = estimate_update(
+        model_from_config(config, DTYPES[options.dtype], options.lora_rank),
         options.load,
-        dtype=options.dtype,
-        lora_rank=options.lora_rank,
         recompute=options.recompute,
         adamw_bits=options.adamw_bits,
         offload=options.offload,
     )
     # The user's unit is TFLOP/s.
     speed = measured_flops() if options.tflops is None else options.tflops * 1e12
-    print(as_json(estimate, speed) if options.json else report(estimate, speed))
-    return 0
-
-
-def as_json(estimate: Estimate, flops_per_second: float) -> str:
-    """The numbers of `report` as a JSON object."""
-    numbers = asdict(estimate) | {
-        "total_bytes": estimate.total_bytes,
-        "seconds": BESIDE_PRODUCTS * estimate.flops / flops_per_second,
-    }
-    return json.dumps(numbers, indent=2)
-
-
-def report(estimate: Estimate, flops_per_second: float) -> str:
-    """The estimate as lines of text."""
-    lines = [f"{'params':14s}{estimate.params:>18,d}   trained {estimate.trained:,d}", ""]
-    lines += ["memory per rank, at the peak of an update"]
-    lines += [f"  {name:14s}{size / 2**30:>12.3f} GiB" for name, size in estimate.bytes.items()]
-    lines += [f"  {'together':14s}{estimate.total_bytes / 2**30:>12.3f} GiB", ""]
+    seconds = BESIDE_PRODUCTS * estimate.flops / speed
+    if options.json:
+        totals = {"total_bytes": estimate.total_bytes, "seconds": seconds}
+        print(json.dumps(asdict(estimate) | totals, indent=2))
+        return 0
+    print(f"{'params':14s}{estimate.params:>18,d}   trained {estimate.trained:,d}\n")
+    print("memory per rank, at the peak of an update")
+    for name, size in {**estimate.bytes, "together": estimate.total_bytes}.items():
+        print(f"  {name:14s}{size / 2**30:>12.3f} GiB")
     if estimate.host_bytes:
-        lines += ["memory of the host, per rank"]
-        lines += [f"  {n:14s}{size / 2**30:>12.3f} GiB" for n, size in estimate.host_bytes.items()]
-        lines += [""]
-    seconds = BESIDE_PRODUCTS * estimate.flops / flops_per_second
-    lines += [
-        f"compute per rank and update {estimate.flops / 1e12:.3g} TFLOP",
-        f"time at {flops_per_second / 1e12:.3g} TFLOP/s        {seconds:.3g} s",
-    ]
-    return "\n".join(lines)
+        print("\nmemory of the host, per rank")
+        for name, size in estimate.host_bytes.items():
+            print(f"  {name:14s}{size / 2**30:>12.3f} GiB")
+    print(f"\ncompute per rank and update {estimate.flops / 1e12:.3g} TFLOP")
+    print(f"time at {speed / 1e12:.3g} TFLOP/s        {seconds:.3g} s")
+    return 0

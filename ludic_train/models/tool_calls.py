@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,7 +125,11 @@ def tagged_call(body: str, tools: Sequence[ToolSchema]) -> tuple[str, str] | Non
     tag = _FUNCTION.search(body)
     if tag is None:
         return None
-    name, types = tag[1], _types(tag[1], tools)
+    name, types = tag[1], dict[str, object]()
+    for tool in tools:
+        if tool["function"]["name"] == name:
+            properties = tool["function"].get("parameters", {}).get("properties", {})
+            types = {k: s.get("type") for k, s in properties.items() if isinstance(s, dict)}
     values = {
         key: _value(text.strip("\n"), types.get(key)) for key, text in _PARAMETER.findall(tag[2])
     }
@@ -190,18 +194,6 @@ def _call_of(value: Any) -> tuple[str, str] | None:  # noqa: ANN401 - JSON
     # Llama's templates ask for "parameters".
     arguments = value.get("arguments", value.get("parameters", {}))
     return value["name"], arguments if isinstance(arguments, str) else json.dumps(arguments)
-
-
-def _types(name: str, tools: Sequence[ToolSchema]) -> Mapping[str, Any]:
-    for tool in tools:
-        if tool["function"]["name"] == name:
-            properties = tool["function"].get("parameters", {}).get("properties", {})
-            return {
-                key: schema.get("type")
-                for key, schema in properties.items()
-                if isinstance(schema, dict)
-            }
-    return {}
 
 
 def _value(text: str, kind: object) -> object:

@@ -72,10 +72,7 @@ async def preflight(
             ended.append(episode if score is None else await scored(episode, score))
             if time.perf_counter() - began > limit_s:
                 break
-    return _counted(ended, group_size, time.perf_counter() - began)
-
-
-def _counted(ended: Sequence[Episode], group_size: int, seconds: float) -> Preflight:
+    seconds = time.perf_counter() - began
     rollouts = [rollout for episode in ended for rollout in episode.rollouts]
     rewards = defaultdict(list)
     for rollout in rollouts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,6 @@ class Option:
     help: str
 
 
-def _presets() -> Iterator[ast.FunctionDef]:
-    """The functions that make an algorithm from options alone."""
-    source = Path(__file__).parents[1] / "algorithms" / "presets.py"
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.FunctionDef) or node.args.args or node.returns is None:
-            continue
-        if ast.unparse(node.returns) == "RLAlgorithm" and node.name not in WITHOUT_NAME:
-            yield node
-
-
 def _entries(function: ast.FunctionDef) -> dict[str, str]:
     """Text of the docstring about each argument: entries are "name, name: text."."""
     names = [argument.arg for argument in function.args.kwonlyargs]
@@ -58,7 +48,14 @@ def _entries(function: ast.FunctionDef) -> dict[str, str]:
 
 
 def _options() -> dict[str, dict[str, Option]]:
-    functions = {function.name: function for function in _presets()}
+    source = Path(__file__).parents[1] / "algorithms" / "presets.py"
+    # Those that make an algorithm from options alone.
+    functions = {
+        node.name: node
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and not node.args.args and node.returns is not None
+        if ast.unparse(node.returns) == "RLAlgorithm" and node.name not in WITHOUT_NAME
+    }
     entries = {name: _entries(function) for name, function in functions.items()}
 
     def help_of(preset: str, argument: str) -> str:

@@ -58,7 +58,10 @@ def settled(
             f"{', '.join(PRESET_OPTIONS)}, or an object to lt.train(algo=...); no file holds one"
         )
     if algo is None:
-        algo = _preset(config)
+        preset, options = vars(presets)[config.algo], dict(config.algo_options)
+        if "max_tokens" in inspect.signature(preset).parameters:
+            options["max_tokens"] = config.sample.max_tokens or MAX_TOKENS
+        algo = preset(**options)
     else:
         _refuse_parts_twice(algo, config)
     config = _completed(algo, config)
@@ -90,15 +93,6 @@ def settled(
         loss = CompositeLoss((algo.loss, TokenKLLoss(learn.kl)))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})
     return algo, config
-
-
-def _preset(config: RunConfig) -> RLAlgorithm:
-    preset = vars(presets)[config.algo]
-    options = dict(config.algo_options)
-    if "max_tokens" in inspect.signature(preset).parameters:
-        options["max_tokens"] = config.sample.max_tokens or MAX_TOKENS
-    algo: RLAlgorithm = preset(**options)
-    return algo
 
 
 def _completed(algo: RLAlgorithm, config: RunConfig) -> RunConfig:

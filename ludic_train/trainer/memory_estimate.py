@@ -66,25 +66,6 @@ class Estimate:
         return sum(self.bytes.values())
 
 
-def estimate_of(
-    name: str,
-    load: Load,
-    *,
-    dtype: str,
-    lora_rank: int = 0,
-    recompute: bool = False,
-    adamw_bits: int = 32,
-    offload: bool = False,
-) -> Estimate:
-    """The estimate for a model folder or hub id; as `estimate_update`.
-
-    dtype: a key of DTYPES. lora_rank: of adapters; 0 trains all params.
-    Raises ModelNotFound where there is no config.
-    """
-    model = model_from_config(read_config(name), DTYPES[dtype], lora_rank)
-    return estimate_update(model, load, recompute=recompute, adamw_bits=adamw_bits, offload=offload)
-
-
 def model_from_config(
     config: PretrainedConfig, dtype: torch.dtype, lora_rank: int = 0
 ) -> nn.Module:
