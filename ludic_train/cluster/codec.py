@@ -154,7 +154,25 @@ def group_from_bytes(
     vocab_size: token ids from here on are refused; None for any.
     Raises BadGroup, with the reason, for anything else.
     """
-    return _group_of_body(_body_of_message(data, max_bytes), vocab_size)
+    size_of_head = struct.calcsize(HEAD)
+    start = size_of_head + struct.calcsize(CHECKSUM)
+    if len(data) < start:
+        raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {start} of a header")
+    if len(data) > max_bytes:
+        raise BadGroup(f"{len(data)} bytes, more than max_bytes={max_bytes}")
+    magic, schema = struct.unpack_from(HEAD, data)
+    if magic != MAGIC:
+        raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
+    if schema != SCHEMA:
+        raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
+    # Against accidents, such as a write that was cut off; a hostile writer can make a right one.
+    (checksum,) = struct.unpack_from(CHECKSUM, data, size_of_head)
+    body = memoryview(data)[start:]
+    digest = xxhash.xxh3_64(data[:size_of_head])
+    digest.update(body)
+    if checksum != digest.intdigest():
+        raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
+    return _group_of_body(body, vocab_size)
 
 
 def _packed_group(group: RolloutGroup) -> _Group:
@@ -234,29 +252,6 @@ def _runs(numbers: Array) -> Runs:
         return []
     bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
     return [(int(numbers[start]), end - start) for start, end in pairwise(bounds)]
-
-
-def _body_of_message(data: bytes, max_bytes: int) -> memoryview:
-    """The message's body."""
-    size_of_head = struct.calcsize(HEAD)
-    start = size_of_head + struct.calcsize(CHECKSUM)
-    if len(data) < start:
-        raise BadGroup(f"truncated: {len(data)} bytes, fewer than the {start} of a header")
-    if len(data) > max_bytes:
-        raise BadGroup(f"{len(data)} bytes, more than max_bytes={max_bytes}")
-    magic, schema = struct.unpack_from(HEAD, data)
-    if magic != MAGIC:
-        raise BadGroup(f"not a group: it begins with {magic!r} instead of {MAGIC!r}")
-    if schema != SCHEMA:
-        raise BadGroup(f"schema {schema}; this version reads {SCHEMA}")
-    # Against accidents, such as a write that was cut off; a hostile writer can make a right one.
-    (checksum,) = struct.unpack_from(CHECKSUM, data, size_of_head)
-    body = memoryview(data)[start:]
-    digest = xxhash.xxh3_64(data[:size_of_head])
-    digest.update(body)
-    if checksum != digest.intdigest():
-        raise BadGroup(f"truncated or damaged: the checksum of {len(data)} bytes is another")
-    return body
 
 
 def _group_of_body(body: bytes | memoryview, vocab_size: int | None) -> RolloutGroup:

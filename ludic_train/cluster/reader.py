@@ -222,8 +222,12 @@ class QueueReader:
             await asyncio.sleep(BEAT_S)
 
     async def _read(self) -> None:
+        async def read_once() -> tuple[int, list[Entry]]:
+            generation = self._generation
+            return generation, await self.queue.read(READ_AT_ONCE)
+
         while True:
-            generation, entries = await self._call(self._read_once)
+            generation, entries = await self._call(read_once)
             # A take-over that has begun did not name these; once it has ended, all is read again.
             async with self._resetting:
                 entries = entries if generation == self._generation else []
@@ -235,10 +239,6 @@ class QueueReader:
                 # and is back from an older state of the server.
                 if not self.ledger.knows(entry) and entry not in new:
                     await self._discard(entry, "duplicate")
-
-    async def _read_once(self) -> tuple[int, list[Entry]]:
-        generation = self._generation
-        return generation, await self.queue.read(READ_AT_ONCE)
 
     async def _judge(self, entry: Entry) -> None:
         """Make the entry ready, or discard it for reasons that can be known now."""

@@ -116,7 +116,12 @@ class PipelineBatchSource:
         Raises ConfigError where no group could ever be fresh enough, QueueError for a queue that
         cannot be used or that does not answer for ten minutes.
         """
-        _refuse_impossible(pace)
+        if pace.max_lag is not None and pace.max_lag < pace.oldest_lag:
+            raise ConfigError(
+                f"max_lag={pace.max_lag}, but {pace.updates_per_batch} updates per batch make "
+                f"groups {pace.oldest_lag} updates old before any actor can have newer params, so "
+                f"that training would stand still; set max_lag={pace.oldest_lag} or more"
+            )
         report = TrainerReport(
             version=pace.version,
             groups_per_batch=self._groups_per_batch,
@@ -239,13 +244,3 @@ class PipelineBatchSource:
                 "the queue is not open yet: call begin() first, as Trainer.train does"
             )
         return self._thread
-
-
-def _refuse_impossible(pace: Pace) -> None:
-    """Raise ConfigError where groups are too old before the first actor can be up to date."""
-    if pace.max_lag is not None and pace.max_lag < pace.oldest_lag:
-        raise ConfigError(
-            f"max_lag={pace.max_lag}, but {pace.updates_per_batch} updates per batch make groups "
-            f"{pace.oldest_lag} updates old before any actor can have newer params, so that "
-            f"training would stand still; set max_lag={pace.oldest_lag} or more"
-        )

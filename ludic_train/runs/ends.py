@@ -130,7 +130,7 @@ def served_learner(
 
         return with_own_server(learner, config, machine, vllm, device)
     if machine.servers and machine.queue is None:
-        from ludic_train.cluster.servers.external import with_found_servers
+        from ludic_train.cluster.servers.run_server import with_found_servers
 
         return with_found_servers(learner, config, machine)
     return nullcontext((learner, machine, None))

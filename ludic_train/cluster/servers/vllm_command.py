@@ -65,18 +65,12 @@ def find_vllm(python: str | None) -> Installed:
     try:
         return _probe(sys.executable)
     except ConfigError:
-        beside = _python_beside_command()
-        if beside is None:
+        # pipx and uv link to the command, and the Python is beside the file itself.
+        command = which("vllm")
+        beside = None if command is None else Path(command).resolve().with_name("python")
+        if beside is None or not beside.is_file():
             raise
-        return _probe(beside)
-
-
-def _python_beside_command() -> str | None:
-    """Path of the Python whose folder has the command `vllm` that a shell finds; None without."""
-    command = which("vllm")
-    # pipx and uv link to a command, and the Python is beside the file itself.
-    python = None if command is None else Path(command).resolve().with_name("python")
-    return str(python) if python is not None and python.is_file() else None
+        return _probe(str(beside))
 
 
 def _probe(python: str) -> Installed:
