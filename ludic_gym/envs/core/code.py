@@ -11,7 +11,7 @@ from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError, NoOracle, SandboxError
 from ludic_gym.graders.programs.grader import Grader, grader_for
-from ludic_gym.graders.programs.types import ProgramTests, program_in
+from ludic_gym.graders.programs.types import AssertTests, CallTests, ProgramTests, program_in
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Guarantees, Limits, Program, Sandbox
@@ -106,7 +106,9 @@ class CodeEnv(DatasetEnv):
 
     def turn(self, action: str) -> Turn:
         """Run the tests on the program in the action, and end the episode with the verdict."""
-        program, tests = program_in(action, self.languages), self.question.tests
+        tests = self.question.tests
+        name = tests.name if isinstance(tests, CallTests | AssertTests) else ""
+        program = program_in(action, self.languages, defines=name)
         # Without partial credit the first failure decides, and the other tests need not run.
         stop = not self._partial_credit
         try:

@@ -15,7 +15,7 @@ from ludic_gym.envs.worlds.shell.git import GIT
 from ludic_gym.envs.worlds.shell.processes import DEBUGGING, SERVICE_TASKS
 from ludic_gym.envs.worlds.shell.task import Task, execute, home_of, judge
 from ludic_gym.errors import SandboxError
-from ludic_gym.graders.programs.types import is_fenced, program_in
+from ludic_gym.graders.programs.types import blocks_in, is_fenced
 from ludic_gym.tools.tool import shorten
 
 Maker = Callable[[str, np.random.Generator], Task]
@@ -167,7 +167,7 @@ FOLDERS = (
 
 
 def command_in(action: str) -> str:
-    """The commands in a reply, one of `DONE`, or "" for none.
+    """The commands of all blocks of a reply in order, one of `DONE`, or "" for none.
 
     Only a fenced block, or a line after "$ ", is executed: a sentence would be a dangerous command.
 
@@ -176,7 +176,7 @@ def command_in(action: str) -> str:
     """
     said = action.rpartition("</think>")[2].strip()
     if is_fenced(said):
-        command = program_in(said, LANGUAGES).strip()
+        command = "\n".join(blocks_in(said, LANGUAGES)).strip()
     elif said.startswith("$ "):
         command = said[2:].strip()
     else:

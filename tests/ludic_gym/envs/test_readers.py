@@ -11,6 +11,7 @@ import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.catalog import CATALOG
 from ludic_gym.envs.core.game import refusal
 from ludic_gym.envs.tools.calls import Call, calls_in
+from ludic_gym.envs.worlds.terminal import command_in
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.programs.types import is_fenced, program_in
 
@@ -131,3 +132,35 @@ def test_a_refused_action_gets_feedback_that_names_the_legal_ones_or_their_form(
         return
     text = env.step("% no move %")[0]
     assert any(start in text for start in ("Legal actions: ", "Reply with ", "You can: "))
+
+
+SOLUTION = "def area(a, b):\n    return a * b"
+OTHER = "print(area(2, 3), area(4, 5), area(6, 7), area(8, 9))"
+FORMS = {
+    "alone": [("python", SOLUTION)],
+    "then a use": [("python", SOLUTION), ("python", OTHER)],
+    "then tests": [("python", SOLUTION), ("python", f"assert area(2, 3) == 6\n{OTHER}")],
+    "a longer draft": [("python", f"def area(a, b):\n    return 7\n{OTHER}"), ("python", SOLUTION)],
+    "untagged, then bash": [("", SOLUTION), ("bash", "python solution.py --with --many --words")],
+    "untagged, then output": [("", SOLUTION), ("text", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16")],
+    "after imports": [("python", "import sys"), ("python", f"import math\n{SOLUTION}")],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_block_that_defines_the_function_is_the_program(form):
+    blocks = [f"```{language}\n{code}\n```" for language, code in FORMS[form]]
+    found = program_in("\nThen:\n".join(blocks), defines="area").partition("\nprint")[0]
+    namespace = {}
+    exec(found, namespace)
+    assert namespace["area"](2, 3) == 6
+
+
+def test_without_a_name_the_longest_block_that_compiles_is_the_program():
+    broken = "for line in sys.stdin print(line) and so on and so on"
+    reply = f"```py\nprint(input())\n```\n```py\n{broken}\n```\n```py\nx = 1\n```"
+    assert program_in(reply) == "print(input())"
+
+
+def test_several_blocks_of_commands_run_in_order():
+    assert command_in("```bash\ncd a\n```\nThen:\n```bash\nls\n```") == "cd a\nls"
