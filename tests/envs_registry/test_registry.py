@@ -2,7 +2,6 @@ import importlib
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 
 import gymnasium as gym
 import pettingzoo
@@ -29,11 +28,10 @@ QUICK = {f"ludic/{name}-v0": {"cpu_s": 0.2} for name in PROGRAMS}
 def episodes_played(request, monkeypatch):
     """The rules play as many episodes as for a user, or fewer: some episodes run programs."""
     if request.param == "few":
-        for module in (rules, scale):
-            monkeypatch.setattr(module, "SEEDS", range(2))
+        # Not those of `scale`, which another process plays too.
+        monkeypatch.setattr(rules, "SEEDS", range(2))
         monkeypatch.setattr(scale, "FEW", 20)
         monkeypatch.setattr(scale, "BUDGET_S", 0.1)
-        monkeypatch.setattr(scale, "TURNS_IN_VECTORS", 6)
 
 
 @pytest.mark.long
@@ -82,13 +80,6 @@ def test_every_entry_point_exists(entry):
         assert callable(getattr(importlib.import_module(module), attribute))
 
 
-@entries
-def test_an_entry_cannot_be_changed(entry):
-    with pytest.raises(AttributeError):
-        entry.id = "other"
-    assert replace(entry) == entry
-
-
 def test_ids_are_unique_and_carry_a_version():
     assert len(set(IDS)) == len(IDS)
     assert all(env_id.startswith("ludic/") and "-v" in env_id for env_id in IDS)
@@ -104,16 +95,6 @@ def test_a_suite_names_the_real_split_of_every_data_set():
     datasets = {entry.id for entry in CATALOG if "dataset" in entry.tags}
     named = {id_ for suite in SUITES for id_, kwargs in bench_kwargs(suite).items() if kwargs}
     assert named == datasets
-
-
-def test_a_suite_is_what_its_name_says():
-    names = {"core", "games", "worlds", "code", "tools", "multi-agent", "toys"}
-    assert SUITES.keys() == names
-    toys = set(SUITES["toys"])
-    assert set(SUITES["multi-agent"]) == {entry.id for entry in CATALOG if entry.aec} - toys
-    assert set(SUITES["worlds"]) == {entry.id for entry in CATALOG if "world" in entry.tags}
-    # No other suite plays a toy.
-    assert not any(toys & set(SUITES[name]) for name in names - {"toys"})
 
 
 def test_gymnasium_finds_an_id_through_the_module():

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ludic_gym.data.hub import HUB_SETS, UNKNOWN, HubData, hub_data, licence_of
+from ludic_gym.data.hub import HUB_SETS, UNKNOWN, HubData, licence_of
 from ludic_gym.data.load import Origin, load_rows, locate
 from ludic_gym.data.row import Row, rename_fields, text_field
 from ludic_gym.errors import ConfigError, DataError
@@ -36,13 +36,6 @@ def test_a_file_that_has_changed_is_read_again(rows_file):
     rows_file.write_text('{"word": "new"}\n')
     os.utime(rows_file, ns=(1, 1))
     assert load_rows("sample", word, sample=rows_file)[0] == "new"
-
-
-def test_rows_know_their_source_without_its_folder(rows_file):
-    sample, file = (load_rows(name, word, sample=rows_file) for name in (None, str(rows_file)))
-    assert (sample.origin.name, sample.origin.split) == ("sample", "sample")
-    assert (file.origin.name, file.origin.split) == ("rows.jsonl", "file")
-    assert str(file.origin) == f"rows.jsonl@{file.origin.hash}"
 
 
 def test_the_hash_is_of_the_content_wherever_it_is_from(tmp_path):
@@ -113,13 +106,6 @@ def test_a_split_without_a_name_asks_for_the_real_data_set(tmp_path):
     assert real == HubData("cais/mmlu", "all", "auxiliary_train", "train")
     subject = locate(None, sample=tmp_path, real="cais/mmlu", config="anatomy")
     assert subject == HubData("cais/mmlu", "anatomy", "test", "test")
-
-
-def test_known_data_sets_have_their_publishers_parts_and_splits():
-    assert hub_data("openai/gsm8k") == HubData("openai/gsm8k", "main", "test", "test")
-    assert hub_data("Idavidrein/gpqa").split == "train"
-    assert hub_data("google-research-datasets/nq_open", split="test").split == "validation"
-    assert "{split}" in HUB_SETS["codeparrot/apps"].files
 
 
 def test_rows_have_the_licence_of_their_data_set():

@@ -71,10 +71,6 @@ def test_a_move_that_is_not_legal_loses(game, action):
     assert list(env.rewards.values()) == [-1.0, 1.0]
 
 
-def test_the_second_player_loses_by_an_illegal_move_too():
-    assert ends(played("chess", "e2e4", "e2e4")) == ["win", "illegal"]
-
-
 @games
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_a_copy_goes_on_like_the_original_and_alone(game, twin_of):
@@ -132,9 +128,3 @@ def test_the_opponent_answers_at_once_and_the_second_seat_sees_the_opening():
     opened, info = BoardEnv("go", seat="second").reset(seed=0)
     assert (opened.count("X"), opened.count("O")) == (1, 0)
     assert "as White" in info["system_prompt"] or "as O" in info["system_prompt"]
-
-
-def test_seats_are_drawn_by_the_seed():
-    env = BoardEnv("go", seat="random")
-    opened = [env.reset(seed=seed)[0].count("X") for seed in range(40)]
-    assert 8 <= sum(opened) <= 32

@@ -181,11 +181,6 @@ def test_a_suite_takes_the_bundled_samples_of_its_data_sets(capsys):
     assert "ludic/Countdown-v0 " in shown
 
 
-def test_environments_are_named(capsys):
-    code, _, error = bench(capsys)
-    assert (code, "name an environment or a suite" in error) == (2, True)
-
-
 def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pressing_agents.py").write_text(

@@ -54,12 +54,6 @@ async def test_what_a_program_does_to_itself_is_a_result(any_sandbox, source, co
     assert last_line in result.stderr.rstrip().rpartition(b"\n")[2]
 
 
-async def test_a_traceback_shows_the_program_alone(any_sandbox):
-    result = await run(any_sandbox, "def f():\n    raise ValueError(1)\nf()")
-    assert result.stderr.count(b"  File ") == 2
-    assert b"raise ValueError(1)" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("source", "limits", "ended", "code"),
     [

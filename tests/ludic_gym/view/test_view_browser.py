@@ -7,7 +7,6 @@ from importlib.util import find_spec
 import pytest
 
 from ludic_gym.bench.folder import open_transcripts
-from ludic_gym.records import episode_to_json
 from ludic_gym.types import (
     Completion,
     Decision,
@@ -52,18 +51,6 @@ def test_results_are_there_at_once_and_lead_to_the_episodes(opened, bench_folder
     page.get_by_role("link", name="Arithmetic-v0").click()
     assert "turn 1" in transcript_of(page)
     assert page.locator("#count").inner_text() == "12 of 24"
-
-
-@pytest.mark.long
-def test_a_column_sorts_in_both_directions(opened, bench_folder, other_folder):
-    page = opened(view_of([bench_folder, other_folder]))
-    table = page.get_by_role("region", name="all numbers")
-    rate = table.locator("tbody td:nth-child(4)")
-    for order, first in (("descending", "100.0%"), ("ascending", "0.0%")):
-        table.get_by_role("button", name="success").click()
-        heads = table.locator("th[aria-sort]")
-        assert heads.evaluate_all("(all) => all.map((h) => h.ariaSort)") == [order]
-        assert rate.first.inner_text().split()[0] == first
 
 
 @pytest.mark.long
@@ -225,16 +212,6 @@ def test_many_episodes_put_few_elements_into_the_page(opened, tmp_path, count):
 
 
 @pytest.mark.long
-def test_a_training_run_has_its_rollouts_among_the_episodes(opened, tmp_path, write_metrics):
-    write_metrics(tmp_path)
-    kept = [{**episode_to_json(episode(f"board {i}", i)), "update": 10 * i} for i in (0, 1)]
-    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
-    page = opened(view_of([tmp_path]), EPISODES)
-    assert "board 0" in transcript_of(page)
-    assert page.locator(".row").all_inner_texts()[1].split()[:2] == ["update", "10"]
-
-
-@pytest.mark.long
 def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
     system = Message(role="system", content="Be brief.")
     asked = (system, Message(role="user", content="What is 1 + 1?"))
@@ -271,11 +248,3 @@ def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
     words = transcript_of(page)
     for part in ("Be brief.", "One and one.", "seed: 7"):
         assert part in words
-
-
-@pytest.mark.long
-def test_a_score_without_its_transcript_says_how_to_keep_it(opened, tmp_path):
-    folder = folder_of(tmp_path, [episode("a"), episode("b", 1)])
-    page = opened(view_of([folder], most=1), EPISODES)
-    page.keyboard.press("j")
-    page.get_by_text("see ludic view --most").wait_for()

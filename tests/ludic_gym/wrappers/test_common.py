@@ -2,7 +2,6 @@ import json
 
 import gymnasium as gym
 import pytest
-from gymnasium.vector import SyncVectorEnv
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.core.base import TextEnv, end, proceed
@@ -138,15 +137,6 @@ def test_chance_goes_on_over_the_stages():
     answers(one, "yyyy")
     answers(other, "yyyy")
     assert one.reset()[0] == other.reset()[0]
-
-
-def test_every_environment_of_a_vector_has_its_own():
-    vector = SyncVectorEnv([sums] * 2)
-    vector.reset(seed=0)
-    for _ in range(9):
-        vector.step((vector.get_attr("unwrapped")[0].oracle_action(), "no"))
-        vector.step(("", ""))
-    assert vector.get_attr("stage") == (2, 0)
 
 
 class Mute(TextEnv):
