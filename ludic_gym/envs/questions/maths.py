@@ -63,7 +63,6 @@ def question(row: Row) -> Question:
 
 
 MATH_SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
-LEVELS = range(1, 6)
 _BARE_BOX = re.compile(r"\\boxed\s+(-?[\d.,]*\d|\\?\w+)")
 _LEVEL = re.compile(r"(?:Level )?([1-5?])")
 

@@ -10,7 +10,6 @@ from ludic_gym.envs.core.base import pick, random_int
 from ludic_gym.envs.worlds.shell.task import Task, sentence, words
 
 LOG = ("log", "--format=%s", "main")
-STAGED = ("diff", "--cached", "--name-status", "HEAD")
 
 
 def _begun(folder: str, files: dict[str, str], message: str = "Begin") -> str:
