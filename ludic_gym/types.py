@@ -162,6 +162,12 @@ class Decision:
         """
         return bool(self.completions) and self.completions[-1].finish_reason == "length"
 
+    @property
+    def empty(self) -> bool:
+        """True if the turn's last model call has neither text nor a tool call."""
+        last = self.completions[-1] if self.completions else None
+        return last is not None and not last.text.strip() and not last.tool_calls
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -179,6 +185,14 @@ class Step:
     terminated: bool = False
     truncated: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def illegal(self) -> bool:
+        """True if the reply has no action, or one that the env does not allow."""
+        info = self.info
+        return bool(
+            info.get("illegal") or info.get("parse_error") or info.get("outcome") == "illegal"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,12 +153,22 @@ def metrics_from_bytes(data: bytes) -> Metrics:
 
 
 def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
-    """Metrics of episodes, failed ones included: reward, success, turns, tokens, failures.
+    """Metrics of episodes, failed ones included; of several environments, also for each of them.
 
     "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
     "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
-    "episodes/failed" is a share.
+    "episodes/failed" is a share; "replies/legal", "replies/cut" and "replies/empty" are shares of
+    turns. Those of an environment alone end with its id, as in "reward/ludic/Maze-v0".
     """
+    ids = dict.fromkeys(episode.task.env_id for episode in episodes)
+    split: Metrics = {}
+    for env_id in ids if len(ids) > 1 else ():
+        own = _metrics_of([episode for episode in episodes if episode.task.env_id == env_id])
+        split |= {f"{name}/{env_id}": metric for name, metric in own.items()}
+    return _metrics_of(episodes) | split
+
+
+def _metrics_of(episodes: Sequence[Episode]) -> Metrics:
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
     steps = [step for rollout in rollouts for step in rollout.steps]
     ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
@@ -168,6 +178,9 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
         # Not every environment knows success: a missing one is no failure.
         "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
         "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
+        "replies/legal": Stat.of([float(not step.illegal) for step in steps]),
+        "replies/cut": Stat.of([float(step.decision.cut_off) for step in steps]),
+        "replies/empty": Stat.of([float(step.decision.empty) for step in steps]),
         "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
         "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
         "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 MAX_REASONS = 10
 MAX_INDICES = 5
-HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random")
+HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random", "legal")
+# Columns that are left out where all their numbers are 0.
+RARE = {"cut": "cut_off", "empty": "empty", "failed": "errors"}
 
 
 def spent_text(usage: Usage, price: Price | None) -> str:
@@ -43,16 +45,27 @@ def spent_text(usage: Usage, price: Price | None) -> str:
 def result_table(
     results: Mapping[str, BenchResult], env_kwargs: Sequence[str] = ()
 ) -> list[tuple[str, ...]]:
-    """The headings, then a row per env; with a column of failures if there are any.
+    """The headings, then a row per env.
 
+    The columns `legal`, `cut` and `empty` are shares of turns: with an action that the env allows,
+    whose reply ran into the limit of tokens, and whose reply is blank; the last two, and `failed`
+    episodes, are shown if there are any.
     env_kwargs: arguments that the envs were made with. The column `random` has the success rate of
         random play in the catalogue, which is known for the default ones alone.
     """
     random = {} if env_kwargs else {entry.id: entry.random_success for entry in CATALOG}
-    rows: list[tuple[str, ...]] = [(*HEADINGS, "failed")]
+    # A column of zeros would only take room from the others.
+    rare = [n for n, of in RARE.items() if any(getattr(r, of) for r in results.values())]
+    rows: list[tuple[str, ...]] = [(*HEADINGS, *rare)]
     for label, result in results.items():
         # Scores on the bundled sample are marked: it is not the data set itself.
         mark = " (sample)" if "sample@" in result.data else ""
+        turns = result.turns or math.nan
+        shares = {
+            "cut": percent(result.cut_off / turns),
+            "empty": percent(result.empty / turns),
+            "failed": str(len(result.errors)),
+        }
         cells = (
             label + mark,
             f"{result.successes}/{result.episodes}",
@@ -61,11 +74,11 @@ def result_table(
             f"{result.mean_reward:.2f}" if result.episodes else "-",
             f"{result.reward_interval:.2f}" if result.reward_interval else "-",
             percent(random.get(label, math.nan)),
-            str(len(result.errors)),
+            percent(1 - result.illegal / turns),
+            *(shares[name] for name in rare),
         )
         rows.append(cells)
-    # A column of zeros would only take room from the others.
-    return rows if any(result.errors for result in results.values()) else [r[:-1] for r in rows]
+    return rows
 
 
 def figure_lines(results: Mapping[str, BenchResult]) -> list[str]:

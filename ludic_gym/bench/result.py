@@ -62,7 +62,8 @@ class Score:
         None where a server returned neither.
     cost: of all model calls, as the server states it, or by the given price; None if unknown.
     model: the served model, by its server's responses; several are joined by ", ".
-    cut_off: turns whose reply ran into `max_tokens`.
+    cut_off: turns whose reply ran into `max_tokens`. illegal: turns without a legal action. empty:
+        turns whose reply is blank.
     data: the rows it was played from, with their hash; "" for an env without rows.
     metrics: further figures of the episode by name. weights: theirs in the mean, where it is not 1.
     error: why the episode failed, None if it did not; then the other numbers are 0.
@@ -80,6 +81,8 @@ class Score:
     cost: float | None = None
     model: str = ""
     cut_off: int = 0
+    illegal: int = 0
+    empty: int = 0
     data: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -99,8 +102,8 @@ class BenchResult:
         them, averaged over tasks; up to the number of samples that every task has, if it is at
         least two.
     outcomes: number of episodes with each outcome, the most frequent first.
-    turns, prompt_tokens, completion_tokens, cost, cut_off: sums over the episodes; None where it is
-        unknown for one of them.
+    turns, prompt_tokens, completion_tokens, cost, cut_off, illegal, empty: sums over the episodes;
+        None where it is unknown for one of them.
     model: the served model, by its server's responses; "" for a policy without one.
     data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     metrics: weighted means of the benchmark's further figures, such as "f1", by name.
@@ -124,6 +127,8 @@ class BenchResult:
     cost: float | None = None
     model: str = ""
     cut_off: int = 0
+    illegal: int = 0
+    empty: int = 0
     data: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[tuple[int, str], ...] = ()
@@ -163,6 +168,8 @@ def score(episode: Episode, price: Price | None = None) -> Score:
         cost=known_sum(call_cost(call, price) for call in calls) if calls else None,
         model=", ".join(served_models(episode)),
         cut_off=sum(step.decision.cut_off for step in rollout.steps),
+        illegal=sum(step.illegal for step in rollout.steps),
+        empty=sum(step.decision.empty for step in rollout.steps),
         data=str(_last_info(rollout).get("data", "")),
         metrics=_figures(rollout, "metric/"),
         weights=_figures(rollout, "weight/"),
@@ -325,6 +332,8 @@ class Tally:
             cost=known_sum(score.cost for score in scores) if scores else None,
             model=", ".join(sorted({score.model for score in scores} - {""})),
             cut_off=sum(score.cut_off for score in scores),
+            illegal=sum(score.illegal for score in scores),
+            empty=sum(score.empty for score in scores),
             data=", ".join(sorted({score.data for score in scores} - {""})),
             metrics=_weighted_means(scores),
             errors=tuple(sorted(self._errors)),

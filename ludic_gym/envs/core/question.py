@@ -104,6 +104,8 @@ class QuestionEnv(TextEnv):
         self.verdict = f"{action}\n\n{'correct' if grade.correct else 'wrong'}"
         answer, truth = grade.answer or "", self.question.truth
         info = {"answer": answer, "rule": grade.rule, "truth": truth, **self.about}
+        if grade.answer is None:
+            info["illegal"] = True
         return end(success=grade.correct, info=info, correct=grade.correct)
 
     def ungraded(self, error: GraderError) -> Turn:

@@ -25,8 +25,8 @@ def result(**changes):
 
 def test_a_row_gives_counts_rates_and_intervals():
     headings, row = result_table({"ludic/TicTacToe-v0": result()})
-    assert headings == ("env", "successes", "rate", "95%", "reward", "95%", "random")
-    cells = ("1/4", "25.0%", "[4.6, 69.9]", "-0.50", "[-1.48, 0.48]", "58.5%")
+    assert headings == ("env", "successes", "rate", "95%", "reward", "95%", "random", "legal")
+    cells = ("1/4", "25.0%", "[4.6, 69.9]", "-0.50", "[-1.48, 0.48]", "58.5%", "100.0%")
     assert row == ("ludic/TicTacToe-v0", *cells)
 
 
@@ -38,7 +38,7 @@ def test_where_nothing_ended_the_row_has_dashes():
         reward_interval=None,
         errors=((0, "boom"),),
     )
-    assert result_table({"e": empty})[1] == ("e", "0/0", "-", "-", "-", "-", "-", "1")
+    assert result_table({"e": empty})[1] == ("e", "0/0", "-", "-", "-", "-", "-", "-", "1")
 
 
 def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():

@@ -49,17 +49,17 @@ def added(messages):
 
 def test_a_served_model_is_evaluated_on_a_split(serve, sums):
     server = serve(added)
-    policy = lg.openai(server.url, parser=lg.xml_tag_parser("answer"))
+    policy = lg.openai(server.url, harness=lg.Harness(parser="xml:answer"))
     result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums)
     assert (result.episodes, result.successes, result.errors) == (12, 12, ())
-    # The environment's 1 and the parser's 0.1.
-    assert result.mean_reward == pytest.approx(1.1)
+    # The parser pays nothing beside the environment's 1.
+    assert result.mean_reward == 1.0
     assert policy.usage.completion_tokens == 36
     assert {body["model"] for body in server.requests} == {"tiny"}
 
 
 async def test_it_works_inside_a_running_event_loop(serve, sums):
-    policy = lg.openai(serve(added).url, parser=lg.xml_tag_parser("answer"))
+    policy = lg.openai(serve(added).url, harness=lg.Harness(parser="xml:answer"))
     assert lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums).successes == 12
 
 
@@ -78,7 +78,7 @@ def test_a_reply_without_an_answer_is_a_failure_unless_more_attempts_are_given(
     serve, sums, attempts, successes, outcomes, requests
 ):
     server = serve(told_the_format)
-    policy = lg.openai(server.url, "tiny", parser=lg.xml_tag_parser("answer"))
+    policy = lg.openai(server.url, "tiny", harness=lg.Harness(parser="xml:answer"))
     result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums, attempts=attempts)
     assert (result.episodes, result.successes, result.outcomes) == (12, successes, outcomes)
     assert (result.turns, len(server.requests)) == (requests, requests)
@@ -90,8 +90,7 @@ def test_prompt_context_key_and_sampling_reach_the_server(serve, monkeypatch):
     policy = lg.openai(
         server.url,
         "tiny",
-        system_prompt="Guess.",
-        context=lg.LatestObservation,
+        harness=lg.Harness(system_prompt="Guess.", context="latest"),
         api_key_env="MY_KEY",
         extra_body={"top_k": 5},
     )
