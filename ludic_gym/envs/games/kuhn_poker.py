@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ludic_gym.envs.core.base import pick
-from ludic_gym.envs.core.game import Game, caseless
+from ludic_gym.envs.core.game import Game, Opponent, caseless, random_action
 from ludic_gym.envs.core.one_player import OnePlayerEnv
 from ludic_gym.envs.core.two_player import GameAECEnv, GameParallelEnv
 
@@ -116,6 +116,44 @@ def best_actions(state: State) -> tuple[str, ...]:
     return bold_ones + timid_ones if bets > 1 else timid_ones + bold_ones
 
 
+def bold_share(opponent: Opponent, state: State) -> float:
+    """Probability with which a scripted opponent bets or calls in a state in which it moves."""
+    if opponent is random_action:
+        return 1 / 2
+    return EQUILIBRIUM[state.actions][CARDS.index(state.cards[mover(state)])] / 3
+
+
+def best_response(
+    opponent: Opponent, states: Mapping[State, float], seat: int
+) -> tuple[str, float]:
+    """The action with the best mean return against the opponent, and that return.
+
+    states: those that the player of the seat cannot tell apart, with their weights.
+    """
+    actions = legal_actions(next(iter(states)))
+    values = {}
+    for action in actions:
+        after = {play(state, action): weight for state, weight in states.items()}
+        values[action] = _mean_return(opponent, after, seat)
+    # Of equal ones the bolder: a bet that is called shows what the other player holds.
+    best = max(actions, key=lambda action: (values[action], action in ("bet", "call")))
+    return best, values[best]
+
+
+def _mean_return(opponent: Opponent, states: Mapping[State, float], seat: int) -> float:
+    """Weighted return of states with equal actions, if the seat plays on by `best_response`."""
+    first = next(iter(states))
+    if returns(first) is not None:
+        return sum(weight * (returns(s) or (0, 0))[seat] for s, weight in states.items())
+    if mover(first) == seat:
+        return best_response(opponent, states, seat)[1]
+    bold, timid = ("call", "fold") if "bet" in first.actions else ("bet", "check")
+    shares = {s: bold_share(opponent, s) for s in states}
+    bolder = {play(s, bold): w * shares[s] for s, w in states.items()}
+    timider = {play(s, timid): w * (1 - shares[s]) for s, w in states.items()}
+    return _mean_return(opponent, bolder, seat) + _mean_return(opponent, timider, seat)
+
+
 KUHN_POKER = Game(
     name="Kuhn Poker",
     initial=initial,
@@ -146,6 +184,23 @@ class KuhnPokerEnv(OnePlayerEnv[State]):
     """
 
     game = KUHN_POKER
+
+    def best_action(self) -> str:
+        """The best response to the opponent of the episode, without a look at its card."""
+        state, seat = self.state, self.seat
+        weights = {}
+        for deal in DEALS:
+            if deal.cards[seat] != state.cards[seat]:
+                continue
+            # The opponent's own actions tell of its card.
+            weight, before = 1.0, deal
+            for action in state.actions:
+                if mover(before) != seat:
+                    share = bold_share(self.opponent, before)
+                    weight *= share if action in ("bet", "call") else 1 - share
+                before = play(before, action)
+            weights[before] = weight
+        return best_response(self.opponent, weights, seat)[0]
 
 
 class KuhnPokerAECEnv(GameAECEnv[State]):
