@@ -34,19 +34,18 @@ from ludic_gym.types import (
 )
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.algorithms.value_head import add_value_head
-from ludic_train.checkpoints.param_files import ParamFiles, hollow, hollow_from_files, read_own_rows
+from ludic_train.checkpoints.param_files import ParamFiles, hollow, read_own_rows
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank_0, whole_params
 from ludic_train.distributed.ranks import all_gather, feed_rank_0, rank, scatter, world_size
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
-from ludic_train.models.cache import resolved
 from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import LoRA, base_of, load_model, quiet
 from ludic_train.models.modules import VALUE_HEAD, is_adapted, unwrapped
 from ludic_train.models.saved import model_and_harness
 from ludic_train.models.tiny import make_tiny_model
-from ludic_train.models.tokenizer import load_tokenizer, make_tokenizer
+from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.publisher import CopyPublisher, InProcessPublisher, PolicyPublisher
 from ludic_train.types import REFERENCE, VALUES, SAWBatch
 
@@ -153,7 +152,6 @@ def learner_from_model(
     dtype: torch.dtype = torch.float32,
     exact: bool = False,
     router_replay: bool = False,
-    is_sharded: bool = False,
 ) -> Learner:
     """A model from a run's folder, prompted as in that run, or any other, which learns by LoRA.
 
@@ -170,8 +168,6 @@ def learner_from_model(
     dtype: of the params that are loaded; adapters are float32 always.
     exact: True for log-probs of the engine that are those of the trainer to the bit.
     router_replay: sampling in this process reports the experts of a mixture.
-    is_sharded: with servers, a model without values, on the meta device but for its adapters, whose
-        files `sharded_learner` reads; a whole one where they cannot be read by rank.
     Raises ModelNotFound where there is none, UnsupportedModel as the local engine does, and as
     `make_exact` does.
     """
@@ -180,10 +176,7 @@ def learner_from_model(
     harness = replace((harness or Harness()).over(saved), reply_tokens=max_tokens)
     lora = lora or (LoRA(rank=lora_rank) if lora_rank else None)
     base = base_of(folder)
-    if is_sharded and servers and base == str(resolved(folder)):
-        model, tokenizer = _hollow_or_whole(folder, lora, dtype)
-    else:
-        model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
+    model, tokenizer = load_model(folder, lora=lora, device=device, dtype=dtype)
     set_chat_args(tokenizer, chat_args or {})
     if not servers:
         learner = _local(model, tokenizer, harness, seed, exact=exact, router_replay=router_replay)
@@ -201,17 +194,6 @@ def learner_from_model(
         harness=harness,
         checkpoint=base,
     )
-
-
-def _hollow_or_whole(
-    name: str | Path, lora: LoRA | None, dtype: torch.dtype
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Model and tokenizer; no params are read where each rank can read its own."""
-    try:
-        return hollow_from_files(name, lora=lora, dtype=dtype), load_tokenizer(resolved(name))
-    except (ModelNotFound, UnsupportedModel):
-        # Fused experts, for example, and a model that is yet to be downloaded.
-        return load_model(name, lora=lora, dtype=dtype)
 
 
 def _local(

@@ -86,8 +86,6 @@ async def make_learner(
             exact=machine.exact,
             device=device,
             router_replay=tune.router_replay,
-            # A server of the run's own starts from the params, which is given as "vllm" still.
-            is_sharded=world_size() > 1 and not machine.starts_vllm,
             # A base that stays as it is needs no more bits than it is computed with.
             dtype=torch.bfloat16 if tune.dtype == "bf16" and tune.lora_rank else torch.float32,
         )
