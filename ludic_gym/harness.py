@@ -11,19 +11,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, runtime_checkable
 
 import gymnasium as gym
-import tyro
 
 from ludic_gym.contexts import Context, FullDialog, LatestObservation, TruncatedThinkingContext
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import import_user_module
 from ludic_gym.parsers import Parser, named_parser
 from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
-from ludic_gym.policies.tool_use import ActionCalls, NativeTools, TextTools, ToolUse
 from ludic_gym.policies.wrappers import CutShort, Parsed, RejectCutOff
-from ludic_gym.tools.tool import Tool
 from ludic_gym.types import ChatClient, Env, MakePolicy, Policy, ToolSchema
 
 HARNESS_FILE = "harness.json"
@@ -38,8 +35,16 @@ CUT_OFF = ("reject", "keep", "drop", "mask")
 ROUNDS = 8
 _LEAST = {"rounds": 2, "attempts": 1, "think_tokens": 0, "reply_tokens": 1}
 
-# Given as text on a command line and in files, and as text or object in Python.
-Part = Annotated[Any, tyro.conf.arg(constructor=str, metavar="TEXT")]
+# Commands and files give these parts as text, and Python as text or objects.
+if TYPE_CHECKING:
+    from ludic_gym.tools.tool import Tool
+
+    ContextPart = str | Callable[[], Context] | None
+    ParserPart = str | Parser | None
+    ToolsPart = str | Sequence[Tool | Callable[..., object]] | None
+    FactoryPart = str | Callable[..., Policy] | None
+else:
+    ContextPart = ParserPart = ToolsPart = FactoryPart = str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +65,15 @@ class Harness:
     """System prompt, in place of the environment's; an empty text is none."""
     instructions: str | None = None
     """Paragraph after the system prompt, such as the form of a reply."""
-    context: Part = None
+    context: ContextPart = None
     """Messages of a prompt: the dialog so far (full), the newest observation alone (latest), the
     dialog without earlier thoughts (truncated-thinking), or module:function. Without it, full."""
-    parser: Part = None
+    parser: ParserPart = None
     """Part of a reply that is the action: think, xml:TAG, boxed, json, json:FIELD, last-number, or
     several with + between them. Without it, the environment's own reader."""
     form: str | None = None
     """Form of a reply that the parser reads, with {} for the action, for demonstrations."""
-    tools: Part = None
+    tools: ToolsPart = None
     """Functions to call beside those of the environment, as module:name."""
     tool_format: Literal["native", "text"] | None = None
     """Calls of tools by the model's own format or server (native), or in the text of replies.
@@ -93,7 +98,7 @@ class Harness:
     0 without it."""
     reply_tokens: int | None = None
     """Longest reply, in tokens, whatever a request says."""
-    factory: Part = None
+    factory: FactoryPart = None
     """Function that makes the policy in place of all of this, as module:function: of the client and
     the environment, or of the environment alone."""
 
@@ -143,16 +148,23 @@ class Harness:
             policy = ThinkingBudget(chat, self.think_tokens, self.think_closing or CLOSING)
         if self.cut_off != "keep":
             policy = RejectCutOff(policy)
-        if tools := (*_tools_of(env), *self._own_tools()):
-            native = self.tool_format == "native" or (
-                self.tool_format is None and has_native_tools(client)
-            )
-            protocol = NativeTools() if native else TextTools()
-            policy = ToolUse(policy, tools, protocol=protocol, max_steps=self.rounds or ROUNDS)
-        elif self.tool_format != "text" and has_native_tools(client) and (own := _actions_of(env)):
-            policy = ActionCalls(policy, own)
+        policy = self._with_tools(policy, client, env)
         parser = self.parse
         return policy if parser is None else Parsed(policy, parser, bonus=self.format_bonus or 0.0)
+
+    def _with_tools(self, policy: Policy, client: ChatClient, env: Env | None) -> Policy:
+        """The policy with the tools of the environment and of this harness."""
+        tools, actions = (*_tools_of(env), *self._own_tools()), _actions_of(env)
+        native = self.tool_format != "text" and has_native_tools(client)
+        if not tools and not (native and actions):
+            return policy
+        # Imported here: most policies have no tools.
+        from ludic_gym.policies.tool_use import ActionCalls, NativeTools, TextTools, ToolUse
+
+        if not tools:
+            return ActionCalls(policy, actions)
+        protocol = NativeTools() if native or self.tool_format == "native" else TextTools()
+        return ToolUse(policy, tools, protocol=protocol, max_steps=self.rounds or ROUNDS)
 
     def make_policy(self, client: ChatClient) -> MakePolicy:
         """The function that makes a policy of the client for each environment."""

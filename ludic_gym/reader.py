@@ -193,8 +193,8 @@ def _mentioned(reply: str, canonical: Canonical, actions: Sequence[str]) -> Iter
     """The actions in running text, the longest one at each place."""
     if not 0 < len(actions) <= _MOST_MENTIONED:
         return
-    # A single letter is a word of its own in English.
-    names = [name for name in actions if len(name) > 1 or name.isdigit()]
+    # A single letter is a word of its own in English, and numbers stand in any text.
+    names = [name for name in actions if len(name) > 1 and not name.isdigit()]
     if not names:
         return
     longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))

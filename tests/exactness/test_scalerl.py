@@ -11,7 +11,7 @@ from ludic_train.runs.settled import settled
 
 def settings(**changes):
     given = {"model": "m", "algo": "scalerl", **changes}
-    return settled(None, RunConfig(out=Path("x")).changed(**given))[1].sample
+    return settled(None, RunConfig(out=Path("x")).changed(**given))[1].harness
 
 
 def test_thoughts_are_interrupted_where_the_paper_does_it():

@@ -27,6 +27,7 @@ async def played(client, context=None):
             seed=i,
             sampling=Sampling(max_tokens=12, seed=i),
             max_turns=TURNS,
+            attempts=TURNS + 1,
         )
         for i in range(20)
     ]
