@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from ludic_train.checkpoints.sharded import row_range
 from ludic_train.distributed.fsdp import local_part, shard_model
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import hub_folder, resolved
-from ludic_train.models.load import LoRA, quiet, with_new_lora
+from ludic_train.models.load import quiet
 from ludic_train.models.modules import VALUE_HEAD
 from ludic_train.models.tokenizer import load_tokenizer
 
@@ -108,32 +108,6 @@ def hollow(model: PreTrainedModel) -> PreTrainedModel:
             empty = torch.empty_like(param, device="meta")
             memo[id(param)] = nn.Parameter(empty, param.requires_grad)
     return copy.deepcopy(model, memo)
-
-
-def hollow_from_files(
-    name: str | Path, *, lora: LoRA | None = None, dtype: torch.dtype = torch.float32
-) -> PreTrainedModel:
-    """The `hollow` copy of what `load_model` gives, without reading a param.
-
-    Raises UnsupportedModel and ModelNotFound as of `ParamFiles`.
-    """
-    files = ParamFiles.of(name)
-    folder = next(iter(files.paths.values())).parent
-    with quiet():
-        config = AutoConfig.from_pretrained(str(resolved(name)))
-        with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
-        files.check(model)
-        if (folder / "generation_config.json").is_file():
-            model.generation_config = GenerationConfig.from_pretrained(folder)
-        # Adapters are drawn on the device of the base. Memory that is not touched takes no room.
-        model.to_empty(device="cpu")
-        model.tie_weights()
-        for module in model.modules():
-            if module._buffers:
-                model._init_weights(module)
-        model.eval()
-        return hollow(model if lora is None else with_new_lora(model, lora))
 
 
 def _is_added(param: str) -> bool:
