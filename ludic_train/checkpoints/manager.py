@@ -38,7 +38,6 @@ from ludic_train.checkpoints.layout import (
 from ludic_train.disk import disk_failure, writing
 from ludic_train.distributed.fsdp import like, whole
 from ludic_train.errors import CheckpointError, CheckpointNotFound, Superseded
-from ludic_train.trainer.optimizer import AdamW8bit, has_8_bits, scale_shape
 
 SCHEMA = 2
 OWNER = ".owner"
@@ -260,8 +259,7 @@ def restore_optimizer(
 ) -> None:
     """Give a fresh optimizer of the same params the state that `optimizer_tensors` returned.
 
-    Raises CheckpointError for a state of params that it does not have, of another shape, or with
-    moments of other bits.
+    Raises CheckpointError for a state of params that it does not have, or of another shape.
     """
     names = list(_names(optimizer, model).items())
     unknown = {key.partition("/")[2] for key in tensors} - {name for _, name in names}
@@ -270,8 +268,7 @@ def restore_optimizer(
             f"the checkpoint has optimizer state of {sorted(unknown)[:3]}, which this optimizer "
             "does not train; was another model, or LoRA, resumed?"
         )
-    bits = 8 if isinstance(optimizer, AdamW8bit) else 32
-    state = {i: _state_of(name, param, tensors, bits) for i, (param, name) in enumerate(names)}
+    state = {i: _state_of(name, param, tensors) for i, (param, name) in enumerate(names)}
     # Its own groups: rates and weight decay are settings of this run and not state.
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -327,23 +324,14 @@ def _names(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[Tensor, s
     return {param: names[param] for param in trained}
 
 
-def _state_of(
-    name: str, param: Tensor, tensors: Mapping[str, Tensor], bits: int
-) -> dict[str, Tensor]:
+def _state_of(name: str, param: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The optimizer's state of one param by key, placed as the param is. Raises CheckpointError."""
-    shapes = {param.shape, scale_shape(param)} if bits == 8 and has_8_bits(param) else {param.shape}
     moments = {
         key.partition("/")[0]: t for key, t in tensors.items() if key.partition("/")[2] == name
     }
-    has = 8 if any(tensor.dtype == torch.uint8 for tensor in moments.values()) else 32
-    if moments and has_8_bits(param) and has != bits:
-        raise CheckpointError(
-            f"the optimizer's state of {name} has {has} bits in the checkpoint and {bits} in this "
-            f"run: resume with AdamW(bits={has})"
-        )
     for key, tensor in moments.items():
         # The optimizer's step count is a scalar, whatever the param.
-        if tensor.ndim and tensor.shape not in shapes:
+        if tensor.ndim and tensor.shape != param.shape:
             raise CheckpointError(
                 f"the checkpoint's {key} of {name} is {list(tensor.shape)}, the parameter here "
                 f"{list(param.shape)}"

@@ -34,7 +34,6 @@ from ludic_train.models.checkpoint_names import model_params
 from ludic_train.models.load import load_params
 from ludic_train.models.modules import VALUE_HEAD, is_adapted
 from ludic_train.sources.base import BatchSource, DurableSource
-from ludic_train.trainer.optimizer import AdamW8bit, zero_moments
 from ludic_train.trainer.trainer import Trainer
 
 # Writes the model to a folder; the mapping holds whole params where the model's own are sharded.
@@ -231,8 +230,6 @@ def _restore_shards(trainer: Trainer, folder: Path) -> dict[str, Tensor]:
     wanted: dict[str, Tensor] = {}
     for name, param in params.items():
         moments = {"exp_avg": param, "exp_avg_sq": param, "step": torch.tensor(0.0)}
-        if isinstance(trainer.optimizer, AdamW8bit):
-            moments |= zero_moments(param)
         wanted |= {f"{key}/{name}": tensor for key, tensor in moments.items()}
     return read_shards(folder, wanted)
 

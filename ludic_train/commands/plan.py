@@ -25,7 +25,7 @@ class PlanOptions:
     An update learns from --tokens tokens, --micro-tokens at a time (a trainer's
     micro_token_budget). If the total is more than your device has: --recompute first, then a
     smaller --micro-tokens (both leave the result as it is), then --lora-rank, --dtype bfloat16,
-    --adamw-bits 8, several GPUs (--world-size, with torchrun and shard_model), or --offload.
+    several GPUs (--world-size, with torchrun and shard_model), or --offload.
 
     For example:
       ludic train --plan path/to/model
@@ -40,7 +40,6 @@ class PlanOptions:
             are float32 always.
         lora_rank: Rank of adapters; 0 trains the params themselves.
         recompute: Compute activations again in the backward pass instead of keeping them.
-        adamw_bits: Bits of each of AdamW's moments.
         offload: Keep params, gradients and moments in the memory of the host.
         tflops: Speed of the device in practice, in 1e12 multiplications and additions per second:
             some 400 for an H100 in bfloat16, 0.1 for a CPU core. Without it, this machine's CPU is
@@ -54,7 +53,6 @@ class PlanOptions:
     dtype: Literal["float32", "bfloat16"] = "float32"
     lora_rank: int = 0
     recompute: bool = False
-    adamw_bits: Literal[8, 32] = 32
     offload: bool = False
     tflops: float | None = None
     json: bool = False
@@ -79,7 +77,6 @@ def main(argv: list[str]) -> int:
         model_from_config(config, DTYPES[options.dtype], options.lora_rank),
         options.load,
         recompute=options.recompute,
-        adamw_bits=options.adamw_bits,
         offload=options.offload,
     )
     # The user's unit is TFLOP/s.

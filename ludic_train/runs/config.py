@@ -50,8 +50,6 @@ class Tune:
     dtype: Literal["auto", "float32", "bf16"] = "auto"
     """Type of forward and backward. "bf16" computes in bfloat16 over float32 params and moments;
     "auto" is bf16 on a CUDA card and float32 on a CPU."""
-    adamw_bits: Literal[8, 32] = 32
-    """Bits of each of AdamW's two moments, 32 or 8; 8 saves 6 bytes per trained param."""
     router_replay: bool = False
     """A mixture of experts learns through the experts that its tokens were sampled by, as the
     engine reports them (R3, arXiv:2510.11370)."""
@@ -60,8 +58,6 @@ class Tune:
         _check_least(self)
         if self.dtype not in ("auto", "float32", "bf16"):
             raise ConfigError(f"dtype={self.dtype!r}; it is auto, float32 or bf16")
-        if self.adamw_bits not in (8, 32):
-            raise ConfigError(f"adamw_bits={self.adamw_bits}; moments have 32 bits or 8")
         if not self.lora_rank and self.adapter_settings != {"targets": "all-linear"}:
             raise ConfigError(
                 "lora_rank=0 trains all params, without adapters: leave out "

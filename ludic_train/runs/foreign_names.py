@@ -47,7 +47,6 @@ FOREIGN: Mapping[str, str] = {
     "vllm_server_base_url": "engine, with the address",
     "reward_funcs": "reward, module:function",
     "dataset_name": "env_kwargs, such as split and data of an environment",
-    "optim": "adamw_bits",
     # verl and OpenRLHF
     "kl_coef": "kl",
     "kl_loss_coef": "kl",

@@ -47,7 +47,7 @@ from ludic_train.sources.base import BatchSource
 from ludic_train.sources.offline import MakeRows, OfflineBatchSource
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.sources.rollouts import RolloutBatchSource, Score, playing
-from ludic_train.trainer.config import AdamW, Decay, Execution, TrainerConfig
+from ludic_train.trainer.config import Decay, Execution, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import REFERENCE, VALUES, SAWItem
 
@@ -193,7 +193,6 @@ def imitation_stage(
     pushes = 1 if is_local else math.gcd(config.evaluate.eval_every, updates)
     cfg = TrainerConfig(
         device=learner.device,
-        adamw=AdamW(bits=config.tune.adamw_bits),
         lr=config.learn.sft_lr,
         warmup_updates=_warmup(config, updates),
         decay_updates=updates,
@@ -260,7 +259,6 @@ def reward_stage(
     pushes = 1 if machine.samples_here else publish_every(config.learn.minibatches, algo.max_lag)
     cfg = TrainerConfig(
         device=learner.device,
-        adamw=AdamW(bits=config.tune.adamw_bits),
         router_replay=config.tune.router_replay,
         lr=config.learn.lr,
         warmup_updates=_warmup(config, updates),

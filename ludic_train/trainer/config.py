@@ -34,20 +34,15 @@ class AdamW:
 
     betas: decay per update of the means of gradients and of their squares.
     eps: added to the root of the second. weight_decay: share of a param lost per unit of rate.
-    bits: of each moment, 32 or 8; with 8 (Dettmers et al. 2022, arXiv:2110.02861) the optimizer has
-        2 bytes per param instead of 8, and larger models are a little slower.
-    Raises ConfigError for other bits, and numbers that no step could be made with.
+    Raises ConfigError for numbers that no step could be made with.
     """
 
     # 0.95 and not torch's 0.999: a run has few updates, and old gradients are of another policy.
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    bits: int = 32
 
     def __post_init__(self) -> None:
-        if self.bits not in (8, 32):
-            raise ConfigError(f"AdamW.bits is {self.bits}; moments have 32 bits or 8")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"AdamW.betas is {self.betas}; both must be in [0, 1)")
         if not 0 < self.eps < math.inf or not 0 <= self.weight_decay < math.inf:

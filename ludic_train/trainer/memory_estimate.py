@@ -31,7 +31,6 @@ from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.load import LoRA, with_new_lora
 from ludic_train.trainer.config import Load
-from ludic_train.trainer.optimizer import moment_bytes
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -114,7 +113,6 @@ def estimate_update(
     load: Load,
     *,
     recompute: bool = False,
-    adamw_bits: int = 32,
     offload: bool = False,
 ) -> Estimate:
     """Memory and operations of one update; the model must be on the meta device.
@@ -122,7 +120,7 @@ def estimate_update(
     load: tokens and ranks of the update.
     recompute: activations are computed again in the backward pass instead of kept; the model then
         has checkpoints in its blocks.
-    adamw_bits: of each moment. offload: as of `shard_model`.
+    offload: as of `shard_model`.
     """
     params = list(model.parameters())
     trained = [p for p in params if p.requires_grad]
@@ -130,11 +128,10 @@ def estimate_update(
         checkpoint_activations(model)
     peak, flops = _update(model, load)
     shard, masters = load.world_size, MASTER_BYTES * sum(p.numel() for p in trained)
-    moments = sum(map(moment_bytes, trained)) if adamw_bits == 8 else 2 * masters
     states = {
         "params": (_bytes(params) - _bytes(trained) + masters) // shard,
         "gradients": masters // shard,
-        "optimizer": moments // shard,
+        "optimizer": 2 * masters // shard,
     }
     # All that is alive at the worst moment beside the gradients.
     sizes = {"activations": max(peak - _bytes(trained), 0)}

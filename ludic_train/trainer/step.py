@@ -217,8 +217,8 @@ def memory_explained(device: str, tokens: int) -> Iterator[None]:
         raise OutOfMemory(
             f"{device} has too little memory for an update in forward passes of {tokens:,} tokens "
             f"({reason}): take --recompute first (`checkpoint_activations`), then fewer "
-            "--micro-tokens (TrainerConfig.micro_token_budget), --lora-rank 16, --adamw-bits 8 or "
-            "--offload; `ludic train --plan` says what each needs"
+            "--micro-tokens (TrainerConfig.micro_token_budget), --lora-rank 16 or --offload; "
+            "`ludic train --plan` says what each needs"
         ) from error
 
 

@@ -5,16 +5,15 @@ from functools import partial
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from two_ranks.learning import random_rows, relative_error, settings, tiny_model, tokenizer
+from two_ranks.learning import random_rows, relative_error, settings, tiny_model
 
 from ludic_train.algorithms.presets import grpo, sft
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.checkpoints.training_state import resume_training, save_shards, save_training
+from ludic_train.checkpoints.training_state import resume_training, save_shards
 from ludic_train.distributed.device import process_group
 from ludic_train.distributed.fsdp import shard_model, whole
-from ludic_train.models.load import save_model
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.trainer.config import AdamW, TrainerConfig
+from ludic_train.trainer.config import TrainerConfig
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.step import forward, loss_batch
 from ludic_train.trainer.trainer import Trainer
@@ -102,43 +101,19 @@ def test_gradients_of_micro_batches_add_up_in_float32(kind, group):
     assert relative_error(found.double(), expected) < 1e-6
 
 
-def trainer_of(bits, seed=0, shard=lambda model: model):
+def trainer_of(seed=0, shard=lambda model: model):
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
-    cfg = settings(60)
-    object.__setattr__(cfg, "adamw", AdamW(bits=bits))
-    return Trainer(shard(tiny_model(seed)), grpo(), source, cfg=cfg)
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-async def test_a_run_with_moments_of_8_bits_resumes_bit_for_bit(sharded, tmp_path, group):
-    shard = shard_model if sharded else (lambda model: model)
-    manager, straight = CheckpointManager(tmp_path), trainer_of(8, shard=shard)
-    await straight.train(2)
-    if sharded:
-        save_shards(manager, straight)
-    else:
-        save_training(manager, straight, partial(save_model, straight.model, tokenizer()))
-    again = trainer_of(8, seed=1, shard=shard)
-    resume_training(manager, again)
-    await straight.train(2)
-    await again.train(2)
-    kept = straight.optimizer.state.values()
-    assert torch.uint8 in {state["exp_avg"].dtype for state in kept}
-    for a, b in zip(kept, again.optimizer.state.values(), strict=True):
-        assert a.keys() == b.keys()
-        assert all(torch.equal(whole(a[name]), whole(b[name])) for name in a)
-    for a, b in zip(straight.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(whole(a), whole(b))
+    return Trainer(shard(tiny_model(seed)), grpo(), source, cfg=settings(60))
 
 
 async def test_offloading_changes_no_bit_and_resumes(tmp_path, group):
-    usual = trainer_of(32, shard=shard_model)
-    away = trainer_of(32, shard=partial(shard_model, offload=True))
+    usual = trainer_of(shard=shard_model)
+    away = trainer_of(shard=partial(shard_model, offload=True))
     manager = CheckpointManager(tmp_path)
     for made in (usual, away):
         await made.train(2)
     save_shards(manager, away)
-    again = trainer_of(32, seed=1, shard=partial(shard_model, offload=True))
+    again = trainer_of(seed=1, shard=partial(shard_model, offload=True))
     resume_training(manager, again)
     for made in (usual, away, again):
         await made.train(1)

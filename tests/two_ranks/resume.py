@@ -4,7 +4,6 @@ import asyncio
 import copy
 import os
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from ludic_train.checkpoints.training_state import resume_training, save_shards,
 from ludic_train.distributed.fsdp import shard_model, whole_params
 from ludic_train.models.load import save_model
 from ludic_train.sources.offline import OfflineBatchSource
-from ludic_train.trainer import optimizer
-from ludic_train.trainer.config import AdamW
 from ludic_train.trainer.trainer import Trainer
 
 
@@ -48,8 +45,6 @@ MODELS = {
     "pieces": lambda: shard_model(tiny_model()),
     "lora_pieces": lambda: shard_model(lora_model()),
     "copies": tiny_model,
-    "eight": tiny_model,
-    "eight_pieces": lambda: shard_model(tiny_model()),
     "experts": lambda: shard_model(tiny_mixture()),
     "experts_pieces": lambda: shard_model(tiny_mixture("mixtral")),
     "experts_lora": lambda: shard_model(tiny_mixture(lora=True)),
@@ -60,10 +55,7 @@ async def train(kind, out, updates):
     how, _, name = kind.rpartition(" ")
     model = MODELS[name]()
     source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
-    # Every param of the tiny model that is no vector has moments of 8 bits.
-    optimizer.LEAST_SIZE = 2
-    cfg = replace(settings(60), adamw=AdamW(bits=8 if "eight" in name else 32))
-    trainer = Trainer(model, grpo(), source, cfg=cfg)
+    trainer = Trainer(model, grpo(), source, cfg=settings(60))
     manager = CheckpointManager(out / "checkpoints")
     resume_training(manager, trainer, "auto")
     write = partial(save_model, model, tokenizer())

@@ -188,7 +188,7 @@ def test_help_lists_what_people_use_with_defaults_and_help_all_the_rest(capsys):
     assert {"--group-size", "--algo.clip", "--help-all"} <= common
     assert "(default: 16)" in text
     assert len(common) <= 50
-    assert {"--adamw-bits", "--context-parallel"} <= everything - common
+    assert {"--router-replay", "--context-parallel"} <= everything - common
     assert len(everything) > 90
 
 

@@ -12,7 +12,6 @@ from ludic_train.trainer.config import AdamW, Decay, TrainerConfig, cosine
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"bits": 16}, "bits is 16"),
         ({"betas": (0.9, 1.0)}, r"betas is \(0.9, 1.0\)"),
         ({"betas": (math.nan, 0.9)}, "betas is"),
         ({"eps": 0.0}, r"eps=0.0, weight_decay=0.0"),
