@@ -33,6 +33,8 @@ CONTEXTS: Mapping[str, Callable[[], Context]] = {
 }
 CUT_OFF = ("reject", "keep", "drop", "mask")
 ROUNDS = 8
+# Parts that hold for a policy however it was made.
+_OUTSIDE = ("factory", "attempts", "reply_tokens")
 _LEAST = {"rounds": 2, "attempts": 1, "think_tokens": 0, "reply_tokens": 1}
 
 # Commands and files give these parts as text, and Python as text or objects.
@@ -119,9 +121,12 @@ class Harness:
             raise ConfigError(
                 f"format_bonus={self.format_bonus}: a success pays 1, and form may not pay as much"
             )
-        if self.factory is not None and self != type(self)(factory=self.factory):
+        others = [
+            n for n, value in self._parts().items() if value is not None and n not in _OUTSIDE
+        ]
+        if self.factory is not None and others:
             raise ConfigError(
-                f"factory={self.factory!r} makes the whole policy: leave out the other parts"
+                f"factory={self.factory!r} makes the whole policy: leave out {', '.join(others)}"
             )
 
     def over(self, other: Harness | None) -> Harness:
@@ -137,10 +142,10 @@ class Harness:
         env: offers its tools; None for a policy without an environment.
         Raises ConfigError for a part that was given in Python to the run that saved the harness.
         """
-        if self.factory is not None:
-            return _made_by(_resolved("factory", self.factory), client, env)
         # A policy does not choose the sampling, so the limit has to sit in the client.
         limited = client if self.reply_tokens is None else CutShort(client, self.reply_tokens)
+        if self.factory is not None:
+            return _made_by(_resolved("factory", self.factory), limited, env)
         chat = ChatPolicy(limited, self.new_context(), self.system_prompt)
         chat.instructions += (self.instructions,) if self.instructions else ()
         policy: Policy = chat
@@ -167,7 +172,13 @@ class Harness:
         return ToolUse(policy, tools, protocol=protocol, max_steps=self.rounds or ROUNDS)
 
     def make_policy(self, client: ChatClient) -> MakePolicy:
-        """The function that makes a policy of the client for each environment."""
+        """The function that makes a policy of the client for each environment.
+
+        Raises ConfigError as `policy` does, before the first episode.
+        """
+        for part in ("context", "parser", "tools", "factory"):
+            if getattr(self, part) == IN_PYTHON:
+                _resolved(part, IN_PYTHON)
         return lambda env: self.policy(client, env)
 
     @property
