@@ -18,7 +18,7 @@ import gymnasium as gym
 from ludic_gym.contexts import Context, FullDialog, LatestObservation, TruncatedThinkingContext
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import import_user_module
-from ludic_gym.parsers import Parser, named_parser
+from ludic_gym.parsers import Parser, ParseResult, named_parser
 from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
 from ludic_gym.policies.wrappers import CutShort, Parsed, RejectCutOff
 from ludic_gym.types import ChatClient, Env, MakePolicy, Policy, ToolSchema
@@ -32,6 +32,7 @@ CONTEXTS: Mapping[str, Callable[[], Context]] = {
     "truncated-thinking": TruncatedThinkingContext,
 }
 CUT_OFF = ("reject", "keep", "drop", "mask")
+STRICT = "strict"
 ROUNDS = 8
 # Parts that hold for a policy however it was made.
 _OUTSIDE = ("factory", "attempts", "reply_tokens")
@@ -72,7 +73,8 @@ class Harness:
     dialog without earlier thoughts (truncated-thinking), or module:function. Without it, full."""
     parser: ParserPart = None
     """Part of a reply that is the action: think, xml:TAG, boxed, json, json:FIELD, last-number, or
-    several with + between them. Without it, the environment's own reader."""
+    several with + between them; or strict: the whole reply, exactly as the environment names it.
+    Without it, the environment's own reader."""
     form: str | None = None
     """Form of a reply that the parser reads, with {} for the action, for demonstrations."""
     tools: ToolsPart = None
@@ -111,7 +113,7 @@ class Harness:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
         if isinstance(self.context, str) and ":" not in self.context:
             _check_choice("context", self.context, (*CONTEXTS, IN_PYTHON))
-        if isinstance(self.parser, str) and self.parser not in ("", IN_PYTHON):
+        if isinstance(self.parser, str) and self.parser not in ("", STRICT, IN_PYTHON):
             named_parser(self.parser)
         _check_choice("tool_format", self.tool_format or "text", ("native", "text"))
         _check_choice("cut_off", self.cut_off or "reject", CUT_OFF)
@@ -154,7 +156,7 @@ class Harness:
         if self.cut_off != "keep":
             policy = RejectCutOff(policy)
         policy = self._with_tools(policy, client, env)
-        parser = self.parse
+        parser = exact_action(env) if self.parser == STRICT else self.parse
         return policy if parser is None else Parsed(policy, parser, bonus=self.format_bonus or 0.0)
 
     def _with_tools(self, policy: Policy, client: ChatClient, env: Env | None) -> Policy:
@@ -206,8 +208,8 @@ class Harness:
     @property
     def parse(self) -> Parser | None:
         """The parser; None for the environment's reader."""
-        if not self.parser or callable(self.parser):
-            return self.parser or None
+        if not self.parser or self.parser == STRICT or callable(self.parser):
+            return self.parser if callable(self.parser) else None
         if self.parser == IN_PYTHON:
             return cast(Parser, _resolved("parser", self.parser))
         return named_parser(self.parser)
@@ -337,6 +339,22 @@ def _resolved(part: str, value: Any) -> Any:  # noqa: ANN401 - any object of the
 def _made_by(factory: Callable[..., Policy], client: ChatClient, env: Env | None) -> Policy:
     """The policy of a factory of (client, env), or of (env)."""
     return factory(env) if len(inspect.signature(factory).parameters) == 1 else factory(client, env)
+
+
+def exact_action(env: Env | None) -> Parser:
+    """A parser of replies that are a legal action and nothing else, letter by letter.
+
+    Without legal actions that are known, every reply is one.
+    """
+
+    def parse(text: str) -> ParseResult:
+        known = isinstance(env, gym.Env) and env.has_wrapper_attr("legal_actions")
+        legal = env.get_wrapper_attr("legal_actions")() if env is not None and known else ()
+        if not legal or text.strip() in legal:
+            return ParseResult(text.strip() or None)
+        return ParseResult(None, feedback="Reply with a legal action and nothing else.")
+
+    return parse
 
 
 def _actions_of(env: Env | None) -> Sequence[ToolSchema]:

@@ -174,6 +174,15 @@ def test_a_bonus_is_paid_once_an_episode_and_is_less_than_a_success():
         lg.Harness(format_bonus=1.0)
 
 
+def test_a_strict_harness_takes_an_action_as_it_is_named_and_nothing_else():
+    env = gym.make("ludic/TicTacToe-v0")
+    env.reset(seed=1)
+    strict = lg.Harness(parser="strict")
+    assert decision(strict, ["B2"], env).action == "B2"
+    for reply in ("b2", "**B2**", "My move is B2.", "<think>?</think>B2"):
+        assert decision(strict, [reply], env).action is None
+
+
 @pytest.mark.parametrize(
     "parts",
     [
