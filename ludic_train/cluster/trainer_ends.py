@@ -3,7 +3,7 @@
 OUT/queue.json      where groups go, and who samples: {"url": ..., "key": ..., "servers": [...]};
                     "join" among the servers stands for those on the registry
 OUT/queue.password  password of the queue's Redis, if it has one
-OUT/published/      model/ and policy.json to begin with, then each version of the params, unless
+OUT/published/      model/ and harness.json to begin with, then each version of the params, unless
                     servers sample: these are started from here, and get each version themselves
 """
 

@@ -2,7 +2,7 @@
 
     FOLDER/newest.json       {"version": 12, "folder": "v000012-1f3a9c"}; replaced in one step
     FOLDER/v000012-1f3a9c/   *.safetensors; the newest few are kept
-    FOLDER/model/, policy.json   initial model and prompts of actors, if the trainer wrote them
+    FOLDER/model/, harness.json   initial model and prompts of actors, if the trainer wrote them
 
 For models that every actor holds itself, such as tiny ones on CPUs.
 """
