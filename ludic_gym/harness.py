@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, runtime_checkable
 
@@ -21,7 +22,8 @@ from ludic_gym.packages import import_user_module
 from ludic_gym.parsers import Parser, ParseResult, named_parser
 from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
 from ludic_gym.policies.wrappers import CutShort, Parsed, RejectCutOff
-from ludic_gym.types import ChatClient, Env, MakePolicy, Policy, ToolSchema
+from ludic_gym.tools.offered import action_schemas, env_tools
+from ludic_gym.types import ChatClient, Env, MakePolicy, Policy
 
 HARNESS_FILE = "harness.json"
 IN_PYTHON = "in-python"
@@ -161,17 +163,24 @@ class Harness:
 
     def _with_tools(self, policy: Policy, client: ChatClient, env: Env | None) -> Policy:
         """The policy with the tools of the environment and of this harness."""
-        tools, actions = (*_tools_of(env), *self._own_tools()), _actions_of(env)
-        native = self.tool_format != "text" and has_native_tools(client)
-        if not tools and not (native and actions):
+        native = self.tool_format == "native" or (
+            self.tool_format is None and has_native_tools(client)
+        )
+        tools, actions = (*env_tools(env), *self._own_tools()), partial(action_schemas, env)
+        if not tools and not (native and actions()):
             return policy
         # Imported here: most policies have no tools.
         from ludic_gym.policies.tool_use import ActionCalls, NativeTools, TextTools, ToolUse
 
-        if not tools:
-            return ActionCalls(policy, actions)
-        protocol = NativeTools() if native or self.tool_format == "native" else TextTools()
-        return ToolUse(policy, tools, protocol=protocol, max_steps=self.rounds or ROUNDS)
+        if tools:
+            policy = ToolUse(
+                policy,
+                tools,
+                protocol=NativeTools() if native else TextTools(),
+                max_steps=self.rounds or ROUNDS,
+                actions=actions,
+            )
+        return ActionCalls(policy, actions) if native and actions() else policy
 
     def make_policy(self, client: ChatClient) -> MakePolicy:
         """The function that makes a policy of the client for each environment.
@@ -355,20 +364,6 @@ def exact_action(env: Env | None) -> Parser:
         return ParseResult(None, feedback="Reply with a legal action and nothing else.")
 
     return parse
-
-
-def _actions_of(env: Env | None) -> Sequence[ToolSchema]:
-    """Schemas of the functions that are actions of the environment."""
-    if not isinstance(env, gym.Env) or not env.has_wrapper_attr("action_tools"):
-        return ()
-    return tuple(env.get_wrapper_attr("action_tools"))
-
-
-def _tools_of(env: Env | None) -> Sequence[Tool | Callable[..., object]]:
-    """The tools that the environment offers; none for one without the method `tools`."""
-    if not isinstance(env, gym.Env) or not env.has_wrapper_attr("tools"):
-        return ()
-    return tuple(env.get_wrapper_attr("tools")())
 
 
 HARNESSES: Mapping[str, Harness] = {

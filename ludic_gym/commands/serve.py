@@ -32,8 +32,7 @@ from ludic_gym.rollout.pool import awaitable_env
 from ludic_gym.rollout.pool import call as call_env
 from ludic_gym.tools.mcp_server import (
     BODY_BYTES,
-    action_of,
-    action_tools,
+    EnvCalls,
     serve_call,
     serve_list,
     serve_mcp,
@@ -83,14 +82,14 @@ class EnvServer:
 
     def __init__(self, env: Env) -> None:
         self._env = awaitable_env(env)
-        self._actions = action_tools(env)
+        self._calls = EnvCalls(env)
         self._turn = asyncio.Lock()
         self._is_over = True
 
     @property
     def tools(self) -> Sequence[ToolSchema]:
-        """`reset`, and the env's actions."""
-        return (RESET, *self._actions)
+        """`reset`, the env's actions and its tools."""
+        return (RESET, *self._calls.tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Begin an episode, or play a turn.
@@ -108,15 +107,17 @@ class EnvServer:
                 return "\n\n".join(filter(None, (begun[1].get("system_prompt", ""), begun[0])))
             if self._is_over:
                 raise LudicError("no episode is running: call `reset` first")
-            action = action_of(self._actions, name, arguments)
-            seen, reward, terminated, truncated, info = await call_env(
-                self._env, self._env.step, action
-            )
-            self._is_over = bool(terminated or truncated)
-            if not self._is_over:
-                return str(seen)
-            ending = f"The episode is over: reward {reward:g}, success {info.get('success')}."
-            return f"{seen}\n{ending}".strip()
+            return await self._calls.call(name, arguments, self._act)
+
+    async def _act(self, action: str) -> str:
+        seen, reward, terminated, truncated, info = await call_env(
+            self._env, self._env.step, action
+        )
+        self._is_over = bool(terminated or truncated)
+        if not self._is_over:
+            return str(seen)
+        ending = f"The episode is over: reward {reward:g}, success {info.get('success')}."
+        return f"{seen}\n{ending}".strip()
 
 
 def main(argv: list[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
 from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.sampling import call_sampling
-from ludic_gym.tools.tool import Tool, as_tool, call_tool
+from ludic_gym.tools.tool import Tool, call_tool, tools_by_name
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall, ToolSchema
 
 WRAP_UP = "You cannot call tools any more. Give your answer now."
@@ -103,6 +103,7 @@ class ToolUse(PolicyWrapper):
         without being stored.
     max_calls: tool calls per turn; further calls get an error as their result.
     protocol: format of tools and calls; None: `NativeTools()`.
+    actions: schemas of the calls that are actions, for a reply with one ends the turn.
     A turn whose last model call still calls tools has no action.
     Raises ConfigError for fewer than two steps, without tools, or for tools of one name.
 
@@ -129,14 +130,18 @@ class ToolUse(PolicyWrapper):
         max_steps: int = 8,
         max_calls: int = 32,
         wrap_up: str = WRAP_UP,
+        actions: Callable[[], Sequence[ToolSchema]] = tuple,
     ) -> None:
         super().__init__(policy)
         if max_steps < 2:
             raise ConfigError(f"max_steps is at least 2, a call and an answer, got {max_steps}")
-        self.tools = _by_name(tools)
+        self.tools = tools_by_name(tools)
+        if not self.tools:
+            raise ConfigError("ToolUse needs at least one tool, got none")
         self.max_steps = max_steps
         self.max_calls = max_calls
         self.wrap_up = wrap_up
+        self._actions = actions
         self.protocol: ToolProtocol = protocol or NativeTools()
         self._schemas = tuple(tool.schema for tool in self.tools.values())
         self._chat.instructions += (self.protocol.instructions(self._schemas),)
@@ -159,7 +164,8 @@ class ToolUse(PolicyWrapper):
             decision = replace(decision, completions=completions, reward=reward)
             # A reply that a wrapper rejected, such as one that was cut off, may hold half a call.
             calls = () if decision.action is None else self.protocol.calls_in(completions[-1])
-            if not calls:
+            actions = {schema["function"]["name"] for schema in self._actions()}
+            if not calls or any(call.name in actions for call in calls):
                 return decision
             # Calls of the last reply are not run, because no reply could use their results.
             await self._run(calls, 0 if is_last else calls_left)
@@ -168,10 +174,12 @@ class ToolUse(PolicyWrapper):
         return replace(decision, action=None, feedback=self.wrap_up)
 
     async def _step(self, sampling: Sampling, is_last: bool) -> Decision:
+        actions = tuple(self._actions())
         if is_last:
-            self._chat.offer(unstored=[{"role": "user", "content": self.wrap_up}])
+            wrap_up: Message = {"role": "user", "content": self.wrap_up}
+            self._chat.offer(tools=self.protocol.offered(actions), unstored=[wrap_up])
         else:
-            self._chat.offer(tools=self.protocol.offered(self._schemas))
+            self._chat.offer(tools=self.protocol.offered((*self._schemas, *actions)))
         return await self.policy.act(sampling)
 
     async def _run(self, calls: Sequence[ToolCall], allowed: int) -> None:
@@ -187,11 +195,12 @@ class ActionCalls(PolicyWrapper):
 
     A reply with calls is the action {"name": ..., "arguments": {...}} as JSON, or a list of them;
     the next observation is the result of the calls. A reply without calls is an action as it is.
+    schemas: those of the present state, which may change between episodes.
     """
 
-    def __init__(self, policy: Policy, schemas: Sequence[ToolSchema]) -> None:
+    def __init__(self, policy: Policy, schemas: Callable[[], Sequence[ToolSchema]]) -> None:
         super().__init__(policy)
-        self._schemas = tuple(schemas)
+        self._schemas = schemas
         self._calls: Sequence[ToolCall] = ()
 
     def reset(self, system_prompt: str) -> None:
@@ -209,9 +218,12 @@ class ActionCalls(PolicyWrapper):
 
     async def act(self, sampling: Sampling) -> Decision:
         """Decide; the calls of a reply are the action."""
-        chat_policy_in(self.policy).offer(tools=self._schemas)
+        chat_policy_in(self.policy).offer(tools=self._schemas())
         decision = await self.policy.act(sampling)
-        self._calls = decision.completions[-1].tool_calls if decision.completions else ()
+        last = chat_policy_in(self.policy).context.messages()[-1]
+        # The calls of a turn without an action may have got their results already, from `ToolUse`.
+        has_calls = decision.completions and last["role"] != "tool"
+        self._calls = decision.completions[-1].tool_calls if has_calls else ()
         if not self._calls or decision.action is None:
             return decision
         calls = [_call_text(call) for call in self._calls]
@@ -237,14 +249,6 @@ def ReAct(
     """
     # The parser is outermost, so that it sees the answer only and no reply with tool calls.
     return Parsed(ToolUse(policy, tools, max_steps=max_react_steps, protocol=protocol), parser)
-
-
-def _by_name(tools: Sequence[Tool | Callable[..., object]]) -> Mapping[str, Tool]:
-    made = [tool if isinstance(tool, Tool) else as_tool(tool) for tool in tools]
-    names = [tool.name for tool in made]
-    if not names or len(set(names)) < len(names):
-        raise ConfigError(f"ToolUse needs tools with different names, got {names}")
-    return dict(zip(names, made, strict=True))
 
 
 def _call_text(call: ToolCall) -> str:

@@ -7,7 +7,7 @@ The part of the protocol that tools need is JSON-RPC 2.0 by POST, a response eac
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -15,8 +15,9 @@ from aiohttp import web
 
 import ludic_gym
 from ludic_gym.errors import LudicError
-from ludic_gym.tools.tool import problem_of, tool_schema
-from ludic_gym.types import ToolSchema
+from ludic_gym.tools.offered import action_schemas, env_tools
+from ludic_gym.tools.tool import call_tool, problem_of, tool_schema, tools_by_name
+from ludic_gym.types import ToolCall, ToolSchema
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
 INVALID, NO_METHOD, BAD_PARAMS = -32600, -32601, -32602
@@ -50,19 +51,30 @@ def action_tools(env: gym.Env[str, str]) -> Sequence[ToolSchema]:
     >>> [tool["function"]["name"] for tool in action_tools(gym.make("ludic/ConnectFour-v0"))]
     ['act']
     """
-    own = env.has_wrapper_attr("action_tools") and env.get_wrapper_attr("action_tools")
-    return tuple(own) if own else (ACT,)
+    return tuple(action_schemas(env)) or (ACT,)
 
 
-def action_of(tools: Sequence[ToolSchema], name: str, arguments: Mapping[str, Any]) -> str:
-    """The action text of a call of `action_tools`.
+class EnvCalls:
+    """Calls by which a program plays the env: `action_tools`, and the env's own `tools()`."""
 
-    >>> action_of([ACT], "act", {"action": "3 1"})
-    '3 1'
-    """
-    if list(tools) == [ACT]:
-        return str(arguments["action"])
-    return json.dumps({"name": name, "arguments": dict(arguments)})
+    def __init__(self, env: gym.Env[str, str]) -> None:
+        self._env, self._own = env, tools_by_name(env_tools(env))
+
+    @property
+    def tools(self) -> Sequence[ToolSchema]:
+        """The schemas; those of the actions may differ between episodes."""
+        return (*action_tools(self._env), *(tool.schema for tool in self._own.values()))
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], act: Callable[[str], Awaitable[str]]
+    ) -> str:
+        """The result of a call: a tool's own, or that of `act` with the action's text."""
+        if name in self._own:
+            call = ToolCall(id="", name=name, arguments=json.dumps(dict(arguments)))
+            return await call_tool(self._own, call)
+        if action_schemas(self._env):
+            return await act(json.dumps({"name": name, "arguments": dict(arguments)}))
+        return await act(str(arguments["action"]))
 
 
 async def checked_call(server: ToolServer, name: object, arguments: object) -> tuple[str, bool]:

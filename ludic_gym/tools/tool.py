@@ -244,6 +244,15 @@ def as_tool(
     return Tool(function=function, schema=schema, timeout_s=timeout_s, output_limit=output_limit)
 
 
+def tools_by_name(tools: Sequence[Tool | Callable[..., object]]) -> Mapping[str, Tool]:
+    """The tools, made from functions where they are some. Raises ConfigError for equal names."""
+    made = [tool if isinstance(tool, Tool) else as_tool(tool) for tool in tools]
+    names = [tool.name for tool in made]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"tools need different names, got {names}")
+    return dict(zip(names, made, strict=True))
+
+
 def tool_schema(name: str, description: str, parameters: dict[str, Any]) -> ToolSchema:
     """A tool in the format of chat APIs.
 

@@ -8,7 +8,7 @@ calls, whatever framework makes them, are those of the policy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from inspect import isawaitable, iscoroutinefunction
@@ -23,8 +23,18 @@ from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import aclose
-from ludic_gym.tools.mcp_server import action_of, action_tools, checked_call
-from ludic_gym.types import Completion, Decision, Env, MakePolicy, Policy, Rollout, Sampling, Task
+from ludic_gym.tools.mcp_server import EnvCalls, checked_call
+from ludic_gym.types import (
+    Completion,
+    Decision,
+    Env,
+    MakePolicy,
+    Policy,
+    Rollout,
+    Sampling,
+    Task,
+    ToolSchema,
+)
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.programs import Agent, AgentTask, named_agent, run_program
 from ludic_train.agents.session import Session
@@ -63,7 +73,7 @@ class AgentPolicy(FinishingPolicy):
         self._gateway, self._agent, self._parser = gateway, agent, parser
         self._deadline_s = gateway.deadline_s if deadline_s is None else deadline_s
         self._running = running or asyncio.Semaphore(1)
-        self.tools = action_tools(env)
+        self._calls = EnvCalls(env)
         self._session: Session | None = None
         self._task: asyncio.Task[str | None] | None = None
         self._actions: asyncio.Queue[tuple[str, asyncio.Future[str]]] = asyncio.Queue()
@@ -128,11 +138,22 @@ class AgentPolicy(FinishingPolicy):
             self._holds = False
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Act by a tool; the observation after it. Raises LudicError when the episode is over."""
+        """The result of a tool, or the observation after an action.
+
+        Raises LudicError when the episode is over.
+        """
         if self._is_over:
             raise LudicError(OVER)
+        return await self._calls.call(name, arguments, self._take)
+
+    @property
+    def tools(self) -> Sequence[ToolSchema]:
+        """Schemas of what the program may call."""
+        return self._calls.tools
+
+    async def _take(self, action: str) -> str:
         result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._actions.put_nowait((action_of(self.tools, name, arguments), result))
+        self._actions.put_nowait((action, result))
         return await result
 
     async def _started(self, sampling: Sampling) -> Session:

@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+import ludic_gym as lg
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.parsers import xml_tag_parser
@@ -10,6 +11,7 @@ from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.policies.tool_use import ReAct, TextTools, ToolUse
 from ludic_gym.policies.wrappers import RejectCutOff
+from ludic_gym.tools.tool import tool_schema
 from ludic_gym.types import Sampling
 
 
@@ -244,5 +246,45 @@ def test_a_policy_that_is_no_chat_cannot_use_tools():
 
 @pytest.mark.parametrize("tools", [[], [add, add]])
 def test_tools_need_names_of_their_own(tools):
-    with pytest.raises(ConfigError, match="different names"):
+    with pytest.raises(ConfigError, match=r"at least one tool|different names"):
         ToolUse(ChatPolicy(ScriptedClient([])), tools)
+
+
+class Door(lg.TextEnv):
+    """Its action is a call of `push`."""
+
+    action_tools = (tool_schema("push", "Push.", {"type": "object", "properties": {}}),)
+
+    def start(self, options):
+        return "Push.", "Reply with a call."
+
+    def turn(self, action):
+        return lg.end(success=json.loads(action)["name"] == "push")
+
+
+PUSH = '<tool_call>{"name": "push", "arguments": {}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "replies", "offered"),
+    [
+        (
+            "native",
+            [calling(("add", '{"a": 1, "b": 2}')), calling(("push", "{}"))],
+            ["add", "push"],
+        ),
+        ("text", ['{"name": "push", "arguments": {}}'], []),
+    ],
+)
+async def test_a_call_of_an_action_is_the_action_beside_tools(tool_format, replies, offered):
+    client = SpyClient(replies)
+    harness = lg.Harness(tools=(add,), tool_format=tool_format)
+    rollout = await lg.run_episode(Door(), harness.policy(client, Door()), lg.Task(env_id="door"))
+    assert rollout.total_reward == 1
+    assert client.tools[-1] == offered
+
+
+async def test_a_tagged_call_of_an_action_ends_the_turn_of_a_model_with_tools():
+    client = SpyClient([PUSH])
+    decision = await decide(lg.Harness(tools=(add,)).policy(client, Door()))
+    assert decision.action == PUSH

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from vault import VAULT
 
 from ludic_gym.commands.serve import EnvServer, make_app
 from ludic_gym.tools.mcp_server import mcp_reply
@@ -60,6 +61,23 @@ async def test_plain_http_calls_the_same_tools(game):
         assert (await client.post("/tools/act", data=b"[" * 9999)).status == 400
         page = await client.post("/mcp", json={}, headers={"Origin": "http://evil.example"})
         assert page.status == 403
+
+
+async def test_an_environment_offers_its_tools_beside_its_actions():
+    async with TestClient(TestServer(make_app(EnvServer(gym.make(VAULT))))) as client:
+
+        async def call(name, **arguments):
+            reply = await client.post(f"/tools/{name}", json=arguments)
+            return (await reply.json())["result"]
+
+        listed = await (await client.get("/tools")).json()
+        names = [tool["function"]["name"] for tool in listed["tools"]]
+        assert names == ["reset", "act", "open_vault"]
+        assert "call `reset` first" in await call("open_vault", key=1)
+        key = int((await call("reset", seed=3)).partition("Key: ")[2].partition(".")[0])
+        assert await call("open_vault", key=key + 1) == "wrong key"
+        number = await call("open_vault", key=key)
+        assert await call("act", action=number) == "The episode is over: reward 1, success True."
 
 
 @pytest.mark.parametrize(

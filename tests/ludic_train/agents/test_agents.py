@@ -8,6 +8,7 @@ import numpy as np
 import openai
 import pytest
 from scripted_engine import ScriptedEngine, tokenizer
+from vault import VAULT
 
 from ludic_gym.errors import EpisodeError
 from ludic_gym.parsers import xml_tag_parser
@@ -81,6 +82,16 @@ async def test_rows_equal_those_of_a_chat_policy_to_the_bit(client, gateway, tas
     assert played.rewards.tolist() == known.rewards.tolist()
     assert len(played.rows) == len(known.rows) == 1
     same(played.rows[0], known.rows[0])
+
+
+async def test_a_program_calls_the_tools_of_the_environment_and_then_acts(gateway):
+    async def opening(task):
+        await answering(task)
+        key = task.prompt.partition("Key: ")[2].partition(".")[0]
+        return await task.call("open_vault", {"key": int(key)})
+
+    rollout = await agent_episode(Task(env_id=VAULT, seed=1), opening, gateway)
+    assert (rollout.total_reward, len(rollout.steps)) == (1.0, 1)
 
 
 class Object:
