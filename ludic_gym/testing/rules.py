@@ -7,6 +7,7 @@ import copy
 import math
 import pickle
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,6 +21,8 @@ from gymnasium.utils.env_checker import check_env
 
 from ludic_gym.envs.core.base import RENDER_MODES, TextEnv
 from ludic_gym.errors import ConfigError, ContractError, EpisodeOver, NoOracle
+from ludic_gym.tools.offered import action_schemas, env_tools
+from ludic_gym.tools.tool import tools_by_name
 from ludic_gym.types import Env
 
 T = TypeVar("T")
@@ -349,6 +352,31 @@ def plays_rows(make: Make) -> None:
     raise ContractError(f"row {env.num_rows} of {env.num_rows} raises no ConfigError")
 
 
+_NAMES_TOOLS = re.compile(
+    r"\b(?:tool[ _-]calls?|(?:call|use|using|your|these|the|following)\s+(?:\w+\s+)?tools?)\b",
+    re.IGNORECASE,
+)
+
+
+def offers_named_tools(make: Make) -> None:
+    """An env whose prompt names tools offers them: `tools()`, or `action_tools` for its actions.
+
+    Tools have different names, and types that JSON has. Broken by "Use the tools you have." alone.
+    """
+    env = make()
+    _, info = env.reset(seed=0)
+    own = tools_by_name(env_tools(env))
+    actions = [schema["function"]["name"] for schema in action_schemas(env)]
+    if both := own.keys() & set(actions):
+        raise ContractError(f"{sorted(both)} are names of tools and of actions")
+    named = _NAMES_TOOLS.search(str(info.get("system_prompt", "")))
+    if named and not own and not actions:
+        raise ContractError(
+            f"the prompt has {named[0]!r}, and no player is offered any: return functions by "
+            "`tools()`, or set `action_tools` to the schemas of calls that are actions"
+        )
+
+
 def oracle_is_legal(make: Make) -> None:
     """The oracle's action is one of `legal_actions()`, if the env lists any.
 
@@ -383,4 +411,5 @@ RULES: tuple[tuple[str, Callable[[Make], None]], ...] = (
     ("a copy or a pickle continues like the original", continues_as_copy),
     ("a row is the same task for every seed", plays_rows),
     ("the oracle's action is legal", oracle_is_legal),
+    ("tools that the prompt names are offered", offers_named_tools),
 )

@@ -94,7 +94,7 @@ class TextEnv(gym.Env[str, str], ABC):
     single_turn: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = False
     known_options: ClassVar[frozenset[str]] = frozenset({"row"})
-    action_tools: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    action_tools: Sequence[Mapping[str, Any]] = ()
     action_pattern: str | None = None
     forfeit_reward: float = 0.0
 

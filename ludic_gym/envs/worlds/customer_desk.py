@@ -14,11 +14,21 @@ from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_spl
 from ludic_gym.envs.tools.calls import FORM, Call, Schemas, listed, one_call, result_of, schemas_of
 from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
 from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, asking
+from ludic_gym.tools.tool import tool_schema
+from ludic_gym.types import ToolSchema
 
 DOMAINS: Mapping[str, type[Desk]] = {"airline": Airline, "retail": Retail, "library": Library}
 # Level -> numbers of requests and of turns.
 SIZES: Mapping[str, tuple[int, int]] = {"easy": (1, 15), "medium": (2, 30), "hard": (3, 45)}
 SHARED = ("identify", "show", "resolve")
+# For players whose every action is a call.
+SAY = "say"
+SAYING: Schemas = {
+    SAY: (
+        "Tell the customer something, or ask.",
+        {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    )
+}
 _SPEAKING = ("```", "<tool_call>", "{", "[")
 PROMPT = """\
 You work at the service desk of {article} {domain}. Deal with the customer's requests, one after \
@@ -59,7 +69,7 @@ class CustomerDeskEnv(TextEnv):
 
     - Observation: the customer's words, or the result of a call.
     - Action: a call as JSON, {"name": ..., "arguments": {...}}, alone, in a code block or in
-      <tool_call> tags; any other text is a message to the customer.
+      <tool_call> tags; any other text is a message to the customer, and so is a call of `say`.
     - Reward: 1 if the database and the resolutions of all requests are as they must be and no rule
       of the policy was broken on the way, else 0 (component "desk").
     - Info: "illegal" in every step is True for a call that is not valid; in the last one,
@@ -85,11 +95,14 @@ class CustomerDeskEnv(TextEnv):
         checked_choice("domain", domain, ("all", *DOMAINS))
         self._domains = tuple(DOMAINS) if domain == "all" else (domain,)
         self._split = checked_choice("split", split, SPLITS)
+        # Which desk it is, the first episode decides.
+        self.action_tools = _offered(*(DOMAINS[name] for name in self._domains))
 
     def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
         """Draw a case of the split."""
         case = draw_in_split(self._drawn_case, self._split)
         self.desk, _ = open_desk(case.domain, case.world, self._count)
+        self.action_tools = _offered(type(self.desk))
         # The state after all requests by the book; what is forbidden changes nothing.
         self.goal = copy.deepcopy(self.desk)
         for wish in case.wishes:
@@ -112,9 +125,12 @@ class CustomerDeskEnv(TextEnv):
         said = action.rpartition("</think>")[2].strip()
         if not said.startswith(_SPEAKING):
             return self._proceed(f"Customer: {self.customer.reply(said, self.desk)}")
-        call, problem = one_call(action, SCHEMAS[type(self.desk)])
+        call, problem = one_call(action, {**SCHEMAS[type(self.desk)], **SAYING})
         if problem:
             return self._proceed(f"Error: {problem}", illegal=True)
+        if call.name == SAY:
+            reply = self.customer.reply(str(call.arguments["text"]), self.desk)
+            return self._proceed(f"Customer: {reply}")
         self._judge(call)
         text = result_of(self.desk, call)
         self._made.append(call)
@@ -209,6 +225,12 @@ def _tools_of(desk: type[Desk]) -> Schemas:
 
 
 SCHEMAS = {desk: _tools_of(desk) for desk in DOMAINS.values()}
+
+
+def _offered(*desks: type[Desk]) -> tuple[ToolSchema, ...]:
+    """The calls of the desks, each once, and that which speaks."""
+    schemas = {name: one for desk in desks for name, one in {**SCHEMAS[desk], **SAYING}.items()}
+    return tuple(tool_schema(name, *one) for name, one in schemas.items())
 
 
 def plain(call: Call) -> tuple[str, dict[str, str]]:

@@ -13,6 +13,7 @@ from ludic_gym.envs.core.base import TextEnv, end, proceed
 from ludic_gym.envs.games.tic_tac_toe import TicTacToeAECEnv
 from ludic_gym.errors import ContractError
 from ludic_gym.testing.check import check_text_env
+from ludic_gym.tools.tool import tool_schema
 
 
 class Sound(TextEnv):
@@ -179,6 +180,26 @@ class StepsBeforeReset(Sound):
         self.reset()
 
 
+class PromisesTools(Sound):
+    def start(self, options):
+        return Sound.start(self, options)[0], "Use the tools you have."
+
+
+class UntypedTool(Sound):
+    def tools(self):
+        return (lambda query: query,)
+
+
+class ToolLikeAnAction(Sound):
+    action_tools = (tool_schema("push", "", {}),)
+
+    def tools(self):
+        def push() -> str:
+            return ""
+
+        return (push,)
+
+
 def broken(cls, **options):
     """Complaint of the check about the class, registered under its name."""
     env_id = f"broken/{cls.__name__}-v0"
@@ -223,6 +244,13 @@ def test_a_sound_environment_passes():
         (ForgetsWhenCopied, "copy or a pickle", "a deep copy made in mid-episode"),
         (RowsIgnored, "a row is the same task", "row "),
         (WrongOracle, "oracle's action is legal", r"plays 'c', legal are \('a', 'b'\)"),
+        (PromisesTools, "tools that the prompt names", "'Use the tools', and no player is offered"),
+        (UntypedTool, "tools that the prompt names", "parameter 'query' of <lambda> needs a type"),
+        (
+            ToolLikeAnAction,
+            "tools that the prompt",
+            r"\['push'\] are names of tools and of actions",
+        ),
         (StepsAfterTheEnd, "without a running episode", "after the end"),
         (StepsBeforeReset, "without a running episode", "before the first reset"),
     ],

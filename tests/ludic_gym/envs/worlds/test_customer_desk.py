@@ -52,6 +52,15 @@ def by_the_book(env, wish):
     ]
 
 
+def test_the_tools_are_those_of_the_desk_and_one_of_them_speaks():
+    env, wish = case("retail", "cancel_order", refused=False)
+    names = [tool["function"]["name"] for tool in env.action_tools]
+    assert {"identify", "cancel_order", "say"} <= set(names)
+    assert names != [tool["function"]["name"] for tool in CustomerDeskEnv("easy").action_tools]
+    said = [say("say", text=text) if text[0] != "{" else text for text in by_the_book(env, wish)]
+    assert end_of(env, *said, wish.wanted.as_json(), resolved(wish))["success"]
+
+
 def test_a_change_by_the_book_succeeds():
     env, wish = case("retail", "cancel_order", refused=False)
     actions = [*by_the_book(env, wish), wish.wanted.as_json(), resolved(wish)]
