@@ -75,7 +75,13 @@ def main(argv: Sequence[str] | None = None, *, start: Callable[..., Any] = pytho
             f"torch {torch.__version__} finds no CUDA device here; `--device cpu --size tiny "
             "--engine local` runs the steps without one"
         )
-    vllm = installed_vllm(args)
+    try:
+        vllm = None if args.engine == "local" else find_vllm(args.vllm_python)
+    except ConfigError as error:
+        raise SystemExit(str(error)) from error
+    if vllm is not None and vllm.on_cpu != (args.device == "cpu"):
+        build = "CPUs" if vllm.on_cpu else "GPUs"
+        raise SystemExit(f"--device {args.device}, but the vLLM of {vllm.python} is for {build}")
     bench = made_bench(args, vllm, start)
     steps = [STEPS[name] for name in args.steps]
     print_plan(bench, steps)
@@ -103,20 +109,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def installed_vllm(args: argparse.Namespace) -> Installed | None:
-    """The vLLM that steps use; None without. Ends the program where there is none that fits."""
-    if args.engine == "local":
-        return None
-    try:
-        vllm = find_vllm(args.vllm_python)
-    except ConfigError as error:
-        raise SystemExit(str(error)) from error
-    if vllm.on_cpu != (args.device == "cpu"):
-        build = "CPUs" if vllm.on_cpu else "GPUs"
-        raise SystemExit(f"--device {args.device}, but the vLLM of {vllm.python} is for {build}")
-    return vllm
-
-
 def made_bench(
     args: argparse.Namespace, vllm: Installed | None, start: Callable[..., Any]
 ) -> Bench:
@@ -125,14 +117,17 @@ def made_bench(
     if folder.exists():
         raise SystemExit(f"{folder} exists already: name another folder with --out")
     folder.mkdir(parents=True)
+    model = args.model or "model"
+    if args.model is not None and Path(model).exists():
+        # Commands run in the folder.
+        model = str(Path(model).resolve())
     bench = Bench(
         folder=folder,
         device=args.device,
         cards=torch.cuda.device_count() if args.device == "cuda" else 0,
         size=args.size,
         engine=args.engine,
-        # Names are made absolute: commands run in the folder.
-        model=model_name(args.model),
+        model=model,
         is_random=args.model is None,
         vllm_python=None if vllm is None else os.path.abspath(vllm.python),
         start=start,
@@ -141,13 +136,6 @@ def made_bench(
         (folder / "by_lot.py").write_text(REWARD, encoding="utf-8")
         write_random_model(folder / bench.model, bench.size, dtype_of(bench))
     return bench
-
-
-def model_name(given: str | None) -> str:
-    """Name of the model for commands; without one, that of the random model."""
-    if given is None:
-        return "model"
-    return str(Path(given).resolve()) if Path(given).exists() else given
 
 
 def print_plan(bench: Bench, steps: Sequence[Step]) -> None:

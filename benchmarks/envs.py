@@ -26,7 +26,6 @@ from rates import Line, Work, print_table
 
 import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.graders.numeric import grade_number
-from ludic_gym.spaces import TEXT
 
 
 def textarena_games() -> Work:
@@ -131,34 +130,6 @@ def answers(env_id: str, *, seeded: bool = True, **kwargs: object) -> Work:
             env.reset(seed=next(seeds) if seeded else None)
             env.step("<answer>85</answer>")
         yield EPISODES
-
-
-class Bare(gym.Env[str, str]):
-    """Does nothing, with the info of most environments."""
-
-    observation_space = TEXT
-    action_space = TEXT
-
-    def __init__(self, turns: int = 4) -> None:
-        self._turns = turns
-        self._turn = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: object = None
-    ) -> tuple[str, dict[str, Any]]:
-        """Start at turn 0."""
-        self._turn = 0
-        return "", {"system_prompt": "Play."}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Count the turn."""
-        self._turn += 1
-        return "x", 0.0, self._turn >= self._turns, False, {"score": 0.5}
-
-
-def bare_steps() -> Work:
-    """Steps of an env that does nothing, with the loop of `steps`."""
-    return played(Bare(), CELLS, seeded=True)
 
 
 def moves_in_pairs() -> Work:

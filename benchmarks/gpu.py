@@ -16,8 +16,7 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,27 +28,9 @@ from shapes import SHAPES, random_model
 from ludic_train.algorithms.presets import grpo
 from ludic_train.distributed.device import process_group
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model
-from ludic_train.models.head import action_logprobs
 from ludic_train.trainer.config import Guards, TrainerConfig
 from ludic_train.trainer.trainer import Trainer
 from ludic_train.types import SAWItem
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Time and memory of an update of so many tokens."""
-
-    tokens: int
-    seconds: float
-    flops: float
-    peak_bytes: int
-
-
-def attended(size: str, row_tokens: int) -> float:
-    """Operations of causal attention per token in a forward pass, all layers together."""
-    shape = SHAPES[size]
-    head_dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return 2.0 * row_tokens * shape.num_attention_heads * head_dim * shape.num_hidden_layers
 
 
 def make_rows(tokens: int, lengths: tuple[int, int], vocabulary: int) -> list[SAWItem]:
@@ -73,99 +54,26 @@ def row_of(mask: np.ndarray, vocabulary: int, rng: np.random.Generator) -> SAWIt
     )
 
 
-def measured_update(
-    size: str, model: torch.nn.Module, rows: list[SAWItem], args: argparse.Namespace
-) -> Update:
-    """The fastest of the updates; the first, which allocates and tunes, is left out."""
-    cfg = TrainerConfig(
-        device=args.device,
-        micro_token_budget=args.micro_tokens,
-        max_seq_len=args.longest,
-        guards=Guards(max_kl_at_lag_0=None),
-    )
-    trainer = Trainer(model, grpo(), None, cfg=cfg)
-    reset_peak(args.device)
-    seconds = [timed(lambda: trainer.update(rows), args.device) for _ in range(args.updates + 1)]
-    tokens = sum(len(row.input_ids) for row in rows)
-    flops = update_flops(size, model, rows)
-    return Update(tokens, min(seconds[1:]), flops, peak_bytes(args.device))
-
-
-def update_flops(size: str, model: torch.nn.Module, rows: list[SAWItem]) -> float:
+def update_flops(model: torch.nn.Module, rows: list[SAWItem]) -> float:
     """Operations of the model: 6 per param and token, 3 per operation of attention forward."""
     config = model.config
     embedding = config.vocab_size * config.hidden_size
     body = sum(p.numel() for p in model.parameters()) - embedding
     if not config.tie_word_embeddings:
         body -= embedding
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    # Of causal attention per token and token before it, all layers together.
+    attended = 2.0 * config.num_attention_heads * head_dim * config.num_hidden_layers
     total = 0.0
     for row in rows:
         length, sampled = len(row.input_ids), int(row.action_mask.sum())
-        total += 6.0 * (body * length + embedding * sampled)
-        total += 3.0 * attended(size, length) * length
+        total += 6.0 * (body * length + embedding * sampled) + 3.0 * attended * length**2
     return total
-
-
-def logits_memory(size: str, tokens: int, device: str) -> tuple[int, int]:
-    """Peak bytes above the params of both passes: logits in chunks, and all at once."""
-    model = random_model(size, device=device).bfloat16()
-    ids = torch.randint(3, model.config.vocab_size, (1, tokens), device=device)
-    at = torch.arange(1, tokens, device=device)
-    row, ones = torch.zeros_like(at), torch.ones(len(at), device=device)
-
-    def chunked() -> None:
-        action_logprobs(model, ids, row, at, ones).logprobs.mean().backward()
-
-    def whole() -> None:
-        logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
-        logprobs.gather(-1, ids[0, 1:, None]).mean().backward()
-
-    return peak_of(chunked, model, device), peak_of(whole, model, device)
-
-
-def peak_of(work: Callable[[], None], model: torch.nn.Module, device: str) -> int:
-    """Bytes above what was there before, of the second call; gradients are there already."""
-    work()
-    reset_peak(device)
-    before = peak_bytes(device)
-    work()
-    peak = peak_bytes(device) - before
-    model.zero_grad(set_to_none=True)
-    return peak
-
-
-def timed(work: Callable[[], object], device: str) -> float:
-    """Seconds until the device has done the work."""
-    wait(device)
-    started = time.perf_counter()
-    work()
-    wait(device)
-    return time.perf_counter() - started
 
 
 def wait(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
-
-
-def reset_peak(device: str) -> None:
-    gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-
-
-def peak_bytes(device: str) -> int:
-    """Of CUDA; CPUs keep no such count, so 0 there."""
-    return torch.cuda.max_memory_allocated() if device == "cuda" else 0
-
-
-def refuse_without_device(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit(
-            "benchmarks/gpu.py measures a CUDA device and torch finds none here "
-            f"(torch {torch.__version__}); --device cpu --sizes tiny tries the program out"
-        )
 
 
 def main() -> None:
@@ -181,7 +89,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file that gets the numbers of the updates too")
     parser.add_argument("--recompute", action="store_true", help="activations, in backward")
     args = parser.parse_args()
-    refuse_without_device(args.device)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit(
+            "benchmarks/gpu.py measures a CUDA device and torch finds none here "
+            f"(torch {torch.__version__}); --device cpu --sizes tiny tries the program out"
+        )
     console = Console()
     with process_group(args.device):
         updates = {size: measured_size(size, args) for size in args.sizes}
@@ -191,18 +103,38 @@ def main() -> None:
 
 
 def measured_size(size: str, args: argparse.Namespace) -> dict[str, float]:
-    """Tokens per second, MFU and peak bytes of updates of a model."""
+    """Tokens per second and MFU of the fastest update of a model, and peak bytes of all."""
     model = random_model(size, device=args.device)
     if args.recompute:
         checkpoint_activations(model)
     shard_model(model, param_dtype=torch.bfloat16)
     shortest = args.longest if args.equal else args.longest // 4
     rows = make_rows(args.tokens, (shortest, args.longest), model.config.vocab_size)
-    made = measured_update(size, model, rows, args)
+    cfg = TrainerConfig(
+        device=args.device,
+        micro_token_budget=args.micro_tokens,
+        max_seq_len=args.longest,
+        guards=Guards(max_kl_at_lag_0=None),
+    )
+    trainer = Trainer(model, grpo(), None, cfg=cfg)
+    gc.collect()
+    if args.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(args.updates + 1):
+        wait(args.device)
+        started = time.perf_counter()
+        trainer.update(rows)
+        wait(args.device)
+        seconds.append(time.perf_counter() - started)
+    # The first update allocates and tunes.
+    fastest = min(seconds[1:])
     return {
-        "tokens/s": made.tokens / made.seconds,
-        "MFU": made.flops / made.seconds / (args.peak_tflops * 1e12),
-        "peak_bytes": made.peak_bytes,
+        "tokens/s": sum(len(row.input_ids) for row in rows) / fastest,
+        "MFU": update_flops(model, rows) / fastest / (args.peak_tflops * 1e12),
+        # CPUs keep no such count.
+        "peak_bytes": torch.cuda.max_memory_allocated() if args.device == "cuda" else 0,
     }
 
 

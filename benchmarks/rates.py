@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -101,38 +102,23 @@ def _rate(work: Work, seconds: float) -> float:
     return units / spent
 
 
-def measured(line: Line, *, seconds: float, rounds: int) -> dict[str, Rate]:
-    """The rates of a line by name: "ours", its peers, and its limit.
-
-    A peer that is not installed is missing.
-    """
-    works = {"ours": line.ours(), **{name: make() for name, make in line.peers.items()}}
-    if line.limit:
-        works[line.limit[0]] = line.limit[1]()
-    return rates(_installed(works), seconds=seconds, rounds=rounds)
-
-
-def _installed(works: Mapping[str, Work]) -> dict[str, Work]:
-    found = {}
-    for name, work in works.items():
-        try:
-            next(work)
-        except ImportError:
-            continue
-        found[name] = work
-    return found
-
-
 def print_table(name: str, lines: Sequence[Line], *, seconds: float = 0.1, rounds: int = 7) -> None:
     """Measure the lines, print them, and keep them in results/<name>.json with the versions."""
     print(f"{name}: units per CPU-second, the median of {rounds} rounds; in brackets the best")
     print(f"{'':42}{'ours':>20}{'other':>10}{'ratio':>7}  of")
     kept = []
     for line in lines:
-        found = measured(line, seconds=seconds, rounds=rounds)
+        limit = line.limit[0] if line.limit else ""
+        works = {"ours": line.ours()}
+        for peer, make in [*line.peers.items(), *([line.limit] if line.limit else [])]:
+            # A peer that is not installed is left out.
+            with suppress(ImportError):
+                work = make()
+                next(work)
+                works[peer] = work
+        found = rates(works, seconds=seconds, rounds=rounds)
         ours, *others = found.items()
         _print_line(line, ours[1], dict(others))
-        limit = line.limit[0] if line.limit else ""
         kept.append(
             kept_line(
                 line.what,

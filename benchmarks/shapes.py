@@ -16,20 +16,6 @@ from transformers import (
 
 from ludic_train.models.exact import make_exact
 
-
-def qwen2(hidden: int, mlp: int, layers: int, *, heads: tuple[int, int], tied: bool) -> Qwen2Config:
-    """The shape of a Qwen2.5 model. heads: of queries, and of keys and values."""
-    return Qwen2Config(
-        vocab_size=151_936 if tied else 152_064,
-        hidden_size=hidden,
-        intermediate_size=mlp,
-        num_hidden_layers=layers,
-        num_attention_heads=heads[0],
-        num_key_value_heads=heads[1],
-        tie_word_embeddings=tied,
-    )
-
-
 SHAPES: dict[str, PretrainedConfig] = {
     # Of a hundredth of the products of 135M.
     "tiny": LlamaConfig(
@@ -43,15 +29,6 @@ SHAPES: dict[str, PretrainedConfig] = {
         head_dim=32,
         tie_word_embeddings=True,
     ),
-    "small": LlamaConfig(
-        vocab_size=32_000,
-        hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    ),
     # Of SmolLM2-135M.
     "135M": LlamaConfig(
         vocab_size=49_152,
@@ -63,10 +40,21 @@ SHAPES: dict[str, PretrainedConfig] = {
         tie_word_embeddings=True,
     ),
     # Of Qwen2.5.
-    "0.5B": qwen2(896, 4864, 24, heads=(14, 2), tied=True),
-    "1.5B": qwen2(1536, 8960, 28, heads=(12, 2), tied=True),
-    "7B": qwen2(3584, 18_944, 28, heads=(28, 4), tied=False),
-    "32B": qwen2(5120, 27_648, 64, heads=(40, 8), tied=False),
+    **{
+        size: Qwen2Config(
+            vocab_size=151_936,
+            hidden_size=hidden,
+            intermediate_size=mlp,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=2,
+            tie_word_embeddings=True,
+        )
+        for size, hidden, mlp, layers, heads in (
+            ("0.5B", 896, 4864, 24, 14),
+            ("1.5B", 1536, 8960, 28, 12),
+        )
+    },
     # Of Qwen3.
     "0.6B": Qwen3Config(
         vocab_size=151_936,

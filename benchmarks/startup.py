@@ -55,13 +55,9 @@ PROGRAMS[LIMIT] = ("-c", IMPORTS), 0.0
 TRAINS, TRAINS_GOAL = "ludic train tic-tac-toe, first update", 6.0
 
 
-def cpu_seconds(arguments: Sequence[str]) -> float:
-    """User and system time of a process, and of those that it started."""
-
-    def run() -> None:
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-
-    return children_seconds(run)
+def start(arguments: Sequence[str]) -> None:
+    """Run this Python with the arguments to its end."""
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
 
 
 def children_seconds(run: Callable[[], None]) -> float:
@@ -78,37 +74,32 @@ def first_update() -> None:
         out = Path(folder) / "run"
         command = [sys.executable, "-m", "ludic_gym", "train", "tic-tac-toe", "--out", str(out)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            while not has_update(out / "metrics.jsonl"):
+            metrics = out / "metrics.jsonl"
+            # Not of an evaluation alone.
+            while not (metrics.exists() and '"loss"' in metrics.read_text(encoding="utf-8")):
                 if process.poll() is not None:
                     raise RuntimeError(f"the run ended with {process.returncode}")
                 time.sleep(0.02)
             process.kill()
 
 
-def has_update(path: Path) -> bool:
-    """True if some line has the metrics of an update, and not of an evaluation alone."""
-    return path.exists() and '"loss"' in path.read_text(encoding="utf-8")
-
-
-def rounds(work: Callable[[], float], number: int) -> tuple[list[float], list[float]]:
-    """CPU-seconds of each round, and of `import gymnasium` just before."""
-    pairs = [(cpu_seconds(GYMNASIUM), work()) for _ in range(number)]
-    return [own for _, own in pairs], [unit for unit, _ in pairs]
-
-
 def main() -> None:
     """Print the table."""
     kept = []
-    works: dict[str, tuple[Callable[[], float], float]] = {
-        name: (partial(cpu_seconds, arguments), goal)
-        for name, (arguments, goal) in PROGRAMS.items()
+    works: dict[str, tuple[Callable[[], None], float]] = {
+        name: (partial(start, arguments), goal) for name, (arguments, goal) in PROGRAMS.items()
     }
-    works[TRAINS] = partial(children_seconds, first_update), TRAINS_GOAL
+    works[TRAINS] = first_update, TRAINS_GOAL
     print(f"{'CPU-seconds':50}{'ours':>7}{'gymnasium':>12}{'ratio':>8}")
     for name, (work, goal) in works.items():
         # A start with torch takes as long as ten others.
-        own, units = rounds(work, budget(2 if name in {LIMIT, TRAINS} else 3, 1))
-        ratio = median(mine / unit for mine, unit in zip(own, units, strict=True))
+        rounds = budget(2 if name in {LIMIT, TRAINS} else 3, 1)
+        pairs = [
+            (children_seconds(partial(start, GYMNASIUM)), children_seconds(work))
+            for _ in range(rounds)
+        ]
+        units, own = zip(*pairs, strict=True)
+        ratio = median(seconds / unit for unit, seconds in pairs)
         line = {"what": name, "median": median(own), "best": min(own), "unit": median(units)}
         kept.append({**line, "ratio": ratio, "goal_ratio": goal / UNIT})
         wanted = f"   goal {goal / UNIT:g}" if goal else ""

@@ -97,31 +97,16 @@ def hand_made_update(
     model: PreTrainedModel, optimizer: torch.optim.Optimizer, items: list[SAWItem]
 ) -> None:
     """The same clipped surrogate, in micro-batches of rows of similar length."""
-    update_from(model, optimizer, sorted_chunks(items))
-
-
-def sorted_chunks(items: list[SAWItem], budget: int = BUDGET) -> list[list[SAWItem]]:
-    """Rows by length, as many in a chunk as fit into `budget` tokens, padding included."""
     chunks: list[list[SAWItem]] = [[]]
     # Shortest first, so that the row at hand is the widest of its chunk.
     for item in sorted(items, key=lambda item: len(item.input_ids)):
-        if (len(chunks[-1]) + 1) * len(item.input_ids) > budget:
+        if (len(chunks[-1]) + 1) * len(item.input_ids) > BUDGET:
             chunks.append([])
         chunks[-1].append(item)
-    return chunks
-
-
-def update_from(
-    model: PreTrainedModel, optimizer: torch.optim.Optimizer, chunks: list[list[SAWItem]]
-) -> None:
-    """An update by hand, each of the chunks a micro-batch."""
     optimizer.zero_grad()
-    total = sum(int(item.action_mask.sum()) for chunk in chunks for item in chunk)
+    total = sum(int(item.action_mask.sum()) for item in items)
     for chunk in chunks:
-        # Of 16 bits on a card; the params and their gradients stay float32.
-        with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
-            loss = surrogate(model, chunk, total)
-        loss.backward()
+        surrogate(model, chunk, total).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 
@@ -132,7 +117,7 @@ def surrogate(model: PreTrainedModel, items: list[SAWItem], total: int) -> torch
 
     def padded(arrays: list[np.ndarray]) -> torch.Tensor:
         rows = [torch.from_numpy(np.pad(array, (0, width - len(array)))) for array in arrays]
-        return torch.stack(rows).to(model.device)
+        return torch.stack(rows)
 
     ids = padded([item.input_ids.astype(np.int64) for item in items])
     mask = padded([item.action_mask for item in items])[:, 1:]
@@ -202,7 +187,7 @@ def trl_rates(
         save_model(model, make_tokenizer(["a b c"]), Path(folder) / "model")
         (Path(folder) / "batches.json").write_text(json.dumps(plain))
         program = Path(__file__).parent / "peers" / "trl_grpo.py"
-        where = ["--device", model.device.type, "--threads", str(torch.get_num_threads())]
+        where = ["--threads", str(torch.get_num_threads())]
         arguments = [folder, str(args.repeats + 1), *where, "--counts", *args.trl_micro_batches]
         subprocess.run([args.trl_python, program, *arguments], check=True, stdout=sys.stderr)
         found = json.loads((Path(folder) / "found.json").read_text())
