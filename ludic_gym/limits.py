@@ -34,7 +34,7 @@ class HttpOptions:
     request_timeout_s: float = 600.0
     max_retries: int = 4
     backoff_s: float = 0.5
-    max_pause_s: float = 60.0
+    max_pause_s: float = 600.0
     keep_alive: bool = True
     jitter: Callable[[], float] = random.random
 

@@ -15,6 +15,7 @@ import base64
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -44,6 +45,7 @@ JSON = Any
 T = TypeVar("T")
 Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall | ModelCall
 # Fields by their content: anything, data, tuples of data. All others are JSON or tuples of it.
+_LONGEST_INT = 10_000
 OPEN = {"kwargs", "options", "info"}
 NESTED: Mapping[str, type[Data]] = {
     "task": Task,
@@ -246,7 +248,9 @@ def to_json(data: Data) -> dict[str, JSON]:
     record: dict[str, JSON] = {}
     for field in fields(data):
         value = getattr(data, field.name)
-        if field.name in OPEN:
+        if field.name == "info":
+            value = _marked_info(value)
+        elif field.name in OPEN:
             value = _marked(value)
         elif field.name in NESTED and value is not None:
             value = to_json(value)
@@ -276,6 +280,27 @@ def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: objec
     return kind(**values, **given)
 
 
+def _marked_info(info: Mapping[str, object]) -> JSON:
+    """As `_marked`; a value that no record can hold is its repr, with a warning.
+
+    The info of a step is for people to read, and one value must not cost the episode.
+    """
+    try:
+        return _marked(info)
+    except DataError:
+        return _marked({key: _value_or_text(key, value) for key, value in info.items()})
+
+
+def _value_or_text(key: str, value: object) -> object:
+    try:
+        _marked(value)
+    except DataError as error:
+        # A warning of one place and text is shown once.
+        warnings.warn(f"the info {key!r} is recorded as text: {error}", stacklevel=4)
+        return hex(value) if isinstance(value, int) else repr(value)[:1000]
+    return value
+
+
 def _marked(value: object) -> JSON:
     """The value in JSON's types, with marks for other types."""
     # First, because np.float64 is a float too, and would lose its dtype.
@@ -288,6 +313,9 @@ def _marked(value: object) -> JSON:
         if isinstance(value, np.ndarray):
             return {"$array": [value.dtype.str, list(value.shape), value.ravel().tolist()]}
         return {"$scalar": [value.dtype.str, value.item()]}
+    # Python writes no longer integers as decimal texts, and JSON has no others.
+    if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
+        raise DataError(f"cannot record an integer of {value.bit_length()} bits")
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):

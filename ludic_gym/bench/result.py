@@ -11,6 +11,8 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
+
 from ludic_gym.bench.statistics import (
     Interval,
     bootstrap_interval,
@@ -179,7 +181,8 @@ def score(episode: Episode, price: Price | None = None) -> Score:
 def _figures(rollout: Rollout, prefix: str) -> dict[str, float]:
     """The numbers of the last info under names that begin with the prefix."""
     info = _last_info(rollout).items()
-    return {name.removeprefix(prefix): float(v) for name, v in info if name.startswith(prefix)}
+    named = [(name, value) for name, value in info if str(name).startswith(prefix)]
+    return {name.removeprefix(prefix): float(value) for name, value in named}
 
 
 def served_models(episode: Episode) -> list[str]:
@@ -242,8 +245,9 @@ def _stated(completion: Completion, name: str) -> float | None:
 
 def succeeded(rollout: Rollout) -> bool:
     """True if the env calls the end a success; a truncated episode is none."""
-    # True itself: any other value, such as a text, is a mistake of the env and no success.
-    return _last_info(rollout).get("success") is True
+    success = _last_info(rollout).get("success")
+    # Any other value, such as a text, is a mistake of the env and no success.
+    return isinstance(success, bool | np.bool_) and bool(success)
 
 
 def outcome(rollout: Rollout) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from ludic_gym.clients.chat_format import required_field
 from ludic_gym.clients.openai import HostedChatClient
-from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
+from ludic_gym.prompts import sendable_arguments
 from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
 
 # The last version with temperature, top_p and top_k; models that take none of them refuse by name.
@@ -19,8 +19,6 @@ VERSION = "2023-06-01"
 # Replies with tool calls whose thinking is remembered: more than there are episodes in flight.
 REMEMBERED = 2**12
 FINISH_REASONS: Mapping[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
@@ -107,10 +105,8 @@ class AnthropicChatClient(HostedChatClient):
         for block in blocks:
             if not isinstance(block, dict):
                 raise ClientError(f"a block of the response is {block!r}, not an object")
-        stop_reason = required_field(response, "stop_reason", str)
-        if stop_reason not in FINISH_REASONS:
-            usable = ", ".join(FINISH_REASONS)
-            raise ClientError(f"stop_reason is {stop_reason!r}; only {usable} can be used")
+        # Others, such as "end_turn" and "refusal", end a reply as the model left it.
+        stop_reason = FINISH_REASONS.get(str(response.get("stop_reason")), "stop")
         calls = [block for block in blocks if block.get("type") == "tool_use"]
         if calls:
             thoughts = [block for block in blocks if "thinking" in str(block.get("type"))]
@@ -120,7 +116,7 @@ class AnthropicChatClient(HostedChatClient):
                 self._thoughts.popitem(last=False)
         return Completion(
             text="".join(required_field(b, "text", str) for b in blocks if b.get("type") == "text"),
-            finish_reason=FINISH_REASONS[stop_reason],
+            finish_reason=stop_reason,
             sampling=sampling,
             tool_calls=tuple(
                 ToolCall(
@@ -160,7 +156,7 @@ class AnthropicChatClient(HostedChatClient):
                 "type": "tool_use",
                 "id": call["id"],
                 "name": call["function"]["name"],
-                "input": _arguments(call["function"]["arguments"]),
+                "input": json.loads(sendable_arguments(call["function"]["arguments"])),
             }
             for call in calls
         ]
@@ -191,17 +187,3 @@ def _tool(schema: ToolSchema) -> dict[str, Any]:
     function = dict(schema["function"])
     parameters = function.pop("parameters", {"type": "object"})
     return {**function, "input_schema": parameters}
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """The JSON object of a tool call. Raises ClientError for another text, which cannot be sent."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ClientError(
-            f"the arguments of an earlier tool call are no JSON object: {excerpt(text)}; "
-            "Anthropic's API takes no others"
-        )
-    return value

@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar, cast, get_args
+from itertools import count
+from typing import Any, TypeVar
 
 from ludic_gym.clients.responses import excerpt
 from ludic_gym.errors import ClientError
@@ -66,7 +67,7 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
         text=_text(message),
         finish_reason=reason,
         sampling=sampling,
-        tool_calls=tuple(map(_tool_call, message.get("tool_calls") or ())),
+        tool_calls=tuple(map(_tool_call, count(), message.get("tool_calls") or ())),
         reasoning=_reasoning(message),
     )
 
@@ -137,17 +138,28 @@ def first_choice(response: Mapping[str, Any]) -> dict[str, Any]:
     return choice
 
 
+FINISH_REASONS: Mapping[str, FinishReason] = {
+    "length": "length",
+    "model_length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+"""What servers call the ends that are no plain stop."""
+# Ends that the server made: such a text is no sample of the model, and may pass.
+ABORTED = ("abort", "error", "cancelled")
+
+
 def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
     """The reason for which the model stopped: "stop", "length" or "tool_calls".
 
-    Raises ClientError for any other, such as "content_filter" or "abort": such a text is not a
-    sample of the model.
+    Any reason that is not in `FINISH_REASONS` is a "stop", a missing one too: what the model said
+    then, or was kept from saying, is its reply. Raises ClientError for one of `ABORTED`.
     """
-    reason = required_field(choice, "finish_reason", str)
-    if reason not in get_args(FinishReason):
-        usable = ", ".join(get_args(FinishReason))
-        raise ClientError(f"finish_reason is {reason!r}; only {usable} can be used")
-    return cast(FinishReason, reason)
+    reason = choice.get("finish_reason")
+    if reason in ABORTED:
+        raise ClientError(f"finish_reason is {reason!r}: the server ended the reply")
+    return FINISH_REASONS.get(reason, "stop") if isinstance(reason, str) else "stop"
 
 
 def required_field(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
@@ -164,15 +176,19 @@ def required_field(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
     return value
 
 
-def _tool_call(call: object) -> ToolCall:
-    """A tool call of a response; its arguments stay text, which the model may have got wrong."""
+def _tool_call(number: int, call: object) -> ToolCall:
+    """A tool call of a response; its arguments stay text, which the model may have got wrong.
+
+    Servers leave out arguments, send them as an object, or send no id; `number` makes one.
+    """
     if not isinstance(call, dict):
         raise ClientError(f"a tool call is an object, got {call!r}")
     function = required_field(call, "function", dict)
+    arguments = function.get("arguments")
     return ToolCall(
-        id=required_field(call, "id", str),
+        id=call.get("id") or f"call_{number}",
         name=required_field(function, "name", str),
-        arguments=required_field(function, "arguments", str),
+        arguments=arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
     )
 
 

@@ -29,10 +29,14 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _EXCERPT_CHARACTERS = 300
 # Of vLLM, SGLang and OpenAI, of the latter's codes, of Anthropic, and of llama.cpp.
 _TOO_LONG = re.compile(
-    r"maximum (context|model) length|longer than the model's context|context_length_exceeded"
-    r"|prompt is too long|exceeds? the (available )?context",
+    r"maximum (context|model|prompt) length|longer than the model's context|context_length_exceeded"
+    r"|context.?window.?exceeded|(prompt|input|request) is too (long|large)|request too large"
+    r"|exceeds? the (available )?context|exceed context limit|too many tokens"
+    r"|token count.{0,40} exceeds the maximum|`inputs` tokens .{0,40} must be",
     re.IGNORECASE,
 )
+# Vendors say so with either of these.
+_PROMPT_STATUSES = (400, 413, 422)
 # Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
 # and a limit of requests.
 _MAY_PASS = (408, 409, 429)
@@ -111,7 +115,7 @@ def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -
     may_pass = (status in _MAY_PASS or status >= 500) and wanted != "false"
     if may_pass or wanted == "true":
         raise TryAgainError(message, retry_after_s(headers), status=status)
-    if status == 400 and _TOO_LONG.search(text):
+    if status in _PROMPT_STATUSES and _TOO_LONG.search(text):
         raise PromptTooLong(message, status=status)
     raise ClientError(message, status=status)
 

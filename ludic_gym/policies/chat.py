@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
-from ludic_gym.prompts import sampled_message
+from ludic_gym.prompts import sampled_message, sendable_arguments
 from ludic_gym.sampling import call_sampling
 from ludic_gym.types import (
     ChatClient,
@@ -115,7 +115,7 @@ class ChatPolicy(PlainCall):
         beginning: of the reply, which the model continues.
         """
         tools, messages = self._tools, self.context.messages()
-        messages += self._unstored
+        messages = joined_messages([*messages, *self._unstored])
         # `store` needs it: the sampled tokens continue exactly this prompt.
         self._prompt = messages
         if beginning is not None:
@@ -148,11 +148,26 @@ def assistant_message(completion: Completion, prefill: str = "") -> Message:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
+                "function": {
+                    "name": call.name,
+                    "arguments": sendable_arguments(call.arguments),
+                },
             }
             for call in completion.tool_calls
         ],
     }
+
+
+def joined_messages(messages: Sequence[Message]) -> list[Message]:
+    """The messages with those of the user that follow each other as one: templates want turns."""
+    joined: list[Message] = []
+    for message in messages:
+        if joined and message["role"] == joined[-1]["role"] == "user":
+            texts = (joined[-1]["content"], message["content"])
+            joined[-1] = {"role": "user", "content": "\n\n".join(filter(None, texts))}
+        else:
+            joined.append(message)
+    return joined
 
 
 def chat_policy_in(policy: Policy) -> ChatPolicy:

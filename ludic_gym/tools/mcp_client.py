@@ -8,6 +8,7 @@ A server is another program, on this machine or behind an address, that describe
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -99,6 +100,9 @@ async def _call(client: Client, tool_name_: str, /, **arguments: Any) -> str:  #
     parts = [
         part.text if part.type == "text" else f"[{part.type} left out]" for part in result.content
     ]
+    # Servers may return data alone, which the text is to repeat and does not always.
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content)]
     text = "\n".join(parts)
     return f"Error: {text}" if result.is_error else text
 

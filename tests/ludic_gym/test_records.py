@@ -118,6 +118,16 @@ def test_a_value_that_could_not_be_read_back_is_refused(value):
         episode_to_json(Episode(index=0, task=Task(env_id="e", kwargs={"value": value})))
 
 
+@pytest.mark.parametrize("value", [{1, 2}, b"x", object(), 1j, np.array([None])], ids=str)
+def test_an_info_that_no_record_can_hold_is_its_text_and_the_episode_stands(value):
+    step = Step(observation="?", decision=Decision(action="a"), reward=1.0, info={"x": value})
+    rollout = Rollout(task=Task(env_id="e"), steps=(step,))
+    episode = Episode(index=0, task=rollout.task, rollouts=(rollout,))
+    with pytest.warns(UserWarning, match="the info 'x' is recorded as text"):
+        record = episode_to_json(episode)
+    assert isinstance(record["rollouts"][0]["steps"][0]["info"]["x"], str)
+
+
 def test_a_rollout_of_another_task_is_refused():
     other = Episode(index=0, task=Task(env_id="f"), rollouts=EPISODE.rollouts)
 

@@ -166,7 +166,6 @@ async def test_an_answer_that_is_no_completion_is_an_error_that_shows_it(http, t
     ("wrong", "complaint"),
     [
         ({"finish_reason": "abort"}, "finish_reason is 'abort'"),
-        ({"finish_reason": None}, "'finish_reason' is None"),
         ({"ids": [1, 2, 3]}, "3 completion ids but 2 log-probs"),
         ({"logprobs": [-0.5]}, "2 completion ids but 1 log-probs"),
         ({"ids": ["a", "b"]}, r"completion ids are \['a', 'b'\]"),
