@@ -19,6 +19,11 @@ async def read(queue, size):
     return found
 
 
+def redis_key(key, part):
+    """Name in Redis of a part of the queue `key`."""
+    return f"{{{key}}}:{part}"
+
+
 def trained(*entries, lag=0):
     return tuple(Trained(id=e.id, key=e.key, lag=lag) for e in entries)
 

@@ -68,7 +68,7 @@ def test_the_page_of_an_environment_has_the_runs_that_trained_in_it():
 
 def test_every_page_has_the_scores_and_intervals_of_its_card():
     for entry in CATALOG:
-        card, section = CARDS[entry.id], environment_pages._scores(entry)
+        card, section = CARDS[entry.id], environment_pages.environment_page(entry)
         for player, (wins, trials) in card.scores.items():
             low, high = lg.wilson_interval(wins, trials)
             row = f"| {player} | {wins / trials:.3f} | {low:.3f} to {high:.3f} | {trials} |"

@@ -1,5 +1,7 @@
 """The page on speed, and the results of which it is."""
 
+import json
+
 import speed_page
 
 OURS = {"median": 80.0, "best": 100.0, "ratio": 1.0}
@@ -22,17 +24,20 @@ def test_the_page_is_that_of_the_results():
     assert speed_page.with_results(text) == text
 
 
-def test_a_line_has_a_row_for_each_peer_and_the_limit():
-    assert list(speed_page._rows(LINE)) == [
+def test_a_line_has_a_row_for_each_peer_and_the_limit_and_one_without_peers_its_goal(
+    tmp_path, monkeypatch
+):
+    alone = {**LINE, "what": "Alone", "limit": "", "missing": [], "rates": {"ours": OURS}}
+    found = {"date": "today", "python": "3.11", "packages": {}, "lines": [LINE, alone]}
+    (tmp_path / "rows.json").write_text(json.dumps(found))
+    monkeypatch.setattr(speed_page, "RESULTS", tmp_path)
+    (section,) = speed_page.sections()
+    assert section.splitlines()[-4:] == [
         "| Game: steps | 80 | 100 | Peer | 40 | 1.90 | 1.2x |",
         "| | | | limit: a generator | 160 | 0.50 | 90 |",
         "| | | | Other | not installed | | |",
+        "| Alone | 80 | 100 | | | | 90 |",
     ]
-
-
-def test_a_line_without_peers_has_its_goal():
-    line = {**LINE, "limit": "", "missing": [], "rates": {"ours": OURS}}
-    assert list(speed_page._rows(line)) == ["| Game: steps | 80 | 100 | | | | 90 |"]
 
 
 def test_text_outside_the_marks_stays():

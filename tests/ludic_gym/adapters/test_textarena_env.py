@@ -130,10 +130,11 @@ def test_two_players_take_turns_and_both_hear_the_end():
 
 
 def test_a_game_that_breaks_is_over_and_costs_who_broke_it(monkeypatch):
+    from textarena.envs.GuessTheNumber.env import GuessTheNumberEnv
+
     env = TextArenaEnv("GuessTheNumber-v0")
     env.reset(seed=0)
-    env._match._env.max_turns = None
-    env._match._env.state.game_state = None
+    monkeypatch.setattr(GuessTheNumberEnv, "step", lambda game, action: 1 / 0)
     _, reward, over, _, info = env.step("7")
     assert (reward, over, info["outcome"], info["success"]) == (-1.0, True, "broken", False)
     assert "Error: " in info["game_error"]

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from faults.scene import BATCH, UPDATES, assert_undisturbed, group, push
+from queue_calls import redis_key
 from redis.asyncio import Redis
 from redis_server import needs_redis
 
@@ -96,10 +97,10 @@ async def test_a_clock_that_jumps_changes_nothing(scene, undisturbed):
     # A group from the year 2100, and after it the clock is right again; then all actors expire.
     data = group_to_bytes(group(5))
     entry = {"k": "g5", "d": data}
-    await server.xadd(scene.queue._names["groups"], entry, id="4102444800000-0")
+    await server.xadd(redis_key(scene.key, "groups"), entry, id="4102444800000-0")
     pid = scene.train()
     await scene.at_version(2)
-    await server.delete(scene.queue._names["leases"])
+    await server.delete(redis_key(scene.key, "leases"))
     await push(scene.queue, *range(6, UPDATES * BATCH))
     await scene.finished(pid)
     await assert_undisturbed(scene, undisturbed)
@@ -142,7 +143,7 @@ async def test_poison_of_every_kind_is_named_and_changes_nothing(scene, undistur
         await push(scene.queue, 3 * number, 3 * number + 1)
         await scene.queue.push(name, poison)
         await push(scene.queue, 3 * number + 2)
-    await server.xadd(scene.queue._names["groups"], {"no": "fields"})
+    await server.xadd(redis_key(scene.key, "groups"), {"no": "fields"})
     await push(scene.queue, 15)
     await scene.finished(scene.train())
     await assert_undisturbed(scene, undisturbed)

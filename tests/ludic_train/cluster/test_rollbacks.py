@@ -91,7 +91,8 @@ class World:
 
     async def crash(self):
         """Kill the server and start it again; the trainer sees that it came back."""
-        before, known = self.entries(), {*self.source._reader.ledger._known}
+        ledger = self.source._reader.ledger
+        before, known = self.entries(), {*ledger.waiting, *ledger.held}
         generation = self.source._reader._generation
         self.server.kill()
         self.server.start()

@@ -139,7 +139,7 @@ async def test_a_prompt_without_the_tools_of_the_one_before_is_written_anew():
 async def test_the_local_engine_offers_tools_by_the_template():
     made = tokenizer("hermes")
     client = LocalChatClient(make_tiny_model(made), made)
-    schema = ToolUse(ChatPolicy(client), [add])._schemas
+    schema = tuple(tool.schema for tool in ToolUse(ChatPolicy(client), [add]).tools.values())
     question = [{"role": "user", "content": "?"}]
     completion = await client.complete(question, Sampling(max_tokens=3), schema)
     expected = made.apply_chat_template(question, tools=schema, add_generation_prompt=True)

@@ -35,9 +35,15 @@ async def opened(request, tmp_path):
 
 
 @pytest.fixture
-async def made(redis_server):
+def key():
+    """Name of the queue that `made` makes."""
+    return f"r{next(numbers)}"
+
+
+@pytest.fixture
+async def made(redis_server, key):
     """Makes queues of the shared server, and closes them."""
-    key, found = f"r{next(numbers)}", []
+    found = []
 
     def make(url=redis_server.url, **options):
         found.append(RedisQueue(url, key, **options))

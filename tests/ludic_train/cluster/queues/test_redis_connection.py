@@ -187,11 +187,11 @@ async def test_a_server_that_says_no_goodbye_lets_a_trainer_end(encrypted, monke
     await asyncio.sleep(0.5)
 
 
-async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, redis_server):
+async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, redis_server, key):
     network = Network(redis_server.port)
     await network.start()
     near = made()
-    far = RedisQueue(network.url, near._names["groups"][1:].partition("}")[0])
+    far = RedisQueue(network.url, key)
     await take_over(far)
     for key in "abc":
         await near.push(key, b"")
@@ -205,7 +205,7 @@ async def test_a_read_whose_answer_was_cut_off_is_not_repeated_in_silence(made, 
 
 
 async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
-    made, redis_server, monkeypatch
+    made, redis_server, key, monkeypatch
 ):
     # 12 groups of 150 kB at 600 kB/s: all at once would take 3 s, and the limit of a request is
     # 1.2 s.
@@ -213,7 +213,7 @@ async def test_a_link_that_is_slower_than_a_batch_still_brings_all_groups(
     network = Network(redis_server.port, rate=600_000)
     await network.start()
     near = made()
-    far = RedisQueue(network.url, near._names["groups"][1:].partition("}")[0])
+    far = RedisQueue(network.url, key)
     await take_over(far)
     for number in range(12):
         await near.push(f"g{number}", bytes(150_000))

@@ -5,8 +5,9 @@ import random
 from contextlib import suppress
 
 import pytest
-from queue_calls import ACTOR, FRESH, read, take_over
+from queue_calls import ACTOR, FRESH, read, redis_key, take_over
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 from redis_server import RedisServer, needs_redis
 
 from ludic_train.cluster.queues import redis_queue
@@ -41,23 +42,26 @@ async def test_a_server_that_lost_everything_is_told_from_another_trainer(made, 
     assert [entry.key for entry in await queue.read(1)] == ["b"]
 
 
-async def test_a_read_that_meets_a_takeover_leaves_the_new_boundary_alone(made, monkeypatch):
+async def test_a_read_that_meets_a_takeover_leaves_the_new_boundary_alone(
+    made, redis_server, monkeypatch, key
+):
     queue = made()
     await take_over(queue)
     await queue.push("a", b"")
-    read_now = queue._read
+    xread, server = Redis.xread, Redis.from_url(redis_server.url)
 
-    async def overtaken(count):
-        found = await read_now(count)
+    async def overtaken(*arguments, **options):
+        found = await xread(*arguments, **options)
         await take_over(queue)
         return found
 
-    monkeypatch.setattr(queue, "_read", overtaken)
+    monkeypatch.setattr(Redis, "xread", overtaken)
     assert await queue.read(1) == []
     monkeypatch.undo()
-    (group,) = await queue._redis.xinfo_groups(queue._names["groups"])
+    (group,) = await server.xinfo_groups(redis_key(key, "groups"))
     assert (group["last-delivered-id"], group["pending"]) == (b"0-0", 0)
     assert [entry.key for entry in await queue.read(1)] == ["a"]
+    await server.aclose()
 
 
 async def test_a_late_response_of_a_server_that_forgot_its_calls_is_no_reset(
@@ -66,16 +70,16 @@ async def test_a_late_response_of_a_server_that_forgot_its_calls_is_no_reset(
     queue, server = made(own_server.url), Redis.from_url(own_server.url)
     await take_over(queue)
     await queue.beat()
-    run = queue._run
+    run = AsyncScript.__call__
 
-    async def late(*arguments):
-        found = await run(*arguments)
+    async def late(*arguments, **options):
+        found = await run(*arguments, **options)
         monkeypatch.undo()
         await server.flushall()
         await take_over(queue)
         return found
 
-    monkeypatch.setattr(queue, "_run", late)
+    monkeypatch.setattr(AsyncScript, "__call__", late)
     await queue.beat()
     await queue.beat()
     await server.aclose()
@@ -83,13 +87,13 @@ async def test_a_late_response_of_a_server_that_forgot_its_calls_is_no_reset(
 
 @pytest.mark.parametrize("how", ["delete", "flushall", "rename"])
 async def test_a_stream_that_somebody_removes_while_it_is_read_is_taken_over_again(
-    made, own_server, how
+    made, own_server, how, key
 ):
     queue, server = made(own_server.url), Redis.from_url(own_server.url)
     await take_over(queue)
     waiting = asyncio.ensure_future(queue.read(1))
     await asyncio.sleep(0.3)
-    stream = queue._names["groups"]
+    stream = redis_key(key, "groups")
     await getattr(server, how)(*{"delete": [stream], "flushall": [], "rename": [stream, "x"]}[how])
     # Redis 6.2 goes on waiting; Redis 7 and Valkey say what happened, in words of their own.
     with suppress(QueueUnavailable, QueueReset):
@@ -103,10 +107,10 @@ async def test_a_stream_that_somebody_removes_while_it_is_read_is_taken_over_aga
     await server.aclose()
 
 
-async def test_a_server_that_forgot_the_queue_gives_no_id_again(made, own_server):
+async def test_a_server_that_forgot_the_queue_gives_no_id_again(made, own_server, key):
     # What was read, and is not settled, is known by its id: another must not have the same.
     queue, server = made(own_server.url), Redis.from_url(own_server.url)
-    stream = queue._names["groups"]
+    stream = redis_key(key, "groups")
     for sequence in (9, 10):
         await server.xadd(stream, {"k": "future", "d": b""}, id=f"4102444800000-{sequence}")
     await take_over(queue)
@@ -168,7 +172,7 @@ async def test_entries_whose_delivery_was_lost_are_read_after_all(made, own_serv
     assert [entry.key for entry in await read(queue, 3)] == ["b", "c", "d"]
 
 
-async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, monkeypatch):
+async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, monkeypatch, key):
     monkeypatch.setattr(redis_queue, "ALIVE_MS", 30)
     queue = made()
     await take_over(queue)
@@ -178,10 +182,10 @@ async def test_an_actor_that_reports_no_more_holds_no_room(made, redis_server, m
     assert (await queue.admit(ActorReport(name="lives", running=0, version=0), 8)).granted == 8
     server = Redis.from_url(redis_server.url)
     for part in ("running", "actors"):
-        assert await server.hkeys(queue._names[part]) == [b"lives"]
+        assert await server.hkeys(redis_key(key, part)) == [b"lives"]
     await queue.leave("lives")
     for part in ("running", "actors"):
-        assert await server.hkeys(queue._names[part]) == []
+        assert await server.hkeys(redis_key(key, part)) == []
     await server.aclose()
 
 
@@ -205,23 +209,23 @@ async def test_pushes_that_are_cancelled_at_any_moment_leave_the_queue_usable(ma
     assert len({entry.key for entry in found}) == len(found)
 
 
-async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, redis_server):
+async def test_a_clock_that_jumps_forward_is_forgiven_at_the_next_report(made, redis_server, key):
     # Every lifetime ends at once: that is all that a server's clock decides.
     queue, server = made(), Redis.from_url(redis_server.url)
     await take_over(queue)
     one, two = (ActorReport(name=name, running=0, version=0) for name in ("one", "two"))
     assert (await queue.admit(one, 8)).granted == 8
-    await server.zadd(queue._names["leases"], {"one": 1})
+    await server.zadd(redis_key(key, "leases"), {"one": 1})
     assert (await queue.admit(two, 0)).granted == 0
     assert (await queue.admit(ActorReport(name="one", running=8, version=0), 1)).granted == 0
     assert (await queue.admit(two, 1)).granted == 0
     await server.aclose()
 
 
-async def test_a_clock_that_jumps_back_keeps_the_order_and_loses_nothing(made, redis_server):
+async def test_a_clock_that_jumps_back_keeps_the_order_and_loses_nothing(made, redis_server, key):
     # The stream has seen the year 2100; what is pushed now must come after that all the same.
     queue, server = made(), Redis.from_url(redis_server.url)
-    stream = queue._names["groups"]
+    stream = redis_key(key, "groups")
     await server.xadd(stream, {"k": "future", "d": b""}, id="4102444800000-0")
     await queue.push("now", b"")
     await take_over(queue)
@@ -236,11 +240,11 @@ async def test_a_clock_that_jumps_back_keeps_the_order_and_loses_nothing(made, r
 
 
 async def test_what_a_stranger_added_arrives_as_an_entry_that_no_group_can_be_read_from(
-    made, redis_server
+    made, redis_server, key
 ):
     queue, server = made(), Redis.from_url(redis_server.url)
-    await server.xadd(queue._names["groups"], {"whatever": b"\xff"})
-    await server.xadd(queue._names["groups"], {"k": b"\xff\xfe", "d": b"x"})
+    await server.xadd(redis_key(key, "groups"), {"whatever": b"\xff"})
+    await server.xadd(redis_key(key, "groups"), {"k": b"\xff\xfe", "d": b"x"})
     await take_over(queue)
     first, second = await read(queue, 2)
     assert (first.key, first.data) == ("", b"")
@@ -250,7 +254,7 @@ async def test_what_a_stranger_added_arrives_as_an_entry_that_no_group_can_be_re
     await server.aclose()
 
 
-async def test_the_places_of_those_that_left_or_died_wake_those_that_wait(made, monkeypatch):
+async def test_the_places_of_those_that_left_or_died_wake_those_that_wait(made, redis_server, key):
     queue = made()
     await take_over(queue)
     everything = [ActorReport(name=f"a{i}", running=0, version=0) for i in range(40)]
@@ -266,19 +270,21 @@ async def test_the_places_of_those_that_left_or_died_wake_those_that_wait(made, 
     # One that dies, without a word: the next report finds it.
     for report in everything[2:9]:
         await queue.admit(ActorReport(name=report.name, running=1, version=0), 0)
-    server = queue._redis
-    await server.zadd(queue._names["leases"], {"a1": 1})
+    server = Redis.from_url(redis_server.url)
+    await server.zadd(redis_key(key, "leases"), {"a1": 1})
     assert (await queue.admit(everything[9], 1)).granted == 1
-    assert int(await server.hget(queue._names["state"], "playing")) == 8
+    assert int(await server.hget(redis_key(key, "state"), "playing")) == 8
+    await server.aclose()
 
 
-async def test_a_rejected_actor_wakes_no_other_one(made):
+async def test_a_rejected_actor_wakes_no_other_one(made, redis_server, key):
     # Else those that are too far behind would wake each other for ever.
-    queue = made()
+    queue, server = made(), Redis.from_url(redis_server.url)
     await take_over(queue)
     old = [ActorReport(name=name, running=0, version=-9) for name in ("one", "two")]
     for report in old:
         assert (await queue.admit(report, 1)).granted == 0
     for report in old:
         assert (await queue.admit(report, 1)).granted == 0
-        assert await queue._redis.keys(queue._wake_prefix + "*") == []
+        assert await server.keys(redis_key(key, "wake:*")) == []
+    await server.aclose()

@@ -51,28 +51,33 @@ async def test_every_group_that_was_pushed_outlives_a_kill(tmp_path):
     await queue.aclose()
 
 
-async def test_a_report_that_waits_while_its_reader_takes_over_is_made_again(tmp_path):
+async def test_a_report_that_waits_while_its_reader_takes_over_is_made_again(tmp_path, monkeypatch):
     queue = SQLiteQueue(tmp_path / "queue.sqlite3")
     await take_over(queue)
     await queue.settle(Progress(trainer=FRESH, total=1))
-    with queue._lock:
-        waiting = asyncio.create_task(queue.settle(Progress(trainer=FRESH, held=1, total=2)))
-        await asyncio.sleep(0)
-        with sqlite_queue.transaction(queue._tables.db):
-            assert SQLiteQueue._take_over.__wrapped__(queue, FRESH, 0, 1, (), ())
+    to_thread = asyncio.to_thread
+
+    async def late(*call):
+        monkeypatch.undo()
+        await queue.take_over(FRESH, kept="", total=1)
+        return await to_thread(*call)
+
+    monkeypatch.setattr(asyncio, "to_thread", late)
     with pytest.raises(QueueReset, match="taken over"):
-        await waiting
+        await queue.settle(Progress(trainer=FRESH, held=1, total=2))
     await queue.settle(Progress(trainer=FRESH, held=0, total=2))
     status = await queue.status()
     assert (status.held, status.counts["trained"]) == (0, 2)
     await queue.aclose()
 
 
-async def test_groups_of_a_read_that_was_cancelled_are_read_again(tmp_path):
+async def test_groups_of_a_read_that_was_cancelled_are_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_queue, "READ_WAIT_S", 0.0)
     queue = SQLiteQueue(tmp_path / "queue.sqlite3")
     await take_over(queue)
     await queue.push("a", b"")
-    with queue._lock:
+    with sqlite3.connect(tmp_path / "queue.sqlite3") as other:
+        other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(queue.read(1))
         await asyncio.sleep(0.05)
         waiting.cancel()
@@ -80,7 +85,8 @@ async def test_groups_of_a_read_that_was_cancelled_are_read_again(tmp_path):
             await waiting
     # Its thread runs on, and comes before this one or after it.
     assert [entry.key for entry in await queue.read(1)] == ["a"]
-    assert await queue._read(1) == []
+    assert await queue.read(1) == []
+    other.close()
     await queue.aclose()
 
 
@@ -106,16 +112,16 @@ async def test_groups_of_a_read_that_meets_a_takeover_are_read_again(tmp_path, m
     queue = SQLiteQueue(tmp_path / "queue.sqlite3")
     await take_over(queue)
     await queue.push("a", b"")
-    read_now = queue._read
+    to_thread = asyncio.to_thread
 
-    async def overtaken(count):
-        found = await read_now(count)
+    async def overtaken(*call):
+        monkeypatch.undo()
+        found = await to_thread(*call)
         await take_over(queue)
         return found
 
-    monkeypatch.setattr(queue, "_read", overtaken)
+    monkeypatch.setattr(asyncio, "to_thread", overtaken)
     assert await queue.read(1) == []
-    monkeypatch.undo()
     assert [entry.key for entry in await queue.read(1)] == ["a"]
     await queue.aclose()
 
@@ -147,16 +153,17 @@ async def test_a_file_that_is_no_queue_is_refused(tmp_path):
 
 
 async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
-    queue, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
+    queue, other = SQLiteQueue(tmp_path / "q"), sqlite3.connect(tmp_path / "q")
     await take_over(queue)
     await queue.push("a", b"")
-    other._tables.db.execute("DELETE FROM state")
+    with other:
+        other.execute("DELETE FROM state")
     with pytest.raises(QueueReset):
         await queue.read(1)
     await take_over(queue)
     assert [entry.key for entry in await queue.read(1)] == ["a"]
-    for each in (queue, other):
-        await each.aclose()
+    await queue.aclose()
+    other.close()
 
 
 def test_a_url_without_a_file_is_refused():
@@ -179,11 +186,11 @@ async def test_a_file_that_somebody_else_is_making_is_waited_for(tmp_path):
 
 async def test_a_file_that_somebody_else_keeps_locked_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_queue, "BUSY_S", 0.1)
-    mine, other = SQLiteQueue(tmp_path / "q"), SQLiteQueue(tmp_path / "q")
-    other._tables.db.execute("BEGIN IMMEDIATE")
+    queue, other = SQLiteQueue(tmp_path / "q"), sqlite3.connect(tmp_path / "q")
+    other.execute("BEGIN IMMEDIATE")
     with pytest.raises(QueueUnavailable, match="locked"):
-        await mine.push("a", b"")
-    other._tables.db.execute("ROLLBACK")
-    await mine.push("a", b"")
-    for queue in (mine, other):
-        await queue.aclose()
+        await queue.push("a", b"")
+    other.rollback()
+    await queue.push("a", b"")
+    await queue.aclose()
+    other.close()
