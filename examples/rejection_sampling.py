@@ -1,89 +1,76 @@
-"""Rejection sampling: play, write a file of episodes, imitate the best of them.
+"""Rejection sampling on Tic-Tac-Toe: play, write a file of episodes, imitate the best of them.
 
-    python examples/rejection_sampling.py [--updates 30]
+    python examples/rejection_sampling.py [--updates 10]
 
-The task is to reply with a digit above the one in the question. Sampling and learning share nothing
-but the file, so they could also run on different days, or with different models.
+Sampling and learning share nothing but the file, so they could also run on different days, or with
+different models. `lt.train(..., algo="rejection_sampling")` does the same without a file.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
+import tyro
 
 import ludic_gym as lg
 import ludic_train as lt
 
-ENV_ID = "example/HigherDigit-v0"
-BATCH = 8
-
-
-class HigherDigitEnv(lg.TextEnv):
-    """One question, one answer: reward 1 for a digit above the one in the question, else 0."""
-
-    def start(self, options: Mapping[str, Any]) -> tuple[str, str]:
-        """Draw a limit and ask for a digit above it."""
-        self._limit = int(self.np_random.integers(0, 4))
-        return f"A digit above {self._limit}, please.", ""
-
-    def turn(self, action: str) -> lg.Turn:
-        """Reward a digit above the limit."""
-        digit = action.strip()
-        correct = digit in set("0123456789") and int(digit) > self._limit
-        return lg.end(success=correct, reward=float(correct))
-
-
-gym.register(ENV_ID, HigherDigitEnv)
+ENV_ID, GAMES, GROUP_SIZE = "ludic/TicTacToe-v0", 512, 8
+HARNESS = lg.Harness(context="latest", system_prompt="")
 
 
 def tasks() -> Iterator[lg.Task]:
-    """Questions without end, each in a group of 16 samples."""
-    questions = (
-        lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(max_tokens=1, seed=i)) for i in count()
+    """Games against random play without end, each in a group."""
+    games = (
+        lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(max_tokens=4, seed=i)) for i in count()
     )
-    return lg.grouped(questions, 16)
+    return lg.grouped(games, GROUP_SIZE)
 
 
-async def play(tasks: Iterator[lg.Task], client: lt.LocalChatClient, path: Path) -> float:
-    """Append 512 episodes to the file; the mean reward."""
-
-    def make_policy(env: lg.Env) -> lg.ChatPolicy:
-        return lg.ChatPolicy(client)
-
-    episodes = lg.run_episodes(islice(tasks, 512), make_policy, concurrency=512)
-    rewards = [e.rollouts[0].total_reward async for e in lg.record_episodes(episodes, path)]
-    return sum(rewards) / len(rewards)
+async def recorded(tasks: Iterator[lg.Task], policy: lg.MakePolicy, path: Path) -> float:
+    """Append GAMES games to the file; the share of them that was won."""
+    episodes = lg.run_episodes(islice(tasks, GAMES), policy, concurrency=GAMES)
+    results = [e.rollouts[0].total_reward async for e in lg.record_episodes(episodes, path)]
+    return sum(result == 1 for result in results) / len(results)
 
 
-async def train(updates: int, path: Path) -> float:
-    """The mean reward of the last episodes played."""
-    tokenizer = lt.make_tokenizer(["A digit above 0, please."])
+async def train(updates: int, folder: Path) -> float:
+    """Share of the last games that the model won. An update is a file, and 8 steps on its best."""
+    random = folder / "random.jsonl"
+    await recorded(tasks(), lg.RandomPolicy, random)
+    known = list(lg.read_rollouts(random))
+    tokenizer = lt.make_tokenizer([step.observation for r in known for step in r.steps])
     model = lt.make_tiny_model(tokenizer)
     client = lt.LocalChatClient(model, tokenizer)
-    algo = lt.rejection_sampling(best=2)
-    questions = tasks()
-    reward = 0.0
-    for update in range(1, updates + 1):
-        reward = await play(questions, client, path)
-        print(f"update {update:3d}  reward {reward:.3f}")
-        rollouts = lt.recorded_rollouts(lg.read_rollouts(path))
-        source = lt.OfflineBatchSource(rollouts, batch_size=BATCH, seed=update)
+    publisher = lt.InProcessPublisher(client)
+
+    async def imitate(rollouts: list[lg.Rollout], algo: lt.RLAlgorithm, steps: int) -> None:
+        source = lt.OfflineBatchSource(rollouts, batch_size=32)
         cfg = lt.TrainerConfig(lr=2e-3)
-        await lt.Trainer(model, algo, source, lt.InProcessPublisher(client), cfg).train(8)
-    return reward
+        await lt.Trainer(model, algo, source, publisher, cfg).train(steps)
+
+    # The form of a move comes first.
+    written = [lt.with_token_ids(rollout, tokenizer, HARNESS.new_context()) for rollout in known]
+    await imitate(written, lt.sft(), 60)
+    games, won = tasks(), 0.0
+    for update in range(1, updates + 1):
+        path = folder / f"update-{update}.jsonl"
+        won = await recorded(games, HARNESS.make_policy(client), path)
+        print(f"update {update:3d}  won {won:.3f}", flush=True)
+        played = lt.recorded_rollouts(lg.read_rollouts(path))
+        await imitate(list(played), lt.rejection_sampling(best=2), 8)
+    return won
+
+
+def main(updates: int = 10, out: Path | None = None) -> None:
+    """Play and imitate in turn; the files are kept in `out`."""
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(train(updates, out or Path(folder)))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=30)
-    parser.add_argument("--out", type=Path, help="the file of episodes; left out, a temporary one")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(train(args.updates, args.out or Path(folder) / "episodes.jsonl"))
+    tyro.cli(main)

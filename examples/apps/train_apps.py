@@ -1,25 +1,24 @@
 """GRPO on APPS: a chat model writes programs, which hidden tests judge in a sandbox.
 
-    ludic serve Qwen/Qwen2.5-Coder-0.5B-Instruct --port 8000        # on one GPU
     python examples/apps/train_apps.py --model Qwen/Qwen2.5-Coder-0.5B-Instruct \
-        --servers http://localhost:8000 --split train --device cuda:1 --updates 500
-    python examples/apps/train_apps.py --offline            # the same code, on an untrained model
+        --split train --updates 500
+    python examples/apps/train_apps.py --offline            # the same code, on a tiny model
 
-Rows of APPS ask for a program that reads stdin, for a function, or for a method of a class. Without
---split, three rows of these kinds, below, are played. Offline, a tiny random model plays them:
+With `ludic serve MODEL` on another card, --engine http://localhost:8000 samples there. Rows of APPS
+ask for a program that reads stdin, for a function, or for a method of a class. Without --split,
+three rows of these kinds, below, are played. Offline, a tiny model imitates some solutions:
 everything runs, nothing is learned.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import ludic_gym as lg
+import tyro
+
 import ludic_train as lt
 
 ENV_ID = "ludic/StdinStdout-v0"
@@ -53,59 +52,30 @@ ROWS = (
 )
 
 
-def opened(args: argparse.Namespace) -> lt.Learner:
-    """The model, and the client that samples from it."""
-    if args.offline:
-        return lt.learner_from_nothing([], lg.Harness(reply_tokens=args.max_tokens), seed=0)
-    return lt.learner_from_model(
-        args.model, max_tokens=args.max_tokens, lora_rank=16, seed=0, servers=args.servers
-    )
+# A tiny model earns the same everywhere, and such groups would all be left out.
+TINY = {"algo": lt.grpo(filter=None), "demonstrations": 130, "sft_updates": 2, "groups": 4}
+TINY |= {"eval_episodes": 3, "final_episodes": 3, "preflight": False}
 
 
-async def train(args: argparse.Namespace, env_kwargs: dict[str, Any]) -> None:
-    """Make the updates, printing the mean reward of each, and save the model."""
-    learner = opened(args)
-
-    def make_policy(env: lg.Env) -> lg.Policy:
-        return lg.RejectCutOff(lg.ChatPolicy(learner.client))
-
-    # An untrained model earns the same everywhere, and such groups would all be left out.
-    algo = lt.grpo(filter=None) if args.offline else lt.grpo()
-    sampling = lg.Sampling(max_tokens=args.max_tokens)
-    source = lt.RolloutBatchSource(
-        lg.dataset_tasks(ENV_ID, env_kwargs, shuffle_seed=0, sampling=sampling),
-        make_policy,
-        groups_per_batch=args.groups,
-        group_size=args.group_size,
-    )
-    cfg = lt.TrainerConfig(device=args.device, lr=args.lr, warmup_updates=10)
-    trainer = lt.Trainer(learner.model, algo, source, learner.publisher, cfg)
-
-    def report(update: int, metrics: lt.Metrics) -> None:
-        print(f"update {update:3d}  reward {metrics['reward'].value:.3f}", flush=True)
-
-    await trainer.train(args.updates, on_update=report)
-    if args.out is not None:
-        lt.save_model(learner.model, learner.tokenizer, args.out)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="Qwen/Qwen2.5-Coder-0.5B-Instruct", help="folder or id")
-    parser.add_argument("--servers", nargs="*", default=[], help="addresses of `ludic serve`")
-    parser.add_argument("--offline", action="store_true", help="a tiny model made here")
-    parser.add_argument("--split", help="train or test of APPS; left out, the rows above")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--updates", type=int, default=200)
-    parser.add_argument("--groups", type=int, default=8)
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--max-tokens", type=int, default=1024)
-    parser.add_argument("--lr", type=float, default=1e-5)
-    parser.add_argument("--out", type=Path, help="where the adapters are saved")
-    arguments = parser.parse_args()
+def train(
+    model: str = "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+    *,
+    offline: bool = False,
+    split: str | None = None,
+    engine: tuple[str, ...] = ("local",),
+    updates: int = 200,
+    out: Path = Path("runs/apps"),
+) -> None:
+    """Train on a split of APPS, or on the rows above."""
+    settings = TINY if offline else {"model": model, "engine": engine, "max_tokens": 1024}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "apps.jsonl"
         file.write_text("\n".join(map(json.dumps, ROWS)))
-        given = {"split": arguments.split} if arguments.split else {"data": str(file)}
+        rows = {"split": split} if split else {"data": str(file)}
         # Partial credit: the share of tests that pass, since few first tries pass all.
-        asyncio.run(train(arguments, {**given, "partial_credit": True}))
+        env_kwargs = {**rows, "partial_credit": True}
+        lt.train(ENV_ID, env_kwargs=env_kwargs, updates=updates, out=out, **settings)
+
+
+if __name__ == "__main__":
+    tyro.cli(train)

@@ -1,57 +1,48 @@
-"""Accuracy of a model on GSM8K, with its interval and every transcript.
+"""Accuracy of a model on GSM8K, with its interval.
 
-    python examples/gsm8k/eval_gsm8k.py --model http://localhost:8000/v1 --split test --out results
+    python examples/gsm8k/eval_gsm8k.py --model http://localhost:8000/v1 --split test
     python examples/gsm8k/eval_gsm8k.py --offline
 
-`ludic bench ludic/GSM8K-v0 --policy URL` does the same without the prompt and the parser below.
+`ludic bench ludic/GSM8K-v0 --policy URL --parser xml:answer --out results` keeps every transcript.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-from contextlib import AsyncExitStack
-from pathlib import Path
+import tyro
 
 import ludic_gym as lg
 
-PROMPT = "Think step by step, then give just the number inside <answer></answer>."
+HARNESS = lg.Harness(
+    system_prompt="Think step by step, then give just the number inside <answer></answer>.",
+    parser="xml:answer",
+)
 
 
-async def measured(args: argparse.Namespace) -> lg.BenchResult:
-    """The model's result on the split."""
-    tasks = lg.bench_tasks(
+def seven(env: lg.Env) -> lg.Policy:
+    """A policy that always replies 7."""
+    return HARNESS.policy(lg.ScriptedClient(lambda messages, sampling: "<answer>7</answer>"), env)
+
+
+def measure(
+    model: str = "http://localhost:8000/v1",
+    *,
+    offline: bool = False,
+    split: str | None = None,
+    episodes: int | None = None,
+) -> None:
+    """Measure the model, or one that always replies 7, on a split or the bundled sample."""
+    result = lg.evaluate(
         "ludic/GSM8K-v0",
-        kwargs={} if args.split is None else {"split": args.split},
-        episodes=args.episodes,
-        sampling=lg.Sampling(temperature=args.temperature, max_tokens=args.max_tokens),
+        seven if offline else model,
+        harness=None if offline else HARNESS,
+        split=split,
+        episodes=episodes,
+        sampling=lg.Sampling(temperature=0.0, max_tokens=512),
     )
-    async with AsyncExitStack() as stack:
-        client: lg.ChatClient = lg.ScriptedClient(lambda messages, sampling: "<answer>7</answer>")
-        if not args.offline:
-            client = await stack.enter_async_context(lg.OpenAIChatClient(args.model))
-
-        def make_policy(env: lg.Env) -> lg.Policy:
-            chat = lg.ChatPolicy(client, system_prompt=PROMPT)
-            return lg.Parsed(chat, lg.xml_tag_parser("answer"))
-
-        keep = None
-        if args.out is not None:
-            path = args.out / "gsm8k.jsonl"
-            keep = stack.enter_context(lg.open_transcripts(path, policy=args.model))
-        return await lg.run_bench(tasks, make_policy, on_episode=keep)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="http://localhost:8000/v1", help="a server's address")
-    parser.add_argument("--offline", action="store_true", help="always answer 7")
-    parser.add_argument("--split", help="train or test; left out, the bundled sample")
-    parser.add_argument("--episodes", type=int, help="rows to play; left out, all")
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--max-tokens", type=int, default=512)
-    parser.add_argument("--out", type=Path, help="folder for the transcripts")
-    result = asyncio.run(measured(parser.parse_args()))
     low, high = result.success_interval
     print(f"solved {result.successes} of {result.episodes}: {result.success_rate:.1%}", end=" ")
     print(f"[{low:.1%}, {high:.1%}], {len(result.errors)} failed")
+
+
+if __name__ == "__main__":
+    tyro.cli(measure)

@@ -4,73 +4,47 @@
 
 The seats are not equally good, so each has a baseline of its own: a running mean of its returns
 (SPIRAL, Liu et al. 2025, arXiv:2506.24119). The model first imitates random legal moves; an illegal
-one loses. Both seats playing perfectly, every game is a draw.
+one loses. Both seats playing perfectly, every game is a draw. Evaluations are against random play.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-from collections.abc import Sequence
-from itertools import count
+from dataclasses import replace
+from pathlib import Path
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+import tyro
 
-import ludic_gym as lg
 import ludic_train as lt
 
-ENV_ID = "ludic/TicTacToe-v0"
-CELLS = [f"{row}{column}" for row in "ABC" for column in "123"]
 
-
-def endings(rollouts: Sequence[lg.Rollout]) -> lt.Metrics:
-    """Shares of the games that end in an illegal move of either player, and in a draw."""
-    ends = [rollout.steps[-1].info.get("outcome") for rollout in rollouts]
-    # A game ends in one player's illegal move, but in a draw for both.
-    return {
-        "illegal": lt.Stat(2 * ends.count("illegal"), len(ends)),
-        "draw": lt.Stat(ends.count("draw"), len(ends)),
-    }
-
-
-async def imitate(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, games: int, updates: int
+def train(
+    *,
+    updates: int = 300,
+    groups: int = 256,
+    eval_every: int = 50,
+    eval_episodes: int = 200,
+    demonstrations: int = 500,
+    sft_updates: int = 150,
+    out: Path = Path("runs/self-play"),
 ) -> None:
-    """Learn the form of a move from random games."""
-    tasks = (lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(seed=i)) for i in range(games))
-    rollouts = [
-        lt.with_token_ids(rollout, tokenizer, lg.LatestObservation())
-        async for game in lg.run_matches(tasks, lg.RandomPolicy)
-        for rollout in game.rollouts
-    ]
-    source = lt.OfflineBatchSource(rollouts, batch_size=128)
-    await lt.Trainer(model, lt.sft(), source, cfg=lt.TrainerConfig(lr=3e-3)).train(updates)
-
-
-async def train(updates: int) -> None:
-    """Imitate, then play; prints how the games of every batch end."""
-    tokenizer = lt.make_tokenizer([" ".join(CELLS), "X O"])
-    model = lt.make_tiny_model(tokenizer)
-    await imitate(model, tokenizer, games=500, updates=150)
-    client = lt.LocalChatClient(model, tokenizer)
-    games = (
-        lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(max_tokens=2, seed=i)) for i in count()
+    """Imitate, then play; evaluations report how the games end."""
+    recipe = lt.recipe_for(["ludic/TicTacToe-v0"], demonstrator="random", self_play=True)
+    lt.train(
+        replace(recipe, outcomes=("win", "draw", "loss", "illegal")),
+        algo="self_play",
+        groups=groups,
+        group_size=2,
+        lr=1e-4,
+        entropy=0.01,
+        demonstrations=demonstrations,
+        sft_updates=sft_updates,
+        updates=updates,
+        eval_every=eval_every,
+        eval_episodes=eval_episodes,
+        final_episodes=eval_episodes,
+        out=out,
     )
-    play = lt.Matches(
-        players=lambda env: lg.ChatPolicy(client, lg.LatestObservation(), system_prompt="")
-    )
-    source = lt.RolloutBatchSource(games, play, groups_per_batch=512, reducer=endings)
-    algo, cfg = lt.self_play(entropy=0.01), lt.TrainerConfig(lr=1e-4)
-    trainer = lt.Trainer(model, algo, source, lt.InProcessPublisher(client), cfg)
-
-    def report(update: int, metrics: lt.Metrics) -> None:
-        illegal, draw = metrics["illegal"].value, metrics["draw"].value
-        print(f"update {update:3d}  illegal {illegal:.1%}  draw {draw:.1%}", flush=True)
-
-    await trainer.train(updates, on_update=report)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=300)
-    asyncio.run(train(parser.parse_args().updates))
+    tyro.cli(train)
