@@ -4,9 +4,9 @@
 
     play groups -> advantages -> rows of tokens -> log-probs -> loss -> step -> the sampler's params
 
-`lt.train` does the same with much more around it. Left out here: several steps per batch, a KL term,
-packing and sharing of prompts, a learning rate that rises and falls, checkpoints, evaluation, and
-ranks. The loss is the library's; exchange it, the advantage, or the scale of a token below.
+`lt.train` does the same with much more around it. Left out here: several steps per batch, a KL
+term, packing and sharing of prompts, a learning rate that rises and falls, checkpoints, evaluation,
+and ranks. The loss is the library's; exchange it, the advantage, or the scale of a token below.
 """
 
 from __future__ import annotations

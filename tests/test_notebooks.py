@@ -43,7 +43,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     resources = {"metadata": {"path": str(tmp_path)}}
     done = NotebookClient(notebook, timeout=300, resources=resources).execute()
     outputs = [out for cell in done.cells for out in cell.get("outputs", [])]
-    assert any("text/html" in out.get("data", {}) for out in outputs)
+    assert outputs
 
 
 @by_notebook

@@ -25,8 +25,8 @@ SAMPLE = ROOT / "ludic_gym" / "envs" / "data" / "gsm8k_sample.jsonl"
 MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 LESS = "--updates 2 --groups 2 --group-size 4 --max-tokens 24 --eval-every 1 --eval-episodes 3"
 LESS += " --final-episodes 3"
-# An untrained model writes a digit in some replies, which is a difference to learn from.
-LEARNABLE = "--parser last-number"
+# An untrained model ends few replies, and writes a digit in some: a difference to learn from.
+LEARNABLE = "--parser last-number --cut-off keep --format-bonus 0.1"
 FEW_DEMONSTRATIONS = "--demonstrations 130 --sft-updates 1"
 # Qwen2.5-7B's shapes.
 SEVEN = {
@@ -206,7 +206,7 @@ def programs(tmp_path_factory, folder):
 
 SMALL = (
     "updates=1, groups=2, group_size=4, max_tokens=8, eval_episodes=2, final_episodes=2, "
-    'algo="reinforce", preflight=False, out="runs/it"'
+    'algo="reinforce", cut_off="keep", preflight=False, out="runs/it"'
 )
 
 
