@@ -169,7 +169,7 @@ class NumberAfterMiss(GuessTheNumberEnv):
 
     def view(self):
         text = super().view()
-        return f"{text}\nThe number was: {self.number}" if self._guesses else text
+        return f"{text}\nThe number was: {self.number}" if self.turns_left < self.turns else text
 
 
 @planted

@@ -198,6 +198,17 @@ class GeneratorState(GuessTheNumberEnv):
 class CopySharesGuesses(GuessTheNumberEnv):
     """A copy shares the list of guesses with the original."""
 
+    def deal(self, rng):
+        super().deal(rng)
+        self.guesses = []
+
+    def move(self, action):
+        self.guesses.append(action)
+        return super().move(action)
+
+    def view(self):
+        return f"Guesses so far: {len(self.guesses)}. {super().view()}"
+
     def __deepcopy__(self, memo):
         twin = type(self).__new__(type(self))
         vars(twin).update(vars(self))
