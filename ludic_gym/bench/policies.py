@@ -203,7 +203,8 @@ def policy_from_path(
     if spec not in loaders and not is_provided(spec) and not Path(spec).exists():
         raise ConfigError(
             f"policy {spec!r} is neither {', '.join(REFERENCE_POLICIES)}, an http(s) address, "
-            "a module:function, a model of `ludic model`, nor a run folder that exists"
+            "a module:function, a model of `ludic model`, nor a run folder that exists; a hosted "
+            f"model is openai/{spec}, or another vendor's"
         )
     loader = loaders.get(spec) or loaders.get("run")
     if loader is None:

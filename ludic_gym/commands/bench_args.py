@@ -97,7 +97,7 @@ class Player:
         tyro.conf.UseAppendAction,
         option(
             "POLICY",
-            "oracle, random (the default), the http(s) address of an OpenAI-style server, a run "
+            "oracle, random, the http(s) address of an OpenAI-style server, a run "
             "folder, ludic-small (made by `ludic model`), or module:function, which is called "
             "with the env and returns a policy. Repeated, the policies play the same tasks, and "
             "are compared with the first.",
@@ -132,10 +132,24 @@ class Player:
 
     @property
     def spec(self) -> str:
-        """The policy, or a model of its own server or of this process."""
-        if not self.policy and self.model and is_provided(self.model[0]):
-            return self.model[0]
-        return self.policy[0] if self.policy else "random"
+        """The policy, or a model of its own server or of this process.
+
+        Raises ConfigError for neither, and for a model of no server that is named.
+        """
+        if self.policy:
+            return self.policy[0]
+        if not self.model:
+            raise ConfigError(
+                "name what plays: --policy random, --policy oracle, --policy http://HOST:PORT/v1, "
+                "--policy RUN_FOLDER, or --model openai/NAME"
+            )
+        name = self.model[0]
+        if not is_provided(name):
+            raise ConfigError(
+                f"--model {name} names no server: write --model openai/{name} for one of OpenAI "
+                f"(or of another vendor), or --policy http://HOST:PORT/v1 --model {name}"
+            )
+        return name
 
     @property
     def name(self) -> str:

@@ -16,7 +16,8 @@ QUESTIONS = (
 
 
 def bench(capsys, *arguments):
-    code = main(["bench", *arguments])
+    named = {"--policy", "--model", "--like"} & {*arguments}
+    code = main(["bench", *arguments, *(() if named else ("--policy", "random"))])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -66,7 +67,8 @@ def test_an_unknown_policy_is_refused_with_the_choices(capsys):
     assert code == 2
     assert error == (
         "ludic: policy 'orcale' is neither oracle, random, easy, medium, hard, an http(s) address, "
-        "a module:function, a model of `ludic model`, nor a run folder that exists\n"
+        "a module:function, a model of `ludic model`, nor a run folder that exists; a hosted "
+        "model is openai/orcale, or another vendor's\n"
     )
 
 

@@ -11,7 +11,8 @@ GAME = "ludic/TicTacToe-v0"
 
 
 def bench(capsys, *words):
-    code = main(["bench", *map(str, words)])
+    named = {"--policy", "--model", "--like"} & {*words}
+    code = main(["bench", *map(str, words), *(() if named else ("--policy", "random"))])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

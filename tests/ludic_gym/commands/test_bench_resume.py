@@ -15,7 +15,8 @@ QUESTION = '{"question": "1 + 1?", "answer": "#### 2"}\n'
 
 
 def bench(capsys, *arguments):
-    code = main(["bench", *arguments])
+    named = {"--policy", "--model", "--like"} & {*arguments}
+    code = main(["bench", *arguments, *(() if named else ("--policy", "random"))])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
