@@ -239,7 +239,7 @@ class Harness:
 
     @classmethod
     def of(cls, harness: Harness | str | Callable[..., Policy] | None) -> Self:
-        """The harness itself, the one of a name in `HARNESSES`, or of "module:name".
+        """The harness itself, the one of a name in `HARNESSES`, of a run's folder or "module:name".
 
         Parts may follow a name, or stand alone: "think-tag,context=latest,rounds=4". A function is
         the `factory` of one. Raises ConfigError for an unknown name.
@@ -253,14 +253,16 @@ class Harness:
             return cast(Self, harness)
         if not isinstance(harness, str):
             return cls(factory=harness)
+        if (Path(harness) / HARNESS_FILE).is_file():
+            return cast(Self, read_harness(harness))
         if "=" in harness:
             return cast(Self, _with_parts(*harness.split(",")))
         if harness in HARNESSES:
             return cast(Self, HARNESSES[harness])
         if ":" not in harness:
             raise ConfigError(
-                f"no harness {harness!r}; there are {', '.join(HARNESSES)}, and module:name for a "
-                "Harness or a function of your own"
+                f"no harness {harness!r}; there are {', '.join(HARNESSES)}, a run's folder, and "
+                "module:name for a Harness or a function of your own"
             )
         found = _resolved("harness", harness)
         return cast(Self, found) if isinstance(found, Harness) else cls(factory=harness)

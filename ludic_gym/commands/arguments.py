@@ -30,9 +30,9 @@ HarnessName = Annotated[
     str | None,
     tyro.conf.arg(
         metavar="NAME",
-        help="How the model plays: plain, think-tag, boxed, react, truncated-thinking, or "
-        "module:name of a Harness or of a function that makes policies; parts may follow, as in "
-        "think-tag,context=latest. Without it, as the model was trained.",
+        help="How the model plays: plain, think-tag, boxed, react, truncated-thinking, a "
+        "run's folder, or module:name of a Harness or of a function that makes policies; parts may "
+        "follow, as in think-tag,context=latest. Without it, as the model was trained.",
     ),
 ]
 """The option --harness."""

@@ -62,6 +62,7 @@ class Options:
         names: Environments or a recipe, as for `ludic train`.
         only: "actor" starts one actor of the run in a folder, on this machine or another one;
             `ludic launch --only actor --help` lists its options.
+        harness: How the model plays, as for `ludic train`; actors read it from the run's folder.
         out: Folder of the run; logs/ in it gets a log per process.
         actors: Number of actors.
         servers: Number of inference servers; with 0, each actor samples by itself.
@@ -89,6 +90,7 @@ class Options:
 
     names: tyro.conf.Positional[tuple[str, ...]]
     only: Literal["actor"] | None = None
+    harness: str | None = None
     out: Path | None = None
     actors: int = 2
     servers: int = 1
@@ -126,6 +128,8 @@ def main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     words, further = argv[:at], argv[at + 1 :]
     options = tyro.cli(Options, args=words, prog="ludic launch")
+    if options.harness is not None:
+        further = ["--harness", options.harness, *further]
     _check(options, further)
     # Its errors should come before anything is started.
     with readable_env_errors():

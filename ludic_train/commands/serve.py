@@ -18,6 +18,7 @@ import tyro
 
 from ludic_gym.bench.policies import is_provided
 from ludic_gym.errors import ConfigError
+from ludic_gym.harness import HARNESS_FILE, read_harness
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.cluster.roles import exit_code_of_role
 from ludic_train.cluster.servers.membership import joined
@@ -51,24 +52,30 @@ class _Sessions:
         out: Folder for the rollouts of sessions, one file each. POST /sessions opens one, with the
             server's token, which is printed at the start, or is VLLM_API_KEY.
         deadline: Seconds after which a session ends by itself.
-        max_tokens: Longest reply of a request that names no limit.
+        max_tokens: Longest reply of a request that names no limit; without it, that of a run, or
+            1024.
     """
 
     out: Path | None = None
     deadline: float = 600.0
-    max_tokens: int = 1024
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         # Seconds of a timer: nan and infinity would end no session.
-        if not 0 < self.deadline < math.inf or self.max_tokens < 1:
+        if not 0 < self.deadline < math.inf or not (
+            self.max_tokens is None or self.max_tokens >= 1
+        ):
             raise ConfigError(
                 f"deadline={self.deadline:g} must be above 0 and finite, and max_tokens="
                 f"{self.max_tokens} at least 1"
             )
 
-    def of_gateway(self) -> dict[str, Any]:
-        """Arguments of a `Gateway`."""
-        return {"deadline_s": self.deadline, "max_tokens": self.max_tokens, "out": self.out}
+    def of_gateway(self, model: str) -> dict[str, Any]:
+        """Arguments of a `Gateway`. model: that is served, whose harness may limit replies."""
+        is_run = (Path(model) / HARNESS_FILE).is_file()
+        own = read_harness(model).reply_tokens if is_run else None
+        limit = self.max_tokens or own or 1024
+        return {"deadline_s": self.deadline, "max_tokens": limit, "out": self.out}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +196,7 @@ def _check(args: _Options, way: str, further: list[str]) -> None:
 
 def _serve_here(args: _Options, *, is_local: bool) -> int:
     """Serve by a gateway of this process: the local engine, or the model of other servers."""
-    options, sessions = args.options, args.sessions.of_gateway()
+    options, sessions = args.options, args.sessions.of_gateway(args.model)
     if not os.environ.get(KEY_VARIABLE):
         _note_exposure(options, f"sample, without a key (set {KEY_VARIABLE} to demand one)")
     # Bound first, because torch and the model take long to load, and a port in use should be an

@@ -7,7 +7,7 @@ import pytest
 
 import ludic_gym as lg
 from ludic_gym.errors import ConfigError
-from ludic_gym.harness import IN_PYTHON
+from ludic_gym.harness import IN_PYTHON, write_harness
 
 
 def double(number: int) -> int:
@@ -205,3 +205,8 @@ def test_evaluations_take_the_name_of_a_policy_and_refuse_a_harness_without_a_mo
     assert result.success_rate == 1.0
     with pytest.raises(ConfigError, match="is no model that a harness could prompt"):
         lg.evaluate("ludic/Arithmetic-v0", "oracle", harness="boxed", progress=False)
+
+
+def test_a_run_lends_its_harness_by_its_folder(tmp_path):
+    write_harness(tmp_path, lg.Harness(parser="xml:answer", context="latest"))
+    assert lg.Harness.of(str(tmp_path)) == lg.Harness(parser="xml:answer", context="latest")

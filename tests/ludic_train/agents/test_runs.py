@@ -7,6 +7,7 @@ import sys
 import threading
 
 import gymnasium as gym
+import noting_harness
 import pytest
 import tool_program
 
@@ -98,10 +99,9 @@ def test_a_program_is_trained_and_measured(tmp_path):
     assert (result.episodes, result.errors) == (3, ())
 
 
-@pytest.mark.long
-def test_actors_play_a_program_for_a_queue(tmp_path, model):
-    run, queue = tmp_path / "run", f"file://{tmp_path}/q.sqlite3"
-    stop, summaries = asyncio.Event(), []
+def actor_of(tmp_path):
+    """The folder of a run, an actor of it that ends with the run, and its summary, in a list."""
+    run, stop, summaries = tmp_path / "run", asyncio.Event(), []
 
     async def act():
         await until_published(run, stop)
@@ -116,14 +116,33 @@ def test_actors_play_a_program_for_a_queue(tmp_path, model):
 
     actor = threading.Thread(target=lambda: summaries.append(asyncio.run(act())))
     actor.start()
+    return run, actor, summaries
+
+
+@pytest.mark.long
+def test_actors_play_a_program_for_a_queue(tmp_path, model):
+    run, actor, summaries = actor_of(tmp_path)
+    queue = f"file://{tmp_path}/q.sqlite3"
     settings = ["--model", model, "--out", str(run), "--no-preflight", "--queue", queue]
     assert train(["ludic/ToolCalls-v0", "--agent", PROGRAM, *settings, *FEW.split()]) == 0
-    # It ends with its run.
     actor.join(60)
     assert summaries[0].pushed >= 2
     (update,) = updates_of(run)
     assert (update["rows"], update["tokens/sampled"]) == (4, 32)
     assert update["mismatch/ratio_max"] == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("named", ["noting_harness:policy", "tools=noting_harness:TOOLS"])
+def test_actors_play_as_the_harness_that_the_run_names(tmp_path, model, named):
+    run, actor, summaries = actor_of(tmp_path)
+    noting_harness.TAKEN.clear()
+    queue = f"file://{tmp_path}/q.sqlite3"
+    settings = ["--model", model, "--out", str(run), "--no-preflight", "--queue", queue]
+    assert train(["ludic/Arithmetic-v0", "--harness", named, *settings, *FEW.split()]) == 0
+    actor.join(60)
+    assert summaries[0].pushed >= 2
+    assert actor.name in noting_harness.TAKEN
 
 
 @pytest.mark.parametrize(

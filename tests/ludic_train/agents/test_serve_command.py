@@ -195,12 +195,16 @@ def test_the_texts_of_any_other_server_are_recorded(tmp_path):
 
 
 async def test_of_a_run_the_model_is_served_in_the_chosen_type(tmp_path, folder):
-    write_harness(tmp_path, Harness())
+    write_harness(tmp_path, Harness(reply_tokens=2))
     with local(tmp_path, "--threads", "1", "--dtype", "bfloat16") as (_, url, _about):
         async with aclosing(ControlClient(url)) as control:
             assert (await control.config())["model_config"]["dtype"] == "torch.bfloat16"
         answer = await asyncio.to_thread(post, f"{url}{GENERATE}", {"token_ids": [5]})
+        body = {"messages": [{"role": "user", "content": "a"}], "temperature": 90.0}
+        made = await asyncio.to_thread(post, f"{url}/v1/chat/completions", body)
     assert answer["model"] == str(tmp_path)
+    # A request without a limit has that of the run.
+    assert made["usage"]["completion_tokens"] <= 2
 
 
 def test_an_adapter_is_served_merged(tmp_path, folder):

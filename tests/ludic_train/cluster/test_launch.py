@@ -258,6 +258,7 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(tmp_path, forks, cap
             "there is no Python '/x'",
         ),
         (["arithmetic", "--redis", "--", "--engine", "http://x"], "add --servers 0"),
+        (["arithmetic", "--redis", "--harness", "nine"], "no harness 'nine'; there are plain"),
         (
             ["arithmetic", "--redis", "--ranks", "2"],
             "ranks=2 is for --on ray; here",
