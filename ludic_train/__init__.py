@@ -23,6 +23,7 @@ A model that is made from nothing learns from its own episodes:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import lazy_loader
@@ -34,4 +35,8 @@ _public_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """A public name, or the installed version, which is that of `ludic_gym`."""
-    return ludic_gym.__version__ if name == "__version__" else _public_name(name)
+    if name == "__version__":
+        return ludic_gym.__version__
+    if name not in __all__:
+        import_module("ludic_gym.former_names").check_name(__name__, name)
+    return _public_name(name)

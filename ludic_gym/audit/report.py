@@ -115,8 +115,9 @@ def findings(subject: AuditSubject) -> Iterator[Finding]:
         )
 
 
-def write_audit(report: AuditReport, folder: Path) -> None:
+def write_audit(report: AuditReport, folder: Path | str) -> None:
     """Write audit.json, with the evidence, into the folder, which is created if needed."""
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.as_json(), indent=1) + "\n"
     (folder / "audit.json").write_text(text, encoding="utf-8")

@@ -144,7 +144,7 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def open_transcripts(
-    path: Path, *, policy: str, price: Price | None = None
+    path: Path | str, *, policy: str, price: Price | None = None
 ) -> Iterator[Callable[[Episode], None]]:
     """A function that appends an episode to the file, at once, as one line.
 
@@ -152,6 +152,7 @@ def open_transcripts(
     can be joined into one file. policy: its name on the command line. price: as of `score`.
     An empty file is removed at the end.
     """
+    path = Path(path)
 
     def record(episode: Episode) -> dict[str, Any]:
         about: dict[str, Any] = {
@@ -173,12 +174,12 @@ def open_transcripts(
                 path.unlink()
 
 
-def read_scores(path: Path) -> Iterator[Score]:
+def read_scores(path: Path | str) -> Iterator[Score]:
     """The scores in the file, one line at a time; none if there is no file.
 
     Raises DataError, with its number, for a line that is no record of a benchmark.
     """
-    if path.exists():
+    if Path(path).exists():
         yield from read_lines(path, lambda record: Score(**record["score"]))
 
 

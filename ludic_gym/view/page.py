@@ -34,7 +34,7 @@ KINDS = {
 
 
 def view_of(
-    folders: Sequence[Path], *, most: int = 50_000, token_texts: TokenTexts | None = None
+    folders: Sequence[Path | str], *, most: int = 50_000, token_texts: TokenTexts | None = None
 ) -> JSON:
     """The data of the page for any number of benchmarks and training runs.
 
@@ -43,9 +43,9 @@ def view_of(
     Returns "title", "runs" and "differences" (between the benchmarks).
     Raises ConfigError for any other folder, and for none.
 
-        write_page(Path("view.html"), view_of([Path("results/before"), Path("results/after")]))
+        write_page("view.html", view_of(["results/before", "results/after"]))
     """
-    runs = run_folders(folders)
+    runs = run_folders([Path(folder) for folder in folders])
     names = run_names(runs)
     shown: list[JSON] = []
     benches: dict[int, BenchRun] = {}
@@ -158,11 +158,12 @@ def chunks_of(view: JSON) -> dict[str, str]:
     }
 
 
-def write_page(path: Path, view: JSON) -> None:
+def write_page(path: Path | str, view: JSON) -> None:
     """Write the page atomically, into a folder that is created if needed.
 
     path: of the HTML file, which is replaced if it exists.
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A browser that reloads during the write must not see half a page.
     new = path.with_suffix(".new")

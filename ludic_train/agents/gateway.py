@@ -93,14 +93,15 @@ class Gateway:
         port: int = 0,
         is_open: bool = False,
         token: str = "",
-        out: Path | None = None,
+        out: Path | str | None = None,
         routes: Callable[[web.Application], None] = lambda app: None,
     ) -> None:
         self.engine, self.model = engine, model
         self.prompts = None if tokenizer is None else Prompts(tokenizer, max_positions)
         self.max_tokens, self.max_positions, self.deadline_s = max_tokens, max_positions, deadline_s
         self.host, self.port = host, port
-        self.is_open, self.token, self._out, self._routes = is_open, token, out, routes
+        self.is_open, self.token, self._routes = is_open, token, routes
+        self._out = None if out is None else Path(out)
         self.sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._runner: web.AppRunner | None = None

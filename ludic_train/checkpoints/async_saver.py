@@ -66,7 +66,7 @@ class BackgroundSaver:
         *,
         extra: Json | None = None,
         step: int | None = None,
-        model_folder: Path | None = None,
+        model_folder: Path | str | None = None,
     ) -> None:
         """As `training_state.save_training`; `write_model` always gets copies of the params.
 
@@ -92,8 +92,8 @@ class BackgroundSaver:
             copies.write(self.manager, write_model)
             # After the checkpoint: a crash here leaves an older model, which no resumed run reads.
             if model_folder is not None:
-                with writing(model_folder, DiskError, (SafetensorError,)):
-                    write_model(model_folder, copies.params)
+                with writing(Path(model_folder), DiskError, (SafetensorError,)):
+                    write_model(Path(model_folder), copies.params)
 
         self._writing = self._threads.submit(write)
 

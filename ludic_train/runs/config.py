@@ -240,6 +240,7 @@ class RunConfig:
     """Evaluations."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "out", Path(self.out))
         _check_least(self)
         agent, harness = self.sample.agent, self.harness
         if agent is not None and harness != Harness(

@@ -41,7 +41,7 @@ MACHINE = [field.name for field in fields(Machine)]
 FACTS = [field.name for field in fields(Recipe) if field.name != "defaults"]
 
 
-def read_recipe(path: Path, *, out: Path | None = None) -> tuple[Recipe, Machine]:
+def read_recipe(path: Path | str, *, out: Path | str | None = None) -> tuple[Recipe, Machine]:
     """The recipe in a TOML file, and where it is to run.
 
     out: folder of the run, in place of the file's.
@@ -49,7 +49,7 @@ def read_recipe(path: Path, *, out: Path | None = None) -> tuple[Recipe, Machine
     suggestion; and for values of another type.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     try:
@@ -58,7 +58,7 @@ def read_recipe(path: Path, *, out: Path | None = None) -> tuple[Recipe, Machine
         raise ConfigError(f"{path}: {error}") from error
 
 
-def parse_recipe(text: str, *, out: Path | None = None) -> tuple[Recipe, Machine]:
+def parse_recipe(text: str, *, out: Path | str | None = None) -> tuple[Recipe, Machine]:
     """As `read_recipe`, from a text.
 
     >>> recipe, machine = parse_recipe('envs = ["ludic/Countdown-v0", "ludic/Maze-v0=2"]')
