@@ -255,7 +255,10 @@ def _last_span(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) ->
         return ""
     # From the last closing tag backwards: a tag that is never closed must not hide an answer.
     opens = [match.end() for match in opening.finditer(text, 0, closes[-1])]
-    return text[opens[-1] : closes[-1]].strip() if opens else ""
+    if not opens:
+        return ""
+    # To the first closing tag after it: where one tag is in another of its name, the inner one.
+    return text[opens[-1] : next(end for end in closes if end >= opens[-1])].strip()
 
 
 def _exact_span(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str:

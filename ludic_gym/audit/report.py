@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ludic_gym.audit.answers import ANSWER_CHECKS
+from ludic_gym.audit.doors import DOOR_CHECKS
 from ludic_gym.audit.episodes import LIMIT_CHECKS, SEED_CHECKS
 from ludic_gym.audit.leaks import LEAK_CHECKS
 from ludic_gym.audit.scores import SCORE_CHECKS
@@ -21,6 +22,7 @@ from ludic_gym.testing.check import verdicts
 CHECKS: Mapping[str, Check] = {
     **SCORE_CHECKS,
     **ANSWER_CHECKS,
+    **DOOR_CHECKS,
     **LEAK_CHECKS,
     **SEED_CHECKS,
     **LIMIT_CHECKS,

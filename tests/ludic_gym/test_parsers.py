@@ -17,6 +17,7 @@ from ludic_gym.parsers import (
 @pytest.mark.parametrize(
     ("text", "action"),
     [
+        ("<move><move>A1</move></move>", "A1"),
         ("<move>5</move>", "5"),
         ("I take <move>\n 5 \t</move> now.", "5"),
         ("<MOVE>5</Move>", "5"),

@@ -263,6 +263,32 @@ class SpaceIsWrong(ShortAnswerEnv):
 
 
 @planted
+class TagIsWrong(ShortAnswerEnv):
+    """A reply without the tag of the prompt is wrong, and harnesses take it off."""
+
+    def turn(self, action):
+        if "</answer>" not in action:
+            return paid(self, False, answer="", rule="none", **self.about)
+        return super().turn(action)
+
+    def best_action(self):
+        """The answer in the tag."""
+        return f"<answer>{super().best_action()}</answer>"
+
+
+@planted
+class BrokenTool(ArithmeticEnv):
+    """Its tool fails at each call."""
+
+    def tools(self):
+        def total(numbers: list[int]) -> int:
+            """Add the numbers."""
+            return sum(number.value for number in numbers) + missing  # noqa: F821
+
+        return (total,)
+
+
+@planted
 class FirstIsRight(MultipleChoiceEnv):
     """Options are not shuffled: the first one is right."""
 

@@ -25,6 +25,8 @@ INTENDED = [
     ("NoisyReward", "grader/deterministic"),
     ("SubstringReward", "grader/hedges"),
     ("SpaceIsWrong", "grader/paraphrases"),
+    ("TagIsWrong", "doors/oracle"),
+    ("BrokenTool", "doors/tools"),
     ("TruthIndex", "leaks/info"),
     ("TruthNested", "leaks/info"),
     ("WordInInfo", "leaks/info"),

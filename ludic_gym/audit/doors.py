@@ -1,0 +1,121 @@
+"""Checks of what models get: tools that can be called, and replies that are read as meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ludic_gym.audit.subject import ENDLESS, AuditSubject, Check, Result, in_budget, oracle, play
+from ludic_gym.clients.scripted import Reply, ScriptedClient
+from ludic_gym.harness import HARNESSES, Harness
+from ludic_gym.policies.base import run_blocking
+from ludic_gym.policies.chat import assistant_message
+from ludic_gym.rollout.episode import run_episode
+from ludic_gym.tools.offered import action_schemas, env_tools
+from ludic_gym.tools.tool import call_tool, tools_by_name
+from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolCall, ToolSchema
+
+_BROKEN = re.compile(r"Error: (\w*(?:Type|Name|Attribute|Import|NotImplemented|NotFound)Error.*)")
+_SAMPLES = {"string": "x", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
+SEEDS, LONGEST_REPLY = range(6), 2**20
+
+
+def tools_can_be_called(subject: AuditSubject) -> Result:
+    """Every tool runs with arguments of its schema, and every call that is an action is known."""
+    env = subject.make()
+    env.reset(seed=0)
+    tools = tools_by_name(env_tools(env))
+    for name, tool in tools.items():
+        arguments = json.dumps(_sample(tool.schema))
+        result = run_blocking(call_tool(tools, ToolCall(id="", name=name, arguments=arguments)))
+        if broken := _BROKEN.match(result):
+            evidence = {"arguments": arguments, "result": result}
+            return "fail", f"the tool {name!r} raises {broken[1][:100]}", evidence
+    actions = action_schemas(env)
+    for schema in actions:
+        name, unknown = schema["function"]["name"], "no_such_call"
+        texts = []
+        for called in (name, unknown):
+            env.reset(seed=0)
+            action = {"name": called, "arguments": _sample(schema)}
+            texts.append(str(env.step(json.dumps(action))[0]).replace(called, unknown))
+        if texts[0] == texts[1]:
+            return "fail", f"the call {name!r} is answered like one of no name", {"text": texts[0]}
+    count = len(tools) + len(actions)
+    return ("pass", f"{count} calls", {}) if count else ("unknown", "it offers no tools", {})
+
+
+def oracle_wins_by_text(subject: AuditSubject) -> Result:
+    """The oracle's actions earn as replies of a model, in each form, what they earn by themselves.
+
+    The forms are those of the harnesses by name, and calls in a model's own format.
+    """
+    subject.require_oracle()
+    tried = 0
+    ways = {**HARNESSES, "native calls": Harness(tool_format="native")}
+    for seed in in_budget(SEEDS, subject.budget_s):
+        alone = play(subject.make(), seed, oracle, ENDLESS)
+        for name, harness in ways.items():
+            env = subject.make()
+            policy = harness.policy(_client(env, harness), env)
+            sampling = Sampling(max_tokens=LONGEST_REPLY)
+            task = Task(
+                env_id=subject.env_id, seed=seed, max_turns=len(alone.actions), sampling=sampling
+            )
+            found = run_blocking(run_episode(env, policy, task))
+            tried += 1
+            if abs(found.total_reward - alone.total) > 1e-9:
+                last = found.steps[-1].decision
+                text = last.completions[-1].text if last.completions else ""
+                evidence = {"way": name, "seed": seed, "reply": text, "action": last.action}
+                earned = f"the oracle earns {found.total_reward:g} by the harness {name!r}"
+                return "fail", f"{earned}, {alone.total:g} by itself", evidence
+    return "pass", f"{tried} episodes by {len(ways)} harnesses", {}
+
+
+def _client(env: Env, harness: Harness) -> ScriptedClient:
+    """A model that replies with the oracle's action, in the form of the harness."""
+    native = harness.tool_format == "native"
+
+    def reply(messages: Sequence[Message], sampling: Sampling) -> Reply:
+        action = oracle(env)
+        call = _call(action, action_schemas(env)) if native else None
+        return call or harness.reply_form.replace("{}", action)
+
+    return ScriptedClient(reply)
+
+
+def _call(action: str, schemas: Sequence[ToolSchema]) -> Message | None:
+    """The action as a message with a call; None for an action that is none of the calls."""
+    try:
+        call = json.loads(action)
+    except ValueError:
+        return None
+    names = [schema["function"]["name"] for schema in schemas]
+    if not isinstance(call, dict) or call.get("name") not in names:
+        return None
+    arguments = json.dumps(call.get("arguments", {}))
+    calls = (ToolCall(id="call_1", name=call["name"], arguments=arguments),)
+    return assistant_message(Completion(text="", finish_reason="tool_calls", tool_calls=calls))
+
+
+def _sample(schema: ToolSchema) -> dict[str, Any]:
+    """Arguments that fit the schema of a call."""
+    parameters = schema["function"]["parameters"]
+    return {name: _value(parameters["properties"][name]) for name in parameters.get("required", ())}
+
+
+def _value(schema: Mapping[str, Any]) -> object:
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "anyOf" in schema:
+        return _value(schema["anyOf"][0])
+    return _SAMPLES.get(schema.get("type", "string"))
+
+
+DOOR_CHECKS: dict[str, Check] = {
+    "doors/tools": tools_can_be_called,
+    "doors/oracle": oracle_wins_by_text,
+}
