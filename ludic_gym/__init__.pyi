@@ -150,6 +150,9 @@ from .policies.wrappers import Retry as Retry
 from .policies.wrappers import majority as majority
 from .reader import Reading as Reading
 from .reader import read_reply as read_reply
+from .recorder import Recorded as Recorded
+from .recorder import Recorder as Recorder
+from .recorder import read_recorded as read_recorded
 from .records import read_episodes as read_episodes
 from .records import read_rollouts as read_rollouts
 from .records import record_episodes as record_episodes

@@ -14,16 +14,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from ludic_gym.errors import DataError
@@ -207,6 +209,46 @@ def episode_to_json(episode: Episode) -> dict[str, JSON]:
         del rollout["task"]
         _shorten_dialogs(rollout)
     return {"schema": SCHEMA, "version": VERSION, **record}
+
+
+def record_line(episode: Episode, extra: Mapping[str, JSON]) -> bytes:
+    """A line with further fields, and those of `episode_to_json` after them, in UTF-8.
+
+    In a tenth of the time for episodes without a type that JSON lacks, and without dialogs.
+    Raises DataError for a value that could not be read back.
+    """
+    head = {**extra, "schema": SCHEMA, "version": VERSION, "index": episode.index}
+    if _is_exact(episode):
+        # Of steps, the encoder writes the fields of `to_json` in their order.
+        rollouts = [
+            {name: getattr(rollout, name) for name in _OWN_FIELDS} for rollout in episode.rollouts
+        ]
+        record = {**head, "task": episode.task, "rollouts": rollouts, "error": episode.error}
+        # A text that UTF-8 has no form for is written as JSON's escape.
+        with suppress(UnicodeEncodeError):
+            return msgspec.json.encode(record) + b"\n"
+    record = {**head, **episode_to_json(episode)}
+    return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+# The task is in the episode.
+_OWN_FIELDS = [field.name for field in fields(Rollout) if field.name != "task"]
+
+
+def _is_exact(episode: Episode) -> bool:
+    """True if JSON holds the episode without marks, and no dialog would be written twice."""
+    steps = [step for rollout in episode.rollouts for step in rollout.steps]
+    values = [episode.task.kwargs, episode.task.options or {}, *[step.info for step in steps]]
+    return all(
+        type(name) is str
+        and not name.startswith("$")
+        and (type(value) in _EXACT or (type(value) is float and math.isfinite(value)))
+        for mapping in values
+        for name, value in mapping.items()
+    ) and not any(c.call for step in steps for c in step.decision.completions)
+
+
+_EXACT = {str, int, bool, type(None)}
 
 
 def episode_from_json(record: Mapping[str, JSON]) -> Episode:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 # Rows of a rollout that a call may continue: a context that rewrites its history leaves one behind
 # with every turn, and each is compared with every prompt.
 OPEN_ROWS = 8
+StepWeights = Sequence[NDArray[np.float32]]
+"""Credit [S] of each rollout."""
+
 # The number of a step, and one of its model calls.
 Call = tuple[int, Completion]
 # Takes half of the time of a comparison of tuples. `int` is for the integers of NumPy.
@@ -52,7 +55,8 @@ def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> li
     Raises UntrainableRollout as `trajectory_from` does, and CreditError from the algorithm.
     """
     trajectories = [r if isinstance(r, Trajectory) else trajectory_from(r) for r in rollouts]
-    return credited_rows(filtered(trajectories, algo), algo)
+    kept = filtered(trajectories, algo)
+    return weighted_rows(kept, step_weights(kept, algo), algo)
 
 
 def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Trajectory]:
@@ -60,25 +64,49 @@ def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Traj
     return list(trajectories) if algo.filter is None else algo.filter(trajectories)
 
 
-def credited_rows(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
-    """Rows of trajectories that passed the filter, with the algorithm's credit.
+def step_weights(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[NDArray[np.float32]]:
+    """The algorithm's credit [S] of each trajectory that passed the filter.
 
-    kept: a whole batch, since credit compares its rollouts. Their rows are not changed: the result
-        has copies, under a new name per rollout and call.
-    Raises CreditError where the credit is not one weight per step, and from the algorithm.
+    kept: a whole batch, since credit compares its rollouts.
+    Raises CreditError where the credit is not one finite weight per step, and from the algorithm.
     """
-    if not kept:
-        return []
-    weights = algo.credit(kept)
+    return _checked(algo.credit(kept), kept) if kept else []
+
+
+def weighted_rows(
+    kept: Sequence[Trajectory], by_step: StepWeights, algo: RLAlgorithm
+) -> list[SAWItem]:
+    """Rows of the trajectories with the weights of `step_weights`.
+
+    Their own rows are not changed: the result has copies, under a new name per rollout and call.
+    """
     # Rows of different calls may meet in one update, so ids are not positions alone.
     batch = secrets.token_hex(8)
     rewards = REWARDS in algo.attach
-    by_step = _checked(weights, kept)
     return [
         row
         for number, (trajectory, own) in enumerate(zip(kept, by_step, strict=True))
         for row in _credited(trajectory, own, f"{batch}-{number}", rewards=rewards)
     ]
+
+
+def credit_by_group(
+    seen: Sequence[Trajectory],
+    kept: Sequence[Trajectory],
+    by_step: StepWeights,
+    algo: RLAlgorithm,
+) -> dict[str, list[list[float] | None]] | None:
+    """Credit per step of each trajectory, for a recorder; None for those that were left out.
+
+    seen: of whole groups. None as a whole for an algorithm that gives credit in the update.
+    """
+    if algo.refine is not None:
+        return None
+    known = {id(t): own.tolist() for t, own in zip(kept, by_step, strict=True)}
+    by_group = defaultdict[str, list[list[float] | None]](list)
+    for trajectory in seen:
+        by_group[trajectory.group].append(known.get(id(trajectory)))
+    return by_group
 
 
 def failed_if_untrainable(episode: Episode) -> Episode:

@@ -33,7 +33,8 @@ EXAMPLES = """\
 ludic view results
 ludic view results/before results/after --text
 ludic view results/before results/after --out comparison.html
-ludic view runs/tic-tac-toe --serve --open"""
+ludic view runs/tic-tac-toe --serve --open
+ludic view runs/tic-tac-toe --updates 0 400"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,9 @@ class ViewArgs:
     """A model's folder; shows tokens as text, coloured by their log-probs."""
     most: int = 50_000
     """Limit of transcripts of each run; further episodes have their scores only."""
+    updates: tuple[int, ...] = ()
+    """Updates of a training run whose rollouts are in the page; if left out, as many as fit, evenly
+    spread, the first and the last too."""
     open: bool = False
     """Open it in the browser."""
     serve: bool = False
@@ -80,7 +84,7 @@ def main(argv: list[str]) -> int:
 
     # A function, because the server reads the run again after each change of its files.
     def current() -> object:
-        return view_of(args.runs, most=args.most, token_texts=texts)
+        return view_of(args.runs, most=args.most, token_texts=texts, updates=args.updates)
 
     if args.serve:
         serve(current, args.runs, port=args.port, open_browser=args.open)

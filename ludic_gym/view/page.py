@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ludic_gym.bench.folder import REQUEST, finite
 from ludic_gym.errors import ConfigError
+from ludic_gym.recorder import ROLLOUTS
 from ludic_gym.view.runs import METRICS, BenchRun, bench_run, differences, training_run
 from ludic_gym.view.transcript import JSON, TokenTexts
 
@@ -25,6 +26,7 @@ SCRIPTS = (
     "episodes.js", "list.js", "transcript.js", "main.js",
 )  # fmt: skip
 CHARTS, CHART_STYLE, CHART_LICENCE = "uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt"
+WATCHED = ("*.json*", f"{ROLLOUTS}/*.gz")
 # Of every path that is served.
 KINDS = {
     "/": "text/html; charset=utf-8",
@@ -34,12 +36,16 @@ KINDS = {
 
 
 def view_of(
-    folders: Sequence[Path | str], *, most: int = 50_000, token_texts: TokenTexts | None = None
+    folders: Sequence[Path | str],
+    *,
+    most: int = 50_000,
+    token_texts: TokenTexts | None = None,
+    updates: Collection[int] = (),
 ) -> JSON:
     """The data of the page for any number of benchmarks and training runs.
 
     folders: of runs, or folders that hold some, which stand for these.
-    most, token_texts: see `bench_run` and `training_run`.
+    most, token_texts, updates: see `bench_run` and `training_run`.
     Returns "title", "runs" and "differences" (between the benchmarks).
     Raises ConfigError for any other folder, and for none.
 
@@ -54,7 +60,9 @@ def view_of(
             benches[i] = bench_run(folder, name=name, most=most, token_texts=token_texts)
             shown.append(benches[i].data)
         else:
-            shown.append(training_run(folder, name=name, most=most, token_texts=token_texts))
+            shown.append(
+                training_run(folder, name=name, most=most, token_texts=token_texts, updates=updates)
+            )
     places = list(benches)
     pairs = [
         {**pair, "first": places[pair["first"]], "second": places[pair["second"]]}
@@ -234,7 +242,8 @@ def make_server(
 
     def version_of_runs() -> str:
         # Of the names, modification times and sizes of all their files.
-        found = sorted(path for folder in run_folders(folders) for path in folder.glob("*.json*"))
+        runs = run_folders(folders)
+        found = sorted(path for folder in runs for name in WATCHED for path in folder.glob(name))
         stats = [(str(path), path.stat()) for path in found]
         state = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
         return hashlib.sha256(repr(state).encode()).hexdigest()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import get_args
@@ -17,7 +17,8 @@ from ludic_gym.bench.comparison import Measure, compare
 from ludic_gym.bench.folder import TIMES, read_request, transcript_path
 from ludic_gym.bench.result import Price, Score, Tally, score
 from ludic_gym.errors import ConfigError
-from ludic_gym.records import episode_from_json, read_lines
+from ludic_gym.recorder import ROLLOUTS, Recorded, read_recorded, recorded_sizes
+from ludic_gym.records import episode_from_json, read_lines, task_key
 from ludic_gym.view.transcript import JSON, TokenTexts, chunks, columns, transcript
 
 # Of more runs, only the first one is compared with each: the number of pairs grows as a square.
@@ -171,43 +172,126 @@ def _nth(tasks: Sequence[Hashable]) -> list[int]:
     return nth
 
 
-METRICS, ROLLOUTS, CONFIG = "metrics.jsonl", "rollouts.jsonl", "config.toml"
+METRICS, CONFIG = "metrics.jsonl", "config.toml"
+# Of the lines of a run's episodes in a page, which has about a quarter of it.
+MOST_CHARS = 100_000_000
 
 
 def training_run(
-    folder: Path, *, name: str, most: int = 50_000, token_texts: TokenTexts | None = None
+    folder: Path,
+    *,
+    name: str,
+    most: int = 50_000,
+    token_texts: TokenTexts | None = None,
+    updates: Collection[int] = (),
 ) -> JSON:
-    """The metrics of every update, and the last `most` recorded rollouts.
+    """The metrics of every update, and the recorded rollouts of some or all updates.
 
     folder: of `ludic train`, in progress or finished. name: of the run in the page.
-    token_texts: texts of token ids, or None to show the ids.
-    Returns the keys of `bench_run`. "curves" has the updates and values of each metric, and the
-    column "nth" is the update in which a rollout was trained on.
+    most: limit of rollouts. token_texts: texts of token ids, or None to show the ids.
+    updates: those whose rollouts are in the page; if left out, as many as fit, evenly spread over
+        the run, the first and the last too.
+    Returns the keys of `bench_run`, and "note" about rollouts that were left out. "curves" has the
+    updates and values of each metric. A row is a rollout: the column "nth" has the update that it
+    was played for, or None where an actor's led to none; "use" is "train" or "evaluate", and
+    "weight" its credit, of the step that has most, or None.
     Raises DataError for a rollout of another schema.
     """
     config = folder / CONFIG
     about = tomllib.loads(config.read_text(encoding="utf-8")) if config.exists() else {}
-    kept = list(_records(folder / ROLLOUTS))[-most:]
-    episodes = [episode_from_json(record) for record in kept]
-    ids = list(dict.fromkeys(episode.task.env_id for episode in episodes))
+    rows, note = _recorded_rows(folder / ROLLOUTS, most, token_texts, updates)
+    ids = list(dict.fromkeys(row.env_id for row in rows))
     return {
         "kind": "train",
         "name": name,
         "model": str(about.get("model") or about.get("name") or ""),
         "about": about,
         "envs": [{"id": env_id} for env_id in ids],
-        "columns": columns(
-            [ids.index(episode.task.env_id) for episode in episodes],
-            [record["update"] for record in kept],
-            [score(episode) for episode in episodes],
-            [None] * len(kept),
-        ),
-        "chunks": list(
-            chunks((i, json.dumps(transcript(e, token_texts))) for i, e in enumerate(episodes))
-        ),
+        "columns": {
+            **columns(
+                [ids.index(row.env_id) for row in rows],
+                [row.update for row in rows],
+                [row.score for row in rows],
+                [None] * len(rows),
+            ),
+            # By all that makes the task, so that those of two updates can be paired.
+            "task": [row.task for row in rows],
+            "use": [row.use for row in rows],
+            "weight": [row.weight for row in rows],
+        },
+        "chunks": list(chunks((i, row.transcript) for i, row in enumerate(rows))),
+        "note": note,
         # All of them, unlike the rollouts: a point takes a few bytes.
         "curves": _curves(folder / METRICS),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rollout:
+    """A rollout of the page."""
+
+    env_id: str
+    update: int | None
+    task: str
+    use: str
+    weight: float | None
+    score: Score
+    transcript: str
+
+
+def _recorded_rows(
+    folder: Path, most: int, token_texts: TokenTexts | None, updates: Collection[int]
+) -> tuple[list[_Rollout], str]:
+    """The rollouts of the page by update, and a note about the others."""
+    sizes = recorded_sizes(folder)
+    chosen = sizes.keys() & set(updates) if updates else _spread(sizes, most)
+    episodes, chars = Counter[int | None](), Counter[int | None]()
+    rows: list[_Rollout] = []
+    for one in read_recorded(folder, chosen):
+        # An update may be more than its share of the page: its first episodes stand for it.
+        if max(episodes[one.update] / most, chars[one.update] / MOST_CHARS) * len(chosen) < 1:
+            rows += _rows_of(one, token_texts)
+            episodes[one.update] += 1
+            chars[one.update] += len(rows[-1].transcript)
+    rows.sort(key=lambda row: -1 if row.update is None else row.update)
+    shown, total = episodes.total(), sum(count for count, _ in sizes.values())
+    note = f"{shown:,} of {total:,} episodes, from {len(chosen)} of {len(sizes)} updates"
+    return rows, "" if shown == total else f"{note}; ludic view --updates chooses others"
+
+
+def _spread(sizes: Mapping[int | None, tuple[int, int]], most: int) -> set[int | None]:
+    """The updates of a page: all, or as many as fit at their mean size, the first and the last too.
+
+    >>> sorted(_spread({update: (10, 1_000) for update in range(101)}, most=50))
+    [0, 25, 50, 75, 100]
+    """
+    updates = sorted(sizes, key=lambda update: -1 if update is None else update)
+    episodes, chars = (sum(size[i] for size in sizes.values()) for i in (0, 1))
+    share = min(1.0, most / max(episodes, 1), MOST_CHARS / max(chars, 1))
+    count = max(2, int(share * len(updates)))
+    if count >= len(updates):
+        return set(updates)
+    return {updates[round(i * (len(updates) - 1) / (count - 1))] for i in range(count)}
+
+
+def _rows_of(one: Recorded, token_texts: TokenTexts | None) -> Iterator[_Rollout]:
+    """A row for each rollout of an episode, or one for an episode that failed."""
+    for i, own in enumerate([(r,) for r in one.episode.rollouts] or [()]):
+        episode = replace(one.episode, rollouts=own)
+        weights = one.weights[i] if one.weights and own else None
+        shown = transcript(episode, token_texts)
+        for rollout in shown["rollouts"]:
+            for step, weight in zip(rollout["steps"], weights or (), strict=False):
+                step["weight"] = weight
+        yield _Rollout(
+            env_id=episode.task.env_id,
+            update=one.update,
+            task=task_key(replace(episode.task, group="")),
+            use=one.use,
+            weight=max(weights, key=abs) if weights else None,
+            score=score(episode),
+            transcript=json.dumps(shown, separators=(",", ":")),
+        )
 
 
 def _records(path: Path) -> Iterator[JSON]:

@@ -74,13 +74,13 @@ def _chunk(start: int, texts: Sequence[str]) -> dict[str, JSON]:
 
 def columns(
     envs: Sequence[int],
-    nth: Sequence[int],
+    nth: Sequence[int | None],
     scores: Sequence[Score],
     seconds: Sequence[float | None],
 ) -> JSON:
     """The rows of the page as a list per field: names once, and not once per row.
 
-    envs: index of each row's env. nth: number of the sample of a task, or of the update.
+    envs: index of each row's env. nth: number of the sample of a task, or of the update, if known.
     scores: of each row. seconds: duration of each episode, None if unknown.
     """
     return {

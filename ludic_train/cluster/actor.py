@@ -16,7 +16,7 @@ import logging
 import secrets
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +25,7 @@ from ludic_gym.concurrency import cancel_all
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError
 from ludic_gym.records import task_key
 from ludic_gym.rollout.tasks import grouped
-from ludic_gym.types import MakePolicy, Task
+from ludic_gym.types import Episode, MakePolicy, Task
 from ludic_train.cluster.codec import RolloutGroup, group_to_bytes
 from ludic_train.cluster.queues.base import ActorReport, Admission, GroupQueue, TrainerReport
 from ludic_train.cluster.queues.retry import retry
@@ -104,6 +104,7 @@ async def run_pipeline_actor(
     name: str | None = None,
     stop: asyncio.Event | None = None,
     levels: dict[str, int] | None = None,
+    record: Callable[[Sequence[Episode]], None] | None = None,
 ) -> ActorSummary:
     """Play `tasks` in groups for the trainer that reads `queue`, until `stop` is set or they end.
 
@@ -120,6 +121,7 @@ async def run_pipeline_actor(
     stop: set by the caller, such as a signal's handler; groups that are played then may end within
         `grace_s`.
     levels: by id, from which `tasks` are made; it gets those of the trainer with each report.
+    record: gets the episodes of each group before it is pushed, failed ones included.
     Tokens and rewards are pushed; the trainer filters them and assigns credit. The group size and
     the lag that is allowed come from the trainer, with each admission. A group begins only when the
     queue admits it, so that it cannot come too late unless others overtake it; one that has become
@@ -129,7 +131,7 @@ async def run_pipeline_actor(
     trainer's, QueueError for a queue that does not come back.
     """
     options = options or ActorOptions()
-    actor = _Actor(tasks, play, queue, refresh, options, name, levels)
+    actor = _Actor(tasks, play, queue, refresh, options, name, levels, record)
     return await actor.run(stop or asyncio.Event())
 
 
@@ -145,6 +147,7 @@ class _Actor:
         options: ActorOptions,
         name: str | None,
         levels: dict[str, int] | None,
+        record: Callable[[Sequence[Episode]], None] | None,
     ) -> None:
         self.tasks, self.queue, self.refresh, self.options = tasks, queue, refresh, options
         # Keys must never come again, not even after a restart under the same name.
@@ -157,6 +160,7 @@ class _Actor:
         self.again: deque[Task] = deque()
         self.retired: dict[str, None] = {}
         self.levels = {} if levels is None else levels
+        self.record = record
         self.group_size = options.group_size
         self.version: int | None = None
         self.started = self.pushed = self.stale = self.tokens = 0
@@ -355,6 +359,8 @@ class _Actor:
             task = replace(task, max_turns=self.options.max_turns)
         members = [replace(each, group=key) for each in grouped([task], self.group_size)]
         episodes = await self.player.episodes(members)
+        if self.record is not None:
+            self.record(episodes)
         metrics = episode_metrics(episodes)
         group = RolloutGroup(
             key=key,

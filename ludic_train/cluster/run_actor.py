@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,15 @@ from typing import TYPE_CHECKING
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import RequestLimits
+from ludic_gym.recorder import Recorder
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.types import ChatClient, MakePolicy, Task
+from ludic_gym.types import ChatClient, Episode, MakePolicy, Task
 from ludic_train.cluster.actor import ActorOptions, ActorSummary, Refresh, run_pipeline_actor
 from ludic_train.cluster.address import Address, read_address
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.server_versions import ServedVersions
+from ludic_train.disk import disk_failure
 from ludic_train.errors import ActorError
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.saved import model_and_harness
@@ -91,6 +94,7 @@ async def play_remotely(
     agent: str | None = None,
     limits: RequestLimits | None = None,
     levels: dict[str, int] | None = None,
+    recorder: Recorder | None = None,
 ) -> ActorSummary:
     """Be an actor of the run in `out`, for which `until_published` returned, until `stop`.
 
@@ -103,6 +107,7 @@ async def play_remotely(
     self_play: the model plays all agents of PettingZoo environments.
     score: gives rollouts their rewards, in place of the environment.
     agent: program that plays with the model, as of `AgentPolicies.named`.
+    recorder: keeps the episodes; where its folder cannot be written, a warning is logged.
     limits: of requests to servers. levels: as in `run_pipeline_actor`.
     options: `max_failures` is raised where servers sample, which are started again in minutes.
     Raises ConfigError for a folder without a queue, and for servers that return no sampling masks
@@ -156,7 +161,17 @@ async def play_remotely(
             name=name,
             stop=stop,
             levels=levels,
+            record=partial(_kept_if_possible, recorder) if recorder else None,
         )
+
+
+def _kept_if_possible(recorder: Recorder, episodes: Sequence[Episode]) -> None:
+    """Record the episodes of a group; an actor may have no right to write, which ends no run."""
+    try:
+        recorder.write(episodes, use="train")
+    except OSError as error:
+        reason = disk_failure(recorder.folder, error)
+        logging.getLogger(__name__).warning("the episodes of a group are not kept: %s", reason)
 
 
 async def _sampling(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.recorder import Weights
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.cluster.ledger import Position
 from ludic_train.cluster.loop_thread import LoopThread
@@ -19,7 +20,7 @@ from ludic_train.cluster.reader import QueueReader
 from ludic_train.cluster.validation import GroupValidator
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, merge
-from ludic_train.rows import credited_rows
+from ludic_train.rows import credit_by_group, step_weights, weighted_rows
 from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
 from ludic_train.sources.levels import (
     Levels,
@@ -28,6 +29,9 @@ from ludic_train.sources.levels import (
     state_of_levels,
 )
 from ludic_train.types import SAWBatch, Trajectory
+
+RecordCredit = Callable[[Mapping[str, Weights]], None]
+"""Keeps the credit of groups by name, for the episodes that actors have recorded."""
 
 # One batch to train on next, and one that fills while the trainer takes that.
 BATCHES_AHEAD = 2
@@ -62,6 +66,7 @@ class PipelineBatchSource:
     max_attempts: trainers that may die with a group in their batch before it is held to be the
         cause, and goes to the dead letters.
     levels: moved by each batch; actors get the current ones with their admissions.
+    `credit`, if it is set, gets the credit of each batch.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class PipelineBatchSource:
                 f"{max_attempts} must be at least 1, hold={hold} at least 0"
             )
         self.history, self.levels = TaskHistory(), levels
+        self.credit: RecordCredit | None = None
         self._groups_per_batch, self._group_size = groups_per_batch, group_size
         self._reader = QueueReader(
             queue,
@@ -163,7 +169,11 @@ class PipelineBatchSource:
         batch = waiting.result()
         self._reader.give()
         metrics = merge([batch.metrics, self._note(algo, batch.seen)])
-        items = tuple(credited_rows(batch.kept, algo))
+        by_step = step_weights(batch.kept, algo)
+        credit = credit_by_group(batch.seen, batch.kept, by_step, algo)
+        if self.credit is not None and credit is not None:
+            self.credit(credit)
+        items = tuple(weighted_rows(batch.kept, by_step, algo))
         if self.levels is not None:
             metrics |= self.levels.metrics()
         return SAWBatch(items=items, metrics=metrics)

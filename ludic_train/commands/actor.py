@@ -15,7 +15,7 @@ from ludic_gym.commands.arguments import env_name
 from ludic_gym.limits import RequestLimits
 from ludic_train.cluster.roles import exit_code_of_role
 from ludic_train.queue_urls import refuse_password
-from ludic_train.runs.folder import started_recipe
+from ludic_train.runs.folder import run_recorder, started_recipe
 from ludic_train.runs.tasks import training_tasks
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _play(options: Options) -> ActorSummary:
     await until_published(options.run, stop)
     # Far from the seeds that users choose, so that no actor repeats tasks of the trainer.
     seed = 2**20 + secrets.randbits(30) if options.seed is None else options.seed
-    recipe = started_recipe(options.run)[0]
+    recipe, machine = started_recipe(options.run)
     for env in recipe.envs:
         # The module of an id may lie in the current folder.
         env_name(env.id)
@@ -118,6 +118,8 @@ async def _play(options: Options) -> ActorSummary:
         servers=options.servers,
         name=options.name,
         limits=options.limits,
+        # Random, because actors of one name must not write to one file.
+        recorder=run_recorder(options.run, machine, writer=f"actor-{secrets.token_hex(4)}"),
         options=playing,
         stop=stop,
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ludic_train.cluster.servers.supervisor import SupervisedServer
     from ludic_train.cluster.servers.vllm_command import Installed
+    from ludic_train.cluster.source import RecordCredit
 
 
 async def _nothing() -> None:
@@ -79,16 +80,22 @@ def served_client(
 
 
 def queue_ends(
-    config: RunConfig, learner: Learner, machine: Machine, levels: Levels | None
+    config: RunConfig,
+    learner: Learner,
+    machine: Machine,
+    levels: Levels | None,
+    credit: RecordCredit | None,
 ) -> tuple[BatchSource, PolicyPublisher, Ends]:
     """Source, publisher and controls of a run whose actors play, through the machine's queue.
 
+    credit: keeps the credit of each batch.
     Raises QueueError for a URL that names no queue, and ConfigError as `remote_ends` does.
     """
     from ludic_train.cluster.trainer_ends import remote_ends
 
     assert machine.queue is not None
     source, publisher = remote_ends(config, learner, machine.queue, machine.servers, levels)
+    source.credit = credit
 
     async def aclose() -> None:
         await publisher.aclose()

@@ -3,7 +3,7 @@
 OUT/config.toml     recipe and settings, written once, when the run is started
 OUT/metrics.jsonl   numbers of the updates, appended
 OUT/compute.json    device, types and attention kernels of the newest process, replaced by the next
-OUT/rollouts.jsonl  some episodes of each evaluation, appended
+OUT/rollouts/       episodes of updates and evaluations, see `ludic_gym.recorder`
 OUT/checkpoints/    complete states, from which a run is resumed
 OUT/model/          the newest params, for other programs
 OUT/queue.json      of runs with a queue: see `ludic_train.cluster.address`
@@ -15,28 +15,23 @@ beginning leaves a folder in which the same command works again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.records import episode_to_json
-from ludic_gym.types import Episode
+from ludic_gym.recorder import ROLLOUTS, Recorder, forget_after
 from ludic_train.checkpoints.layout import complete_updates
-from ludic_train.disk import append_line
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.config_file import read_recipe, recipe_toml
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.recipe import Recipe, facts
 
 CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
-ROLLOUTS = "rollouts.jsonl"
 # Written when a run has ended.
 RESULTS = "results.json"
 HEADER = "# To repeat this run: ludic train --config THIS_FILE --out ANOTHER_FOLDER"
 # Of runs with a queue: see `ludic_train.cluster.address`.
 QUEUE, PASSWORD, PUBLISHED = "queue.json", "queue.password", "published"
-# Of each evaluation: enough to see how the policy plays.
-KEPT_EPISODES = 3
 
 
 def open_run(
@@ -59,8 +54,8 @@ def open_run(
         )
     config.out.mkdir(parents=True, exist_ok=True)
     # Of a run without a checkpoint: its numbers would stand before those of the new one.
-    for name in (METRICS, ROLLOUTS):
-        (config.out / name).unlink(missing_ok=True)
+    (config.out / METRICS).unlink(missing_ok=True)
+    shutil.rmtree(config.out / ROLLOUTS, ignore_errors=True)
     text = recipe_toml(recipe, config, machine)
     (config.out / CONFIG).write_text(f"{HEADER}\n{text}", encoding="utf-8")
 
@@ -71,14 +66,15 @@ def forget_after_checkpoint(out: Path) -> None:
     A resumed run makes them again, and each update is to be in the files once.
     """
     update = complete_updates(out / CHECKPOINTS)[-1]
-    for path in (out / METRICS, out / ROLLOUTS):
-        if path.exists():
-            whole = path.read_text(encoding="utf-8").split("\n")[:-1]
-            kept = [line for line in whole if json.loads(line)["update"] <= update]
-            # In one step: a crash here must leave the numbers of all earlier updates.
-            draft = path.with_name(f".{path.name}")
-            draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-            draft.replace(path)
+    forget_after(out / ROLLOUTS, update)
+    path = out / METRICS
+    if path.exists():
+        whole = path.read_text(encoding="utf-8").split("\n")[:-1]
+        kept = [line for line in whole if json.loads(line)["update"] <= update]
+        # In one step: a crash here must leave the numbers of all earlier updates.
+        draft = path.with_name(f".{path.name}")
+        draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        draft.replace(path)
 
 
 def started_recipe(out: Path) -> tuple[Recipe, Machine]:
@@ -93,20 +89,10 @@ def started_recipe(out: Path) -> tuple[Recipe, Machine]:
     return read_recipe(path, out=out)
 
 
-def episode_recorder(out: Path, update: int) -> Callable[[Episode], None]:
-    """Function that adds the first few episodes of an evaluation to the run's rollouts.jsonl.
-
-    update: number of updates made before the evaluation.
-    The lines are records of `ludic_gym.records` with one more field, "update"; `ludic view`
-    displays them.
-    """
-
-    def keep(episode: Episode) -> None:
-        if episode.index < KEPT_EPISODES:
-            # Opened per episode: a few per evaluation, and nothing to close when a run is killed.
-            append_line(out / ROLLOUTS, json.dumps({**episode_to_json(episode), "update": update}))
-
-    return keep
+def run_recorder(out: Path, machine: Machine, *, writer: str = "") -> Recorder:
+    """The recorder of the run in a folder; writer: name of an actor, "" for the trainer."""
+    share, cap_gb = machine.record, machine.record_gb
+    return Recorder(out / ROLLOUTS, share=share, cap_gb=cap_gb, writer=writer)
 
 
 def is_resumable(out: Path) -> bool:

@@ -73,6 +73,11 @@ class Machine:
     a Redis is taken from LUDIC_QUEUE_PASSWORD."""
     log: tuple[Tracker, ...] = ()
     """Services or files that get the numbers too, beside OUT/metrics.jsonl."""
+    record: float = 1.0
+    """Share of the tasks whose episodes are kept in OUT/rollouts, always of the same tasks: 1 for
+    all, 0 for none (`ludic view OUT`)."""
+    record_gb: float = 4.0
+    """Gigabytes that they may take, compressed; the oldest are dropped first."""
     limits: Annotated[RequestLimits, tyro.conf.arg(name="")] = field(default_factory=RequestLimits)
     """Of requests to servers."""
 

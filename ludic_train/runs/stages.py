@@ -16,9 +16,10 @@ from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
+from ludic_gym.recorder import ROLLOUTS, Recorder, Weights
 from ludic_gym.rollout.episodes import run_matches
 from ludic_gym.sampling import leaves_out_tokens
-from ludic_gym.types import Completion, Rollout, Task
+from ludic_gym.types import Completion, Episode, Rollout, Task
 from ludic_train.algorithms.presets import RLAlgorithm, sft
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.distributed.fsdp import checkpoint_activations, sharded_modules
@@ -240,6 +241,8 @@ def reward_stage(
     algo: RLAlgorithm,
     score: Score | None = None,
     look: bool = False,
+    recorder: Recorder | None = None,
+    before: int = 0,
 ) -> Stage:
     """Updates on episodes that the learner plays itself, or that come through a queue.
 
@@ -247,6 +250,7 @@ def reward_stage(
     score: gives rollouts their rewards, in place of the environment.
     look: play some episodes before the first update, print what they tell, and raise CannotLearn
         where no reply is of use.
+    recorder: keeps the episodes. before: number of updates made by the stages before this one.
     Raises QueueError for a URL that names no queue.
     """
     queue = machine.queue
@@ -276,9 +280,17 @@ def reward_stage(
     opened: list[tuple[BatchSource, PolicyPublisher, Ends]] = [(OnRank0(), OnRank0(), Ends())]
     levels = levels_of(recipe)
 
+    kept = recorder or Recorder(config.out / ROLLOUTS, share=0.0)
+
+    def record(episodes: Sequence[Episode], credit: Mapping[str, Weights] | None) -> None:
+        kept.write(episodes, use="train", update=before + trainer.version + 1, credit=credit)
+
+    def record_credit(credit: Mapping[str, Weights]) -> None:
+        kept.write_credit(before + trainer.version + 1, credit)
+
     def open_ends() -> None:
         if queue is not None:
-            opened.append(queue_ends(config, learner, machine, levels))
+            opened.append(queue_ends(config, learner, machine, levels, record_credit))
             return
         # The tasks are a fresh iterator: a resumed source skips those that were taken.
         own = RolloutBatchSource(
@@ -288,6 +300,7 @@ def reward_stage(
             group_size=config.learn.group_size,
             concurrency=CONCURRENCY,
             levels=levels,
+            record=record,
         )
         opened.append((own, learner.publisher, Ends()))
 

@@ -22,7 +22,8 @@ from safetensors import SafetensorError
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import IN_PYTHON, Harness
 from ludic_gym.policies.base import run_blocking
-from ludic_gym.types import Policy, Rollout
+from ludic_gym.recorder import Recorder
+from ludic_gym.types import Episode, Policy, Rollout
 from ludic_train.algorithms.presets import RLAlgorithm
 from ludic_train.checkpoints.training_state import claim
 from ludic_train.disk import running_in, writing
@@ -38,10 +39,10 @@ from ludic_train.runs.config_file import MACHINE
 from ludic_train.runs.ends import installed_vllm, served_learner, with_agent
 from ludic_train.runs.evaluation import evaluate, play, report
 from ludic_train.runs.folder import (
-    episode_recorder,
     forget_after_checkpoint,
     forget_queue,
     open_run,
+    run_recorder,
 )
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
@@ -186,14 +187,14 @@ async def train_recipe(
     check_combination(recipe, config, machine, reward)
     algo, config = settled(algo, config, machine)
     own = reward or config.reward
-    vllm = installed_vllm(config, machine)
+    vllm, recorder = installed_vllm(config, machine), run_recorder(config.out, machine)
     with (
         running_in(config.out, (SafetensorError,)),
         _on_device(machine, config) as (device, config),
     ):
         call_on_rank_0(lambda: _open_folder(recipe, config, machine, resume=resume))
         async with _opened(recipe, config, machine, algo, device, vllm) as opened:
-            stages = []
+            stages = list[Stage]()
             if config.learn.demonstrations and recipe.demonstrator is not None:
                 stages.append(
                     imitation_stage(recipe, config, opened.learner, opened.demonstrations, machine)
@@ -208,9 +209,11 @@ async def train_recipe(
                     algo=algo,
                     score=score,
                     look=preflight,
+                    recorder=recorder,
+                    before=sum(stage.updates for stage in stages),
                 )
             )
-            await _run_all(recipe, config, opened, stages, resume=resume)
+            await _run_all(recipe, config, opened, stages, recorder, resume=resume)
             # A resumed run may have had no update left to publish.
             await opened.learner.refresh()
             reported = await run_on_rank_0(lambda: _reported(recipe, config, opened.learner))
@@ -292,7 +295,13 @@ async def _reported(recipe: Recipe, config: RunConfig, learner: Learner) -> Mapp
 
 
 async def _run_all(
-    recipe: Recipe, config: RunConfig, opened: _Opened, stages: Sequence[Stage], *, resume: bool
+    recipe: Recipe,
+    config: RunConfig,
+    opened: _Opened,
+    stages: Sequence[Stage],
+    recorder: Recorder,
+    *,
+    resume: bool,
 ) -> None:
     learner, server, ends = opened.learner, opened.server, stages[-1].ends
     if server is not None:
@@ -301,9 +310,12 @@ async def _run_all(
     updates = sum(stage.updates for stage in stages)
 
     async def evaluated(update: int) -> Mapping[str, float]:
-        note = episode_recorder(config.out, update)
+        played: list[Episode] = []
         episodes = config.evaluate.eval_episodes
-        return await evaluate(recipe, config, learner.make_policy, episodes, note)
+        try:
+            return await evaluate(recipe, config, learner.make_policy, episodes, played.append)
+        finally:
+            recorder.write(played, use="evaluate", update=update)
 
     try:
         if resume:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.recorder import Weights
 from ludic_gym.records import task_key
 from ludic_gym.rollout.episodes import (
     MakePlayer,
@@ -34,9 +35,11 @@ from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, episode_metrics, merge
 from ludic_train.rows import (
-    credited_rows,
+    credit_by_group,
     failed_if_untrainable,
+    step_weights,
     trajectories_from,
+    weighted_rows,
 )
 from ludic_train.sources.base import TaskHistory, gathered_groups
 from ludic_train.sources.levels import (
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
 
 # Retired tasks in a row that end a search: as many for each retired task, and at least so many.
 SEARCHES, LEAST_SEARCH = 10, 1_000
+
+Record = Callable[[Sequence[Episode], Mapping[str, Weights] | None], None]
+"""Keeps the episodes of a batch, with the credit of their rollouts by group if it is known."""
 
 Reducer = Callable[[Sequence[Rollout]], Metrics]
 """Further metrics of rollouts, as sums and counts, so that parts of a batch add up."""
@@ -186,6 +192,7 @@ class RolloutBatchSource:
     than half of a batch failed, next_batch raises EpisodeError with the first failure.
     concurrency: episodes that are played at a time.
     levels: moved by each batch that is played; `tasks` should be made from its current ones.
+    record: gets every episode that was played, failed ones included, before its batch is given.
 
     Two tasks, each played four times by a model that was made from nothing:
 
@@ -214,6 +221,7 @@ class RolloutBatchSource:
         concurrency: int = 256,
         reducer: Reducer | None = None,
         levels: Levels | None = None,
+        record: Record | None = None,
     ) -> None:
         if groups_per_batch < 1 or group_size < 1:
             raise ConfigError(
@@ -224,6 +232,9 @@ class RolloutBatchSource:
         self.group_size = group_size
         self.reducer = reducer
         self.levels = levels
+        self.record = record
+        # For the batch, to be recorded.
+        self._played: list[Episode] = []
         self.taken = 0
         self.history = TaskHistory()
         self._player = TaskPlayer(play, concurrency=concurrency)
@@ -243,8 +254,16 @@ class RolloutBatchSource:
             return {} if self.levels is None else self.levels.note(seen)
 
         spare = 0 if self.levels is None else self.levels.batches_down(self.groups_per_batch)
-        batch = await gathered_groups(self, algo, self.groups_per_batch, note, spare=spare)
-        items = tuple(credited_rows(batch.kept, algo))
+        credit = None
+        try:
+            batch = await gathered_groups(self, algo, self.groups_per_batch, note, spare=spare)
+            by_step = step_weights(batch.kept, algo)
+            credit = credit_by_group(batch.seen, batch.kept, by_step, algo)
+        finally:
+            played, self._played = self._played, []
+            if self.record is not None:
+                self.record(played, credit)
+        items = tuple(weighted_rows(batch.kept, by_step, algo))
         metrics = merge([batch.metrics, note(batch.seen)])
         if self.levels is not None:
             metrics |= self.levels.metrics()
@@ -280,6 +299,8 @@ class RolloutBatchSource:
         rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
         further = self.reducer(rollouts) if self.reducer else {}
         metrics = merge([episode_metrics(episodes), further])
+        if self.record is not None:
+            self._played += episodes
         return trajectories_from(episodes, self.group_size), metrics
 
     async def keep(self, groups: Collection[str]) -> None:

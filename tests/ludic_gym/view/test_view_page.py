@@ -16,7 +16,7 @@ from ludic_gym.bench.folder import open_transcripts
 from ludic_gym.bench.result import Price
 from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
-from ludic_gym.records import episode_to_json
+from ludic_gym.recorder import Recorder
 from ludic_gym.types import (
     Completion,
     Decision,
@@ -162,14 +162,39 @@ def test_numbers_that_browsers_do_not_read_are_null(tmp_path):
 def test_a_training_run_shows_its_curves_and_rollouts(tmp_path):
     lines = [{"update": i, "loss": 1 / i, "eval/won": i / 2} for i in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    kept = [{**episode_to_json(episode(index=i)), "update": 10 * i} for i in (1, 2)]
-    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    record = Recorder(tmp_path / "rollouts")
+    for i in (2, 1):
+        record.write([episode(index=i)], use="train", update=10 * i, credit={"": [[0.5 - i]]})
+    record.write([episode()], use="evaluate", update=20)
     view = view_of([tmp_path])
     assert view["runs"][0]["curves"] == [
         {"name": "loss", "updates": [1, 2], "values": [1.0, 0.5]},
         {"name": "eval/won", "updates": [1, 2], "values": [0.5, 1.0]},
     ]
-    assert [(row["nth"], row["success"]) for row in rows(view)] == [(10, True), (20, True)]
+    assert [(row["nth"], row["use"], row["weight"], row["success"]) for row in rows(view)] == [
+        (10, "train", -0.5, True),
+        (20, "train", -1.5, True),
+        (20, "evaluate", None, True),
+    ]
+    assert view["runs"][0]["note"] == ""
+
+
+def test_a_page_has_as_many_updates_as_fit_and_says_what_it_left_out(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    record = Recorder(tmp_path / "rollouts")
+    for update in range(1, 102):
+        record.write([episode(index=i) for i in range(4)], use="train", update=update)
+    (run,) = view_of([tmp_path], most=20)["runs"]
+    assert run["columns"]["nth"] == [u for u in (1, 26, 51, 76, 101) for _ in range(4)]
+    assert run["note"] == (
+        "20 of 404 episodes, from 5 of 101 updates; ludic view --updates chooses others"
+    )
+    (run,) = view_of([tmp_path], updates={7, 8})["runs"]
+    assert run["columns"]["nth"] == [7] * 4 + [8] * 4
+    # A single update may be more than the page may hold.
+    (run,) = view_of([tmp_path], updates={7, 8}, most=4)["runs"]
+    assert run["columns"]["nth"] == [7] * 2 + [8] * 2
+    assert run["note"].startswith("4 of 404 episodes, from 2 of 101 updates")
 
 
 def test_differences_are_those_of_the_comparison(bench_folder, other_folder):

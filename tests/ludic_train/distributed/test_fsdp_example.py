@@ -1,11 +1,10 @@
 """The example for several GPUs, on two ranks of a CPU: saved, resumed, and equal to one run."""
 
-import json
-
 import forked
 import pytest
 from two_ranks.launch import run_on_ranks
 
+import ludic_gym as lg
 import ludic_train as lt
 
 EXAMPLE = "examples.fsdp2_training.train_math_fsdp2"
@@ -46,6 +45,6 @@ def test_evaluations_leave_rollouts_and_a_second_run_needs_another_folder(tmp_pa
         return forked.run(["-m", EXAMPLE, *options], timeout=300)
 
     assert once().returncode == 0
-    lines = (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()
-    assert [json.loads(line)["update"] for line in lines] == [0, 0, 1, 1]
+    kept = lg.read_recorded(tmp_path / "run" / "rollouts")
+    assert [(one.update, one.use) for one in kept] == [(0, "evaluate")] * 2 + [(1, "evaluate")] * 2
     assert "has checkpoints: add --resume, or name another --out" in once().stderr

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.records import episode_from_json
+from ludic_gym.recorder import read_recorded
 from ludic_gym.types import Episode, Task
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.recipes.catalog import ARITHMETIC, RECIPES, TIC_TAC_TOE
 from ludic_train.runs.folder import (
-    episode_recorder,
     forget_after_checkpoint,
     open_run,
     resumable,
+    run_recorder,
     started_recipe,
 )
 from ludic_train.runs.machine import Machine
@@ -151,25 +151,21 @@ def test_settings_of_adapters_are_passed_on_as_they_are_given():
     assert tune.adapter_settings == {"alpha": 0.0, "targets": ""}
 
 
-def test_the_first_episodes_of_an_evaluation_are_kept_with_their_update(tmp_path):
-    task = Task(env_id="ludic/Arithmetic-v0")
-    for update in (10, 20):
-        keep = episode_recorder(tmp_path, update)
-        for index in (4, 2, 0, 3, 1):
-            keep(Episode(index=index, task=task, error="boom"))
-    lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
-    assert [(line["update"], line["index"]) for line in lines] == [
-        (10, 2), (10, 0), (10, 1), (20, 2), (20, 0), (20, 1)
-    ]  # fmt: skip
-    assert episode_from_json(lines[0]) == Episode(index=2, task=task, error="boom")
-
-
 def test_a_resumed_run_has_each_update_once(config):
     start(config)
-    for name in ("metrics.jsonl", "rollouts.jsonl"):
-        lines = [json.dumps({"update": update, "x": update}) for update in (0, 1, 2, 3)]
-        (config.out / name).write_text("\n".join(lines) + '\n{"update": 4')
+    lines = [json.dumps({"update": update, "x": update}) for update in (0, 1, 2, 3)]
+    (config.out / "metrics.jsonl").write_text("\n".join(lines) + '\n{"update": 4')
+    recorder = run_recorder(config.out, Machine())
+    for update in (0, 1, 2, 3):
+        failed = Episode(index=0, task=Task(env_id="ludic/Arithmetic-v0"), error="boom")
+        recorder.write([failed], use="evaluate", update=update)
     forget_after_checkpoint(config.out)
-    for name in ("metrics.jsonl", "rollouts.jsonl"):
-        kept = (config.out / name).read_text().splitlines()
-        assert [json.loads(line)["update"] for line in kept] == [0, 1]
+    kept = (config.out / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["update"] for line in kept] == [0, 1]
+    assert [one.update for one in read_recorded(config.out / "rollouts")] == [0, 1]
+
+
+@pytest.mark.parametrize("options", [{"record": 1.1}, {"record_gb": 0.0}])
+def test_a_record_that_cannot_be_kept_is_refused(tmp_path, options):
+    with pytest.raises(ConfigError, match="record="):
+        run_recorder(tmp_path, Machine(**options))

@@ -4,12 +4,14 @@ import json
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import forked
 import pytest
 from made_once import made_once
 
+from ludic_gym.recorder import read_recorded
 from ludic_train.checkpoints.layout import complete_updates
 from ludic_train.loggers.loggers import read_metrics
 from ludic_train.recipes.catalog import TIC_TAC_TOE
@@ -52,6 +54,12 @@ def learned(out: Path) -> tuple[bytes, dict[str, float]]:
     return params, json.loads((out / "results.json").read_text())
 
 
+def recorded(out: Path) -> Counter:
+    """The number of times that each episode was kept for each update."""
+    kept = read_recorded(out / "rollouts")
+    return Counter((one.update, one.use, one.episode.task.seed) for one in kept)
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "straight", lambda out: finish(start(out)))
@@ -83,6 +91,7 @@ def test_a_killed_run_goes_on_bit_for_bit_from_its_last_checkpoint(straight, tmp
     process.communicate()
     finish(start(out, "--resume"))
     assert learned(out) == learned(straight)
+    assert recorded(out) == recorded(straight)
 
 
 def test_ctrl_c_before_the_first_checkpoint_leaves_nothing_in_the_way_of_the_next_start(tmp_path):
@@ -149,6 +158,6 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
         "model",
         "harness.json",
         "results.json",
-        "rollouts.jsonl",
+        "rollouts",
     }
     assert "ludic/TicTacToe-v0" in (straight / "games.txt").read_text()

@@ -232,3 +232,39 @@ async def test_asynchronous_environments_are_trained_on():
     assert len(batch.items) == 24
     assert 0 < batch.metrics["success"].value < 1
     assert batch.metrics["episodes/failed"].value == 0
+
+
+async def test_every_episode_is_recorded_with_the_credit_of_its_steps():
+    calls = []
+    made = source(record=lambda *words: calls.append(words), groups_per_batch=8, group_size=4)
+    batch = await made.next_batch(grpo())
+    ((episodes, credit),) = calls
+    assert len(episodes) == 32
+    # Groups of equal rewards are left out, and credit is equal over the steps of a rollout.
+    earned = {}
+    for episode in episodes:
+        earned.setdefault(episode.task.group, set()).add(episode.rollouts[0].total_reward)
+    weights = [own for group in credit.values() for own in group]
+    for episode, own in zip(episodes, weights, strict=True):
+        mixed = len(earned[episode.task.group]) > 1
+        assert (own is not None) == mixed
+        assert own is None or len(own) == len(episode.rollouts[0].steps)
+    rows = sorted(float(row.weight[row.action_mask][0]) for row in batch.items)
+    assert sorted(weight for own in weights for weight in own or ()) == rows
+
+
+async def test_credit_that_comes_in_the_update_is_recorded_as_unknown():
+    calls = []
+    await source(record=lambda *words: calls.append(words)).next_batch(ppo())
+    assert [credit for _, credit in calls] == [None]
+
+
+async def test_batches_that_taught_nothing_are_recorded_too():
+    calls = []
+    made = source(
+        first_free_cell, tasks=islice(games(), 6), record=lambda *words: calls.append(words)
+    )
+    with pytest.raises(EmptyBatch):
+        await made.next_batch(grpo())
+    ((episodes, credit),) = calls
+    assert (len(episodes), credit) == (18, None)
