@@ -44,20 +44,31 @@ async function transcript(run, row) {
 }
 
 /**
- * The episodes of up to two runs: for each task its key, and its row in each run, -1 where a run
- * lacks it. Samples of a task are paired by number, rollouts of training by update.
+ * The episodes of up to two sides, each a run and one of its updates or "" for all: for each task
+ * its key, and its row on each side, -1 where a side lacks it. Samples of a task are paired by
+ * number, rollouts of training by update; of two updates, tasks that both have come first.
  */
-function pairedRows(runs) {
+function pairedRows(sides) {
   const rows = new Map();
-  runs.forEach((r, side) => {
-    const { env, task, nth } = view.runs[r].columns;
+  const ofUpdates = sides.length > 1 && sides[0].run === sides[1].run;
+  sides.forEach(({ run, update }, side) => {
+    const { env, task, nth, use } = view.runs[run].columns;
+    const copies = new Map(); // an update may have the same task several times
     for (let i = 0; i < env.length; i++) {
-      let key = `${view.runs[r].envs[env[i]].id}|${task[i]}|${nth[i]}`;
-      // An update may have the same task several times.
-      while (rows.has(key) && rows.get(key).at[side] >= 0) key += "'";
-      if (!rows.has(key)) rows.set(key, { key, at: runs.map(() => -1) });
+      if (update && String(nth[i]) !== update) continue;
+      const name = `${view.runs[run].envs[env[i]].id}|${task[i]}|${ofUpdates ? use[i] : nth[i]}`;
+      const copy = copies.get(name) ?? 0;
+      copies.set(name, copy + 1);
+      const key = copy ? `${name}'${copy}` : name;
+      if (!rows.has(key)) rows.set(key, { key, at: sides.map(() => -1) });
       rows.get(key).at[side] = i;
     }
   });
-  return [...rows.values()];
+  const missing = (row) => row.at.filter((i) => i < 0).length;
+  const all = [...rows.values()];
+  return ofUpdates ? all.sort((a, b) => missing(a) - missing(b)) : all;
 }
+
+/** The updates of a run that the page has rollouts of, as texts. */
+const updatesOf = (run) => [...new Set(view.runs[run].columns.nth.map(String))];
+const updateName = (update) => (String(update) === "null" ? "no update" : `update ${update}`);

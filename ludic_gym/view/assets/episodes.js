@@ -1,15 +1,16 @@
 "use strict";
 
-// Episodes of one run or of two side by side: filters, order and search; the rows that remain.
+// Episodes of one run, or of two runs or updates side by side: filters, order and search; the rows that remain.
 
 let rows = []; // the paired rows of the chosen runs
 let shown = []; // those that pass the filters
-let sides = []; // positions of the chosen runs in view.runs
+let sides = []; // the chosen runs: positions in view.runs, each with an update or "" for all
 let at = -1; // position of the open episode in `shown`
 
-const column = (row, side, name) => view.runs[sides[side]].columns[name][row.at[side]];
+const runAt = (side) => view.runs[sides[side].run];
+const column = (row, side, name) => runAt(side).columns[name]?.[row.at[side]];
 const firstSide = (row) => row.at.findIndex((i) => i >= 0);
-const envOf = (row) => view.runs[sides[firstSide(row)]].envs[column(row, firstSide(row), "env")].id;
+const envOf = (row) => runAt(firstSide(row)).envs[column(row, firstSide(row), "env")].id;
 
 function drawEpisodes(box) {
   chooseSides();
@@ -22,12 +23,15 @@ function drawEpisodes(box) {
   refilter();
 }
 
-/** The runs of the two sides: those of the address, else the first two of the first one's kind. */
+/** The two sides: runs or updates of the address, else the first two runs of the first one's kind. */
 function chooseSides() {
   const left = Math.max(0, state.left ? runOf(state.left) : view.runs.findIndex((run) => run.columns.env.length));
   const other = view.runs.findIndex((run, i) => i !== left && run.kind === view.runs[left].kind && run.columns.env.length);
   const right = state.right === "none" ? -1 : state.right ? runOf(state.right) : other;
-  sides = right >= 0 && right !== left ? [left, right] : [left];
+  const update = view.runs[left].kind === "train" ? state.update : "";
+  sides = [{ run: left, update }];
+  if (update && state.beside) sides.push({ run: left, update: state.beside });
+  else if (right >= 0 && right !== left) sides.push({ run: right, update });
   rows = pairedRows(sides);
 }
 
@@ -42,6 +46,7 @@ const differs = (row) => row.at.some((_, side) => verdict(row, side).tone !== ve
 
 function matches(row) {
   if (state.env && envOf(row) !== state.env) return false;
+  if (state.use && !played(row).some((side) => column(row, side, "use") === state.use)) return false;
   if (state.differ && !differs(row)) return false;
   if (!state.outcome) return true;
   if (state.outcome === "cut") return played(row).some((side) => column(row, side, "cut_off"));
@@ -70,7 +75,7 @@ function ordered(list) {
 /** True if the row's transcripts have the text, in any case. */
 async function holds(row, needle) {
   for (const side of played(row)) {
-    const episode = await transcript(sides[side], row.at[side]);
+    const episode = await transcript(sides[side].run, row.at[side]);
     if (episode && textsOf(episode).some((text) => text && text.toLowerCase().includes(needle))) return true;
   }
   return false;
@@ -117,25 +122,33 @@ async function refilter() {
 
 function drawFilters() {
   const set = (name) => (value) => { change({ [name]: value }); refilter(); };
-  const ids = [...new Set(sides.flatMap((r) => view.runs[r].envs.map((env) => env.id)))];
-  const words = [...new Set(sides.flatMap((r) => view.runs[r].columns.outcome))].sort();
+  const chosen = [...new Set(sides.map(({ run }) => run))].map((run) => view.runs[run]);
+  const ids = [...new Set(chosen.flatMap((run) => run.envs.map((env) => env.id)))];
+  const words = [...new Set(chosen.flatMap((run) => run.columns.outcome))].sort();
   const pairs = sides.length > 1;
-  const orders = [["", "as played"], ...["reward", "turns", "tokens", "seconds", "cost"].filter((name) =>
-    sides.some((r) => view.runs[r].columns[name].some(known))).flatMap((name) =>
+  const orders = [["", "as played"], ...["reward", "weight", "turns", "tokens", "seconds", "cost"].filter((name) =>
+    chosen.some((run) => run.columns[name]?.some(known))).flatMap((name) =>
     [[`-${name}`, `${name}, largest first`], [name, `${name}, smallest first`]]),
   ...(pairs ? [["-difference", "difference of rewards"]] : [])];
   const others = view.runs.filter((run) => run.columns.env.length).map((run) => [run.name, run.name]);
-  const chooseRun = (name) => (value) => { change({ [name]: value, episode: "" }); at = -1; chooseSides(); drawFilters(); refilter(); };
+  const updates = chosen[0].kind === "train" ? updatesOf(sides[0].run).map((u) => [u, updateName(u)]) : [];
+  const byUpdate = pairs && chosen.length === 1;
+  const chooseSide = (name) => (value) => { change({ [name]: value, episode: "" }); at = -1; chooseSides(); drawFilters(); refilter(); };
   $("filters").replaceChildren(...[
-    others.length > 1 ? choice("run", others, view.runs[sides[0]].name, chooseRun("left")) : null,
-    others.length > 1 ? choice("beside it", [["none", "no other run"], ...others.filter(([name]) => name !== view.runs[sides[0]].name)],
-      pairs ? view.runs[sides[1]].name : "none", chooseRun("right")) : null,
+    others.length > 1 ? choice("run", others, chosen[0].name, chooseSide("left")) : null,
+    others.length > 1 ? choice("beside it", [["none", "no other run"], ...others.filter(([name]) => name !== chosen[0].name)],
+      chosen.length > 1 ? chosen[1].name : "none", chooseSide("right")) : null,
+    updates.length > 1 ? choice("update", [["", "all"], ...updates], sides[0].update, chooseSide("update")) : null,
+    updates.length > 1 && sides[0].update ? choice("beside", [["", "no other update"], ...updates.filter(([u]) => u !== sides[0].update)],
+      byUpdate ? sides[1].update : "", chooseSide("beside")) : null,
+    updates.length ? choice("use", [["", "all"], ["train", "training"], ["evaluate", "evaluation"]], state.use, set("use")) : null,
     ids.length > 1 ? choice("environment", [["", "all"], ...ids.map((id) => [id, shortEnv(id)])], state.env, set("env")) : null,
     choice("outcome", [["", "any"], ["tone:good", "successes"], ["tone:bad", "no successes"], ["tone:warn", "errors"],
       ["cut", "cut off"], ...words.map((word) => [`is:${word}`, `outcome: ${word}`])], state.outcome, set("outcome")),
     choice("order", orders, state.order, set("order")),
-    pairs ? checkbox("only where the runs differ", state.differ === "1", (on) => set("differ")(on ? "1" : "")) : null,
+    pairs ? checkbox(`only where the ${byUpdate ? "updates" : "runs"} differ`, state.differ === "1", (on) => set("differ")(on ? "1" : "")) : null,
     searchField("search transcripts", "search", state.text, set("text")),
     make("span", { id: "count", class: "quiet", role: "status" }),
+    ...chosen.filter((run) => run.note).map((run) => make("span", { class: "quiet" }, visible(run.note))),
   ].filter(Boolean));
 }

@@ -30,10 +30,10 @@ function drawRows() {
 function rowElement(i) {
   const row = shown[i];
   const side = firstSide(row);
-  const run = view.runs[sides[side]];
+  const run = runAt(side);
   const nth = column(row, side, "nth");
   const index = column(row, side, "index");
-  const label = run.kind === "train" ? `update ${nth}` : nth ? `${index} #${nth + 1}` : `${index}`;
+  const label = run.kind === "train" ? played(row).map((k) => playedFor(row, k)).join(" and ") : nth ? `${index} #${nth + 1}` : `${index}`;
   const name = run.envs.length > 1 ? ` ${shortEnv(envOf(row))}` : "";
   const lines = row.at.map((_, k) => {
     const { word, tone } = verdict(row, k);
@@ -49,12 +49,17 @@ function rowElement(i) {
   return element;
 }
 
+/** The update of a rollout of training, or that of an evaluation. */
+function playedFor(row, side) {
+  return updateName(column(row, side, "nth")) + (column(row, side, "use") === "evaluate" ? ", evaluation" : "");
+}
+
 /** Turns, tokens, seconds and cost of an episode. */
 function factsOf(row, side) {
   const value = (name) => column(row, side, name);
   return [turnCount(value("turns")), value("tokens") ? `${whole(value("tokens"))} tokens` : "",
     known(value("seconds")) ? seconds(value("seconds")) : "", known(value("cost")) ? `cost ${money(value("cost"))}` : "",
-    value("cut_off") ? "cut off" : ""].filter(Boolean).join(" \u00b7 ");
+    known(value("weight")) ? `weight ${short(value("weight"))}` : "", value("cut_off") ? "cut off" : ""].filter(Boolean).join(" \u00b7 ");
 }
 
 const turnCount = (n) => `${n} turn${n === 1 ? "" : "s"}`;

@@ -4,7 +4,7 @@
 
 const DEFAULTS = {
   tab: "", find: "", measure: "success", base: "", sort: "", metric: "", smooth: "0", log: "", hide: "",
-  left: "", right: "", env: "", outcome: "", differ: "", text: "", order: "", episode: "",
+  left: "", right: "", update: "", beside: "", use: "", env: "", outcome: "", differ: "", text: "", order: "", episode: "",
 };
 const state = { ...DEFAULTS };
 

@@ -8,7 +8,7 @@ let drawing = 0;
 async function drawEpisode(row) {
   const mine = ++drawing;
   const parts = await Promise.all(played(row).map(async (side) =>
-    sideElement(row, side, await transcript(sides[side], row.at[side]))));
+    sideElement(row, side, await transcript(sides[side].run, row.at[side]))));
   const box = $("episode");
   if (mine !== drawing || !box) return;
   box.replaceChildren(make("div", { class: "sides" }, ...parts));
@@ -17,11 +17,11 @@ async function drawEpisode(row) {
 }
 
 function sideElement(row, side, episode) {
-  const run = view.runs[sides[side]];
+  const run = runAt(side);
   const { word, tone } = verdict(row, side);
   const value = (name) => column(row, side, name);
   const box = make("div", { class: "side" }, make("h2", {},
-    visible(`${view.runs.length > 1 ? `${run.name}: ` : ""}${envOf(row)}, episode ${value("index")}`)));
+    visible(`${view.runs.length > 1 ? `${run.name}: ` : ""}${envOf(row)}, ${run.kind === "train" ? playedFor(row, side) : `episode ${value("index")}`}`)));
   const facts = [make("span", { class: tone }, visible(word)), `reward ${short(value("reward"))}`, factsOf(row, side)];
   box.append(make("p", { class: "facts" }, ...facts.filter(Boolean).flatMap((fact, i) => (i ? [" \u00b7 ", fact] : [fact]))));
   if (episode === null) {
@@ -73,6 +73,7 @@ function turn(step, t, before) {
   const tone = step.reward > 0 ? "good" : step.reward < 0 ? "bad" : "quiet";
   const head = make("h3", { tabindex: "-1" }, `turn ${t + 1}`, make("span", { class: tone }, `reward ${short(step.reward)}`),
     failed ? make("span", { class: "warn" }, "not parsed") : null,
+    known(step.weight) ? make("span", { class: "quiet" }, `weight ${short(step.weight)}`) : null,
     step.ended ? make("span", { class: "quiet" }, step.ended) : null,
     make("span", { class: "quiet spent" }, spent(step.completions)));
   const body = [];

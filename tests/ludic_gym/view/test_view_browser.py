@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from ludic_gym.bench.folder import open_transcripts
+from ludic_gym.recorder import Recorder
 from ludic_gym.types import (
     Completion,
     Decision,
@@ -248,3 +249,54 @@ def test_a_turn_shows_what_was_sent_and_what_it_cost(opened, tmp_path):
     words = transcript_of(page)
     for part in ("Be brief.", "One and one.", "seed: 7"):
         assert part in words
+
+
+def training_folder(tmp_path):
+    """A run whose task 0 is played at updates 0 and 50, and is hacked at 50."""
+    (tmp_path / "metrics.jsonl").write_text('{"update": 50, "loss": 1}\n')
+    record = Recorder(tmp_path / "rollouts")
+    record.write([episode("an honest answer")], use="evaluate", update=0)
+    for update in (10, 50):
+        played = [episode(f"honest {update}", 7), episode(HOSTILE, update)]
+        record.write(played, use="train", update=update, credit={"": [[-0.5], [1.25]]})
+    record.write([episode("print('PASSED')")], use="evaluate", update=50)
+    return tmp_path
+
+
+@pytest.mark.long
+def test_rollouts_of_training_are_chosen_by_update_and_sorted_by_weight(opened, tmp_path):
+    from playwright.sync_api import expect
+
+    page = opened(view_of([training_folder(tmp_path)]), EPISODES)
+    expect(page.locator("#count")).to_have_text("6 of 6")
+    page.get_by_label("update", exact=True).select_option("50")
+    expect(page.locator("#count")).to_have_text("3 of 3")
+    page.get_by_label("use").select_option("train")
+    expect(page.locator("#count")).to_have_text("2 of 3")
+    page.get_by_label("order").select_option("-weight")
+    rows = page.locator(".row").all_inner_texts()
+    assert ["weight 1.25" in row for row in rows] == [True, False]
+    page.locator("#row-0").click()
+    expect(page.locator(".turn h3")).to_contain_text("weight 1.25")
+    assert page.title() == tmp_path.name
+
+
+@pytest.mark.long
+def test_the_same_task_at_two_updates_is_side_by_side_and_text_is_found(opened, tmp_path):
+    from playwright.sync_api import expect
+
+    page = opened(view_of([training_folder(tmp_path)]), EPISODES)
+    page.get_by_label("update", exact=True).select_option("0")
+    page.get_by_label("beside", exact=True).select_option("50")
+    page.locator("#episode .side").nth(1).wait_for()
+    assert page.locator("#episode h2").all_inner_texts() == [
+        "ludic/Arithmetic-v0, update 0, evaluation",
+        "ludic/Arithmetic-v0, update 50, evaluation",
+    ]
+    words = transcript_of(page)
+    assert "an honest answer" in words
+    assert "print('PASSED')" in words
+    page.get_by_label("update", exact=True).select_option("")
+    page.locator("#search").fill("passed")
+    expect(page.locator("#count")).to_have_text("1 of 6")
+    assert chosen(page)[:2] == ["update", "50,"]
