@@ -46,7 +46,7 @@ _HEAD = re.compile(rb'\{"update":(null|\d+),"group":("(?:[^"\\]|\\.)*"),"(use|cr
 class Recorder:
     """Writes the episodes of a run as they come, and drops the oldest where they get too many.
 
-        recorder = Recorder(Path("runs/first/rollouts"), share=0.1)
+        recorder = Recorder("runs/first/rollouts", share=0.1)
         recorder.write(episodes, use="evaluate", update=100)
 
     share: of the tasks whose episodes are kept, always of the same ones.
@@ -56,11 +56,11 @@ class Recorder:
     """
 
     def __init__(
-        self, folder: Path, *, share: float = 1.0, cap_gb: float = 4.0, writer: str = ""
+        self, folder: Path | str, *, share: float = 1.0, cap_gb: float = 4.0, writer: str = ""
     ) -> None:
         if not 0 <= share <= 1 or not cap_gb > 0:
             raise ConfigError(f"record={share} is a share from 0 to 1, record_gb={cap_gb} above 0")
-        self.folder, self.share, self.writer = folder, share, writer
+        self.folder, self.share, self.writer = Path(folder), share, writer
         self._cap_bytes = cap_gb * 1e9
         self._path: Path | None = None
         self._written = 0
@@ -178,7 +178,7 @@ def read_recorded(
     >>> from ludic_gym.types import Task
     >>> failed = Episode(index=0, task=Task(env_id="ludic/Maze-v0", group="a"), error="it broke")
     >>> with TemporaryDirectory() as folder:
-    ...     Recorder(Path(folder)).write([failed], use="train", update=7)
+    ...     Recorder(folder).write([failed], use="train", update=7)
     ...     [(one.update, one.episode.error) for one in read_recorded(folder)]
     [(7, 'it broke')]
     """
