@@ -13,6 +13,7 @@ from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import PolicyWrapper
 from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
 from ludic_gym.policies.wrappers import Parsed
+from ludic_gym.reader import without_thought
 from ludic_gym.sampling import call_sampling
 from ludic_gym.tools.tool import Tool, call_tool, tools_by_name
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall, ToolSchema
@@ -83,8 +84,9 @@ class TextTools:
         return ()
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
-        """Every `<tool_call>`; the last one may be unclosed, cut by a stop string."""
-        texts = [part.partition(_CLOSING)[0] for part in completion.text.split(_OPENING)[1:]]
+        """Every `<tool_call>` after the thought; the last may be unclosed, cut by a stop string."""
+        said = without_thought(completion.text)
+        texts = [part.partition(_CLOSING)[0] for part in said.split(_OPENING)[1:]]
         return [_text_call(f"call_{i}", text.strip()) for i, text in enumerate(texts)]
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:

@@ -51,7 +51,9 @@ class Parsed(PolicyWrapper):
     async def act(self, sampling: Sampling) -> Decision:
         """Decide; a parse failure has the parser's feedback instead of an action."""
         decision = await self.policy.act(sampling)
-        if decision.action is None:
+        # Calls of functions that are actions are no text to be parsed.
+        is_call = bool(decision.completions and decision.completions[-1].tool_calls)
+        if decision.action is None or is_call:
             return decision
         parsed = self.parser(decision.action)
         earned = parsed.reward + (self._bonus if parsed.action is not None else 0.0)

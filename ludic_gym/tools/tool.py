@@ -281,8 +281,9 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
         return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
     tool = tools[call.name]
     try:
-        # Some models leave them out where a tool has none.
+        # Some models leave them out where a tool has none, or write null.
         arguments = json.loads(call.arguments or "{}")
+        arguments = {} if arguments is None else arguments
     except (ValueError, RecursionError) as error:
         return f"Error: the arguments are not JSON: {error}"
     problem = problem_of(arguments, tool.schema["function"]["parameters"], "the arguments")

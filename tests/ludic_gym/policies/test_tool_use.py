@@ -288,3 +288,17 @@ async def test_a_tagged_call_of_an_action_ends_the_turn_of_a_model_with_tools():
     client = SpyClient([PUSH])
     decision = await decide(lg.Harness(tools=(add,)).policy(client, Door()))
     assert decision.action == PUSH
+
+
+async def test_a_call_in_a_thought_is_a_draft():
+    client = SpyClient([f"<think>Perhaps {PUSH}?</think> 5"])
+    decision = await decide(ToolUse(ChatPolicy(client), [add], protocol=TextTools()))
+    assert len(client.requests) == 1
+    assert decision.action.endswith("5")
+
+
+async def test_a_native_action_passes_a_parser_of_replies():
+    client = SpyClient([calling(("push", "null"))])
+    harness = lg.Harness(parser="xml:answer", tool_format="native")
+    decision = await decide(harness.policy(client, Door()))
+    assert json.loads(decision.action) == {"name": "push", "arguments": None}
