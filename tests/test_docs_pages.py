@@ -1,6 +1,7 @@
 """Generated pages of the documentation: the environments, the reference, the migration page."""
 
 import ast
+import asyncio
 import inspect
 import json
 import os
@@ -20,6 +21,7 @@ from envs_registry.catalog import ADAPTERS, CATALOG
 from envs_registry.published import PUBLISHED
 from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS
+from ludic_gym.former_names import FORMER
 
 ROOT = Path(__file__).parents[1]
 MIGRATION = (ROOT / "docs" / "guides" / "migration.md").read_text(encoding="utf-8")
@@ -169,12 +171,15 @@ def test_the_site_has_a_page_per_environment_and_an_entry_per_public_name(tmp_pa
 
 def migration_names():
     """The names of ours on the migration page, such as ("lt", "grpo")."""
-    return sorted(set(re.findall(r"\b(lg|lt)\.(\w+)", MIGRATION)))
+    named = set(re.findall(r"\b(lg|lt)\.(\w+)", MIGRATION))
+    return sorted((package, name) for package, name in named if name not in FORMER)
 
 
 def migration_calls():
     """Calls of ours in its examples, as (package, name, number of arguments, keywords)."""
-    for code in re.findall(r"`([^`]+)`", MIGRATION):
+    # Programs run by themselves, and those of the specification are not ours.
+    tables = re.sub(r"^```.*?^```$", "", MIGRATION, flags=re.MULTILINE | re.DOTALL)
+    for code in re.findall(r"`([^`]+)`", tables):
         try:
             tree = ast.parse(code.replace(": ...", ": pass"))
         except SyntaxError:
@@ -205,3 +210,45 @@ def test_every_call_on_the_migration_page_has_arguments_that_exist():
     for package, name, count, keywords in calls:
         found = getattr(library(package), name)
         inspect.signature(found).bind_partial(*[None] * count, **keywords)
+
+
+def test_the_defaults_of_the_migration_page_are_those_of_the_library():
+    lt = library("lt")
+    rows = {line.split("|")[1].strip(): line for line in MIGRATION.splitlines() if "|" in line}
+    clip, adamw = lt.grpo().loss, lt.AdamW()
+    facts = {
+        "temperature": (lg.Sampling().temperature,),
+        "clip of `grpo`": (clip.clip_low, clip.clip_high),
+        "bound of `CISPOLoss`": (lt.CISPOLoss().high,),
+        "weight decay": (adamw.weight_decay,),
+        "betas": adamw.betas,
+        "reward of a reply without an action": tuple(
+            lg.xml_tag_parser("move")(text).reward for text in ("B2", "<move>B2</move>")
+        ),
+    }
+    for name, numbers in facts.items():
+        ours = re.findall(r"[\d.]+", rows[name].split("|")[3])
+        assert tuple(map(float, ours)) == numbers, name
+    assert lt.ReinforceLoss().max_ratio is None
+
+
+@pytest.mark.parametrize(("opponent", "rewards"), [("random", {-1.0, 1.0}), ("perfect", {-1.0})])
+def test_the_rewards_of_tic_tac_toe_are_those_of_the_migration_page(opponent, rewards):
+    tasks = lg.bench_tasks("ludic/TicTacToe-v0", kwargs={"opponent": opponent}, episodes=60)
+    scores = []
+    asyncio.run(lg.run_bench(tasks, lg.RandomPolicy, on_episode=lambda e: scores.append(e)))
+    ends = {(e.rollouts[0].steps[-1].info["outcome"], e.rollouts[0].total_reward) for e in scores}
+    assert ends <= {("win", 1.0), ("loss", -1.0), ("draw", 0.0)}
+    assert {reward for _, reward in ends} >= rewards
+
+
+def test_every_flag_of_ours_on_the_migration_page_exists():
+    text = (ROOT / "examples" / "fsdp2_training" / "train_math_fsdp2.py").read_text()
+    known = {f"--{n.replace('_', '-')}" for n in re.findall(r"^    (\w+): .+ = .+,$", text, re.M)}
+    known |= {f"--{name.replace('_', '-')}" for name in library("lt").RunConfig(out="x").flat()}
+    section = MIGRATION.split("## Flags of the FSDP2 command")[1].split("## ")[0]
+    ours = [line.split("|")[2] for line in section.splitlines() if line.startswith("| `--")]
+    assert len(ours) > 10
+    for flag in re.findall(r"--[a-z-]+", " ".join(ours)):
+        # Of `ludic train` beside the settings of a run.
+        assert flag in known | {"--requests", "--env-kwargs"}, flag
