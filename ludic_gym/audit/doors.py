@@ -9,6 +9,7 @@ from typing import Any
 
 from ludic_gym.audit.subject import ENDLESS, AuditSubject, Check, Result, in_budget, oracle, play
 from ludic_gym.clients.scripted import Reply, ScriptedClient
+from ludic_gym.envs.tools.calls import calls_in
 from ludic_gym.harness import HARNESSES, Harness
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.chat import assistant_message
@@ -61,15 +62,12 @@ def oracle_wins_by_text(subject: AuditSubject) -> Result:
             env = subject.make()
             policy = harness.policy(_client(env, harness), env)
             sampling = Sampling(max_tokens=LONGEST_REPLY)
-            task = Task(
-                env_id=subject.env_id, seed=seed, max_turns=len(alone.actions), sampling=sampling
-            )
+            turns = len(alone.actions)
+            task = Task(env_id=subject.env_id, seed=seed, max_turns=turns, sampling=sampling)
             found = run_blocking(run_episode(env, policy, task))
             tried += 1
             if abs(found.total_reward - alone.total) > 1e-9:
-                last = found.steps[-1].decision
-                text = last.completions[-1].text if last.completions else ""
-                evidence = {"way": name, "seed": seed, "reply": text, "action": last.action}
+                evidence = {"way": name, "seed": seed, "last": repr(found.steps[-1])[:1000]}
                 earned = f"the oracle earns {found.total_reward:g} by the harness {name!r}"
                 return "fail", f"{earned}, {alone.total:g} by itself", evidence
     return "pass", f"{tried} episodes by {len(ways)} harnesses", {}
@@ -77,28 +75,28 @@ def oracle_wins_by_text(subject: AuditSubject) -> Result:
 
 def _client(env: Env, harness: Harness) -> ScriptedClient:
     """A model that replies with the oracle's action, in the form of the harness."""
-    native = harness.tool_format == "native"
 
     def reply(messages: Sequence[Message], sampling: Sampling) -> Reply:
         action = oracle(env)
-        call = _call(action, action_schemas(env)) if native else None
-        return call or harness.reply_form.replace("{}", action)
+        text = harness.reply_form.replace("{}", action)
+        return (harness.tool_format == "native" and _call(action, action_schemas(env))) or text
 
     return ScriptedClient(reply)
 
 
 def _call(action: str, schemas: Sequence[ToolSchema]) -> Message | None:
     """The action as a message with a call; None for an action that is none of the calls."""
-    try:
-        call = json.loads(action)
-    except ValueError:
-        return None
     names = [schema["function"]["name"] for schema in schemas]
-    if not isinstance(call, dict) or call.get("name") not in names:
+    found = [call for call in calls_in(action)[0] if call.name in names]
+    if not found:
         return None
-    arguments = json.dumps(call.get("arguments", {}))
-    calls = (ToolCall(id="call_1", name=call["name"], arguments=arguments),)
-    return assistant_message(Completion(text="", finish_reason="tool_calls", tool_calls=calls))
+    calls = [
+        ToolCall(id=call.name, name=call.name, arguments=json.dumps(call.arguments))
+        for call in found
+    ]
+    return assistant_message(
+        Completion(text="", finish_reason="tool_calls", tool_calls=tuple(calls))
+    )
 
 
 def _sample(schema: ToolSchema) -> dict[str, Any]:

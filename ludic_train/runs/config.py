@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from ludic_gym.errors import ConfigError
-from ludic_gym.harness import IN_PYTHON, Harness
+from ludic_gym.harness import IN_PYTHON, STRICT, Harness
 from ludic_gym.sampling import check_sampling
 from ludic_gym.terminal import suggestion
 from ludic_gym.types import Sampling
@@ -249,6 +249,10 @@ class RunConfig:
             raise ConfigError(
                 f"agent={agent!r} makes its own prompts and requests: leave out the harness, but "
                 "for its parser and attempts"
+            )
+        if agent is not None and harness.parser == STRICT:
+            raise ConfigError(
+                f"agent={agent!r} acts by calls too, which parser={STRICT!r} is not for"
             )
         if self.algo != IN_PYTHON:
             check_options(self.algo, self.algo_options)

@@ -150,6 +150,7 @@ def test_actors_play_as_the_harness_that_the_run_names(tmp_path, model, named):
     [
         {"agent": AGENT, "system_prompt": "x"},
         {"agent": AGENT, "think_tokens": 5},
+        {"agent": AGENT, "parser": "strict"},
         {"agent": AGENT, "self_play": True},
     ],
 )
