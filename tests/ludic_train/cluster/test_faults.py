@@ -42,31 +42,24 @@ async def test_a_trainer_that_is_killed_goes_on_as_if_nothing_had_been(scene, un
     assert (await scene.queue.status()).counts == {"trained": UPDATES * BATCH}
 
 
-async def test_a_redis_that_is_killed_costs_time_alone(own_scene, undisturbed):
-    scene = own_scene
-    pid = scene.train()
-    await push(scene.queue, *range(6))
-    await scene.at_version(2)
-    scene.server.kill()
-    pushing = asyncio.create_task(push(scene.queue, *range(6, UPDATES * BATCH)))
-    await asyncio.sleep(0.5)
-    scene.server.start()
-    await asyncio.wait_for(pushing, 120)
-    await scene.finished(pid)
-    await assert_undisturbed(scene, undisturbed)
-
-
-async def test_a_network_that_pauses_longer_than_any_timeout_costs_time_alone(
-    own_scene, undisturbed
+@pytest.mark.parametrize(
+    ("fault", "mend", "away_s", "options"),
+    [
+        pytest.param("kill", "start", 0.5, {}, id="killed"),
+        pytest.param("pause", "go_on", 2, {"timeout_s": 0.8}, id="silent beyond any timeout"),
+    ],
+)
+async def test_a_redis_that_is_away_costs_time_alone(
+    own_scene, undisturbed, fault, mend, away_s, options
 ):
     scene = own_scene
-    pid = scene.train(timeout_s=0.8)
+    pid = scene.train(**options)
     await push(scene.queue, *range(7))
-    await scene.at_version(3)
-    scene.server.pause()
+    await scene.at_version(2)
+    getattr(scene.server, fault)()
     pushing = asyncio.create_task(push(scene.queue, *range(7, UPDATES * BATCH)))
-    await asyncio.sleep(2)
-    scene.server.go_on()
+    await asyncio.sleep(away_s)
+    getattr(scene.server, mend)()
     await asyncio.wait_for(pushing, 120)
     await scene.finished(pid)
     await assert_undisturbed(scene, undisturbed)

@@ -65,26 +65,19 @@ async def assert_learned_from_what_was_sampled(run):
 
 
 @pytest.mark.long
-async def test_a_server_that_is_killed_and_started_again_gets_its_params_once_more(tmp_path):
+@pytest.mark.parametrize("fault", ["killed and started again", "silent"])
+async def test_a_server_that_is_away_for_a_while_costs_time_alone(tmp_path, fault):
     async with playing(tmp_path) as (run, server):
         training = asyncio.create_task(run.train(UPDATES))
         await asyncio.sleep(0.1)
-        server.kill()
-        await asyncio.sleep(1.0)
-        server.start()
-        async with asyncio.timeout(240):
-            await training
-        await assert_learned_from_what_was_sampled(run)
-
-
-@pytest.mark.long
-async def test_a_server_that_is_silent_for_a_while_costs_time_alone(tmp_path):
-    async with playing(tmp_path) as (run, server):
-        training = asyncio.create_task(run.train(UPDATES))
-        await asyncio.sleep(0.1)
-        server.signal(signal.SIGSTOP)
-        await asyncio.sleep(4.0)
-        server.signal(signal.SIGCONT)
+        if fault == "silent":
+            server.signal(signal.SIGSTOP)
+            await asyncio.sleep(4.0)
+            server.signal(signal.SIGCONT)
+        else:
+            server.kill()
+            await asyncio.sleep(1.0)
+            server.start()
         async with asyncio.timeout(240):
             await training
         await assert_learned_from_what_was_sampled(run)

@@ -233,20 +233,6 @@ def step_by_step(engine, requests, move):
     return [ended[each] for each in requests]
 
 
-def test_rows_in_flight_follow_too(model, tokenizer):
-    requests = ragged_requests(4, temperature=0.0)
-    expected = run(Engine(model, tokenizer, max_batch_size=4), requests)
-
-    def move():
-        # There and back, so that the numbers stay: float64 holds every float32.
-        model.double()
-        engine._decoder.follow()
-        model.float()
-
-    engine = Engine(model, tokenizer, max_batch_size=4)
-    assert step_by_step(engine, requests, move) == expected
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("in_flight", [False, True])

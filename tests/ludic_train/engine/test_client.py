@@ -118,14 +118,6 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_the_others_are_served(c
     assert all(completion.logprobs for completion in good)
 
 
-async def test_long_dialogs_are_rendered_like_short_ones(model, tokenizer):
-    client = LocalChatClient(model, tokenizer)
-    for text in ("5", "number " * 80):
-        for _ in range(2):
-            completion = await client.complete(user(text), Sampling(seed=0, max_tokens=1))
-            assert completion.prompt_ids == tuple(render_chat(tokenizer, user(text)))
-
-
 async def test_a_begun_reply_is_continued(client, tokenizer):
     dialog = [*user(), Message(role="assistant", content="6")]
     completion = await client.complete(dialog, Sampling(seed=0, max_tokens=1))
@@ -210,19 +202,6 @@ def test_a_loop_that_ends_with_requests_in_flight_leaves_the_client_usable(clien
     expected = asyncio.run(play())
     asyncio.run(give_up())
     assert asyncio.run(play()) == expected
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_that_was_closed_without_a_word_leaves_the_client_usable(client):
-    async def ask():
-        return asyncio.create_task(asked(client, 1, max_tokens=200, temperature=50.0)[0])
-
-    loop = asyncio.new_event_loop()
-    pending = [loop.run_until_complete(ask()), *asyncio.all_tasks(loop)]
-    loop.close()
-    for task in pending:
-        task._log_destroy_pending = False
-    assert asyncio.run(client.complete(user("0"), Sampling(seed=0, max_tokens=9))).logprobs
 
 
 async def test_a_second_event_loop_at_the_same_time_is_refused(client):

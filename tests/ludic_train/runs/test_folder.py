@@ -56,12 +56,6 @@ def test_a_recipe_comes_back_from_the_folder_with_the_settings_of_the_run(recipe
     assert machine == Machine()
 
 
-def test_what_a_run_was_started_with_is_known_to_the_resumed_one(config):
-    start(config)
-    assert resumable(config.out).defaults == config
-    open_run(TIC_TAC_TOE, config, resume=True)
-
-
 def test_a_moved_folder_can_be_resumed(config):
     start(config)
     moved = config.out.rename(config.out.with_name("moved"))

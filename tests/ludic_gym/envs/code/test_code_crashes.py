@@ -52,8 +52,10 @@ async def play(count):
     return right, [episode async for episode in stream]
 
 
-def held_against_the_truth(count, folder, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+@pytest.mark.long
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_no_episode_is_lost_and_none_blamed_when_sandboxes_break(count, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     try:
         sandbox = open_sandbox("auto", warm=2)
     except NoSandbox as error:
@@ -73,14 +75,4 @@ def held_against_the_truth(count, folder, monkeypatch):
     gc.collect()
     assert open_files() <= files
     assert child_processes() <= processes
-    assert os.listdir(folder) == []
-
-
-@pytest.mark.long
-def test_no_episode_is_lost_and_none_blamed_when_sandboxes_break(tmp_path, monkeypatch):
-    held_against_the_truth(60, tmp_path, monkeypatch)
-
-
-@pytest.mark.slow
-def test_nor_are_they_among_a_thousand(tmp_path, monkeypatch):
-    held_against_the_truth(1000, tmp_path, monkeypatch)
+    assert os.listdir(tmp_path) == []

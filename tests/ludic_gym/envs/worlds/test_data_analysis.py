@@ -100,22 +100,12 @@ def test_a_program_reads_the_files_and_leaves_nothing_behind():
     assert "Exit code 1." in text
 
 
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(100, 250), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_programs_find_the_answers_from_the_files(level):
+def test_programs_find_the_answers_from_the_files(level, seeds):
     # The answers come from the columns in memory, the programs read and clean the files.
     env = DataAnalysisEnv(level)
-    for seed in range(3):
-        env.reset(seed=seed)
-        env.step(env.oracle_action())
-        *_, info = env.step(env.oracle_action())
-        assert info["success"], seed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_programs_find_the_answers_of_many_tasks(level):
-    env = DataAnalysisEnv(level)
-    for seed in range(100, 250):
+    for seed in seeds:
         env.reset(seed=seed)
         env.step(env.oracle_action())
         *_, info = env.step(env.oracle_action())

@@ -188,18 +188,18 @@ async def test_params_that_do_not_fit_change_nothing(changes, reason):
         assert served(server) == ("2", digest(params(2)))
 
 
-async def test_a_server_that_failed_to_put_params_in_stays_silent():
+@pytest.mark.parametrize(
+    ("faults", "answers", "said"),
+    [
+        ({"/finish_weight_update": "500"}, {}, "out of memory"),
+        ({}, {"/weight_info": {"weight_version": "7"}}, "version '7' after version 1"),
+    ],
+)
+async def test_a_server_whose_params_are_in_doubt_stays_silent(faults, answers, said):
     async with running(1, params(0)) as (server,):
-        server.faults["/finish_weight_update"] = "500"
-        with pytest.raises(PublishError, match=r"failed in finish: .*out of memory"):
-            await published(publisher([server]), 1)
-        assert server.paused
-
-
-async def test_a_server_that_reports_another_version_after_the_swap_stays_silent():
-    async with running(1, params(0)) as (server,):
-        server.answers["/weight_info"] = {"weight_version": "7"}
-        with pytest.raises(PublishError, match=r"failed in finish: .*version '7' after version 1"):
+        server.faults |= faults
+        server.answers |= answers
+        with pytest.raises(PublishError, match=f"failed in finish: .*{said}"):
             await published(publisher([server]), 1)
         assert server.paused
 
