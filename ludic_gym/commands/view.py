@@ -57,7 +57,7 @@ class ViewArgs:
     tokenizer: Annotated[Path | None, option("DIR")] = None
     """A model's folder; shows tokens as text, coloured by their log-probs."""
     most: int = 50_000
-    """Limit of transcripts of each run; further episodes have their scores only."""
+    """Limit of transcripts of each run; further episodes of a benchmark have their scores only."""
     updates: tuple[int, ...] = ()
     """Updates of a training run whose rollouts are in the page; if left out, as many as fit, evenly
     spread, the first and the last too."""

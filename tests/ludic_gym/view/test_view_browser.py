@@ -300,3 +300,14 @@ def test_the_same_task_at_two_updates_is_side_by_side_and_text_is_found(opened, 
     page.locator("#search").fill("passed")
     expect(page.locator("#count")).to_have_text("1 of 6")
     assert chosen(page)[:2] == ["update", "50,"]
+
+
+@pytest.mark.long
+def test_two_updates_side_by_side_are_accessible_and_fit(opened, tmp_path):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(view_of([training_folder(tmp_path)]), f"{EPISODES}?update=0&beside=50")
+    page.set_viewport_size({"width": 390, "height": 840})
+    page.locator("#episode .side").nth(1).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert [v["id"] for v in Axe().run(page).response["violations"]] == []
