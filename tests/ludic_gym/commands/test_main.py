@@ -13,6 +13,8 @@ from ludic_gym.commands.main import main
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import load_plugin
 
+RANDOM = ("--policy", "random")
+
 
 @pytest.mark.parametrize("command", ["list", "play", "bench", "check"])
 def test_each_command_explains_itself_with_examples(command, capsys):
@@ -31,10 +33,13 @@ def test_each_command_explains_itself_with_examples(command, capsys):
             "no command 'qqq'; there are: list, play, bench, view",
         ),
         (["list", "--suite", "game"], "no suite 'game'; did you mean 'games'?"),
-        (["bench", "game"], "Did you mean: `games`?"),
-        (["bench", "GSM8k"], "Did you mean: `ludic/GSM8K-v0`?"),
+        (["bench", "game", *RANDOM], "Did you mean: `games`?"),
+        (["bench", "GSM8k", *RANDOM], "Did you mean: `ludic/GSM8K-v0`?"),
         (["check", "ludic/GSM9K-v0"], "Did you mean: `GSM8K`?"),
-        (["bench", "qqqqqqq"], "Environment `qqqqqqq` doesn't exist. (`ludic list` shows the ids)"),
+        (
+            ["bench", "qqqqqqq", *RANDOM],
+            "(`ludic list` shows the ids)",
+        ),
     ],
 )
 def test_misspelt_names_get_a_suggestion(words, hint, capsys):
@@ -175,7 +180,7 @@ def test_check_passes_ours_and_fails_an_env_that_breaks_the_contract(tmp_path):
 )
 @pytest.mark.parametrize("command", ["bench", "check"])
 def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, complaint, capsys):
-    assert main([command, *arguments]) == 2
+    assert main([command, *arguments, *(RANDOM if command == "bench" else ())]) == 2
     error = capsys.readouterr().err
     assert complaint in error
     assert error.count("\n") == 1
@@ -185,7 +190,7 @@ def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, comp
     ("words", "complaint"),
     [
         (
-            "bench ludic/Wordle-v0 --episodes 1 --out /dev/null",
+            "bench ludic/Wordle-v0 --policy random --episodes 1 --out /dev/null",
             "/dev/null: File exists; name a path",
         ),
         (
