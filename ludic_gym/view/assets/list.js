@@ -54,12 +54,12 @@ function playedFor(row, side) {
   return updateName(column(row, side, "nth")) + (column(row, side, "use") === "evaluate" ? ", evaluation" : "");
 }
 
-/** Turns, tokens, seconds and cost of an episode. */
+/** Weight, turns, tokens, seconds and cost of an episode. */
 function factsOf(row, side) {
   const value = (name) => column(row, side, name);
-  return [turnCount(value("turns")), value("tokens") ? `${whole(value("tokens"))} tokens` : "",
+  return [known(value("weight")) ? `weight ${short(value("weight"))}` : "", turnCount(value("turns")), value("tokens") ? `${whole(value("tokens"))} tokens` : "",
     known(value("seconds")) ? seconds(value("seconds")) : "", known(value("cost")) ? `cost ${money(value("cost"))}` : "",
-    known(value("weight")) ? `weight ${short(value("weight"))}` : "", value("cut_off") ? "cut off" : ""].filter(Boolean).join(" \u00b7 ");
+    value("cut_off") ? "cut off" : ""].filter(Boolean).join(" \u00b7 ");
 }
 
 const turnCount = (n) => `${n} turn${n === 1 ? "" : "s"}`;
