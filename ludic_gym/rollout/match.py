@@ -11,6 +11,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError
 from ludic_gym.rollout.episode import (
+    ATTEMPTS,
     MAX_TURNS,
     copied_options,
     finite_reward,
@@ -51,11 +52,13 @@ class Seat:
 
     policy: the agent's policy, reset by the caller.
     feedback: the next observation if the last decision held no action, else None.
+    failures: decisions without an action in a row.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.feedback: str | None = None
+        self.failures = 0
         self._steps: list[Step] = []
         self._pending: Decision | None = None
         self._seen = ""
@@ -70,6 +73,7 @@ class Seat:
         """The policy's decision; its turn stays open until `settle`."""
         self._pending = await self.policy.act(sampling)
         self.feedback = self._pending.feedback if self._pending.action is None else None
+        self.failures = 0 if self._pending.action is not None else self.failures + 1
         return self._pending
 
     def settle(self, reward: float, ending: Ending = CONTINUES) -> None:
@@ -134,8 +138,10 @@ async def run_match(
     An agent's step has all rewards that arrive before its next turn or the end of the match. An
     agent whose match ends before its first move has one step without action for its reward.
     A turn is one agent's decision, or in a ParallelEnv one decision of each agent; parse failures
-    count. In an AECEnv every agent that has to move needs a policy. In a ParallelEnv the joint
-    action holds the actions that were found; the env moves the agents without a policy.
+    count. In an AECEnv every agent that has to move needs a policy, and the third reply in a row
+    without an action is the empty text for the env, which loses where that is illegal. In a
+    ParallelEnv the joint action holds the actions that were found; the env moves the agents without
+    a policy.
     Raises ConfigError for a missing policy or a task with `attempts`, and the errors of the env and
     the policies.
 
@@ -204,10 +210,14 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
         # The env was not stepped since the failed decision, so there is nothing new to observe.
         seat.observe(seat.feedback)
     decision = await seat.decide(sampling)
-    if decision.action is None:
-        seat.settle(0.0)
-    else:
+    if decision.action is not None:
         await call(env, env.step, decision.action)
+    elif seat.failures % ATTEMPTS == 0 and not decision.give_up:
+        # Without an end, a player that is about to lose would rather find no action for ever.
+        seat.feedback = None
+        await call(env, env.step, "")
+    else:
+        seat.settle(0.0)
     return decision.give_up
 
 

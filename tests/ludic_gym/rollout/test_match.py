@@ -1,5 +1,6 @@
 import threading
 
+import pettingzoo
 import pytest
 from pettingzoo import AECEnv, ParallelEnv
 
@@ -96,6 +97,19 @@ async def test_a_failed_turn_is_the_same_agents_again_and_earns_nothing_twice():
     assert [second.reward, won.reward] == [-0.25, 1.0]
     assert a.total_reward == -0.25 - 0.25 - 1.0
     assert won.observation == "board A:x B:y A:z"
+
+
+async def test_a_player_that_never_finds_an_action_loses_and_cannot_stall():
+    env = pettingzoo.make("aec", "ludic/TicTacToe-v0")
+    client = ScriptedClient(lambda messages, sampling: "hm")
+    silent = Parsed(ChatPolicy(client), xml_tag_parser("m"))
+    task = Task(env_id="ludic/TicTacToe-v0", seed=0)
+
+    a, b = await run_match(env, {"player_0": silent, "player_1": OraclePolicy(env)}, task)
+
+    assert [len(a.steps), a.total_reward, b.total_reward] == [3, -1.0, 1.0]
+    assert a.steps[-1].terminated
+    assert a.steps[-1].info["parse_error"] is True
 
 
 async def test_the_last_allowed_turn_truncates_every_agents_rollout():
