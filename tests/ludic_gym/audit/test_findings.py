@@ -118,7 +118,7 @@ def test_levels_in_their_order_pass():
 @pytest.mark.slow
 def test_all_planted_faults_are_found_and_no_sound_environment_has_one():
     failed = {name: audit_env(subject_of(name)).failed for name in mutants.MUTANTS}
-    assert len(failed) == 88
+    assert len(failed) >= 90
     assert [name for name, findings in failed.items() if not findings] == []
     # A fault in the planting of one, such as a name that the environment has no more.
     assert not any("AttributeError" in f.summary for each in failed.values() for f in each)
