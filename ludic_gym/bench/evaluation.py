@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 
@@ -27,15 +28,16 @@ from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
-from ludic_gym.policies.base import PlainCall, run_blocking
+from ludic_gym.policies.base import PlainCall, PolicyWrapper, run_blocking
+from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.pool import close
 from ludic_gym.served import ServedPolicy
-from ludic_gym.types import Episode, MakePolicy, Sampling, Task
+from ludic_gym.types import Episode, MakePolicy, Policy, Sampling, Task
 
 
 def evaluate(
     env_id: str,
-    policy: MakePolicy | str,
+    policy: MakePolicy | Policy | str,
     *,
     harness: Harness | str | None = None,
     split: str | None = None,
@@ -53,7 +55,8 @@ def evaluate(
     notebook too, inside a running event loop. Ctrl-C stops the episodes in flight.
 
     env_id: id of the environment, "module:id" if importing the module registers it.
-    policy: makes a policy for an environment: `openai(...)`, `OraclePolicy`, or a function; or a
+    policy: makes a policy for an environment: `openai(...)`, `OraclePolicy`, or a function; or the
+        policy of a model, such as `ChatPolicy(client)`, which is copied for each episode; or a
         text, as of `open_policy`: "openai/gpt-5", an address, a run's folder, "oracle".
     harness: how the model of that text plays, as of `Harness.of`.
     split: split of the dataset, as the environment's argument.
@@ -72,13 +75,7 @@ def evaluate(
     >>> evaluate("ludic/Arithmetic-v0", OraclePolicy, episodes=20, progress=False).success_rate
     1.0
     """
-    # A finished policy is the likeliest mistake. Called with an env it would fail in every episode,
-    # with an error that does not name the remedy.
-    if isinstance(policy, PlainCall):
-        raise ConfigError(
-            f"policy is a {type(policy).__name__}, which plays one episode; give a function that "
-            "makes a policy for an env"
-        )
+    plan = _each_episode(policy)
     if harness is not None and not isinstance(policy, str):
         raise ConfigError(
             "harness is for a policy that is named by a text; give it to the function that made "
@@ -104,13 +101,31 @@ def evaluate(
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
 
     async def played(show: Callable[[object], None] | None) -> BenchResult:
-        async with _opened(policy, plays) as make_policy:
+        async with _opened(plan, plays) as make_policy:
             return await run_bench(
                 tasks, make_policy, concurrency=concurrency, on_episode=show, tally=tally
             )
 
     with bar as show:
         return run_blocking(played(show))
+
+
+def _each_episode(policy: Any) -> MakePolicy | str:  # noqa: ANN401 - told apart here
+    """The function or the name itself, or a function that copies the policy of a model.
+
+    Raises ConfigError for other policies, which may hold an env or a place in a script.
+    """
+    if not isinstance(policy, PlainCall):
+        return cast(MakePolicy | str, policy)
+    innermost: object = policy
+    while isinstance(innermost, PolicyWrapper):
+        innermost = innermost.policy
+    if not isinstance(innermost, ChatPolicy):
+        raise ConfigError(
+            f"policy is a {type(policy).__name__}, which plays one episode; give a function that "
+            "makes a policy for an env"
+        )
+    return lambda env: cast(Policy, deepcopy(policy))
 
 
 @asynccontextmanager

@@ -120,6 +120,16 @@ def test_a_dead_server_is_an_error_of_every_episode():
     assert [index for index, _ in result.errors] == [0, 1]
 
 
+def test_the_policy_of_a_model_is_copied_for_each_episode():
+    def reply(messages, sampling):
+        assert len([m for m in messages if m["role"] == "user"]) == 1, "an earlier episode's dialog"
+        return "<answer>7</answer>"
+
+    policy = lg.Parsed(lg.ChatPolicy(lg.ScriptedClient(reply)), lg.xml_tag_parser("answer"))
+    result = lg.evaluate("ludic/Arithmetic-v0", policy, episodes=20, progress=False)
+    assert (result.episodes, result.errors) == (20, ())
+
+
 def test_a_policy_of_one_episode_is_refused():
     with pytest.raises(lg.ConfigError, match="policy is a ScriptedPolicy, which plays one episode"):
         lg.evaluate(GSM8K, lg.ScriptedPolicy(["4"]))
