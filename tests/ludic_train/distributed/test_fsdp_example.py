@@ -49,4 +49,4 @@ def test_evaluations_leave_rollouts_and_a_second_run_needs_another_folder(tmp_pa
     measured = [one.update for one in kept if one.use == "evaluate"]
     assert measured == sorted(measured)
     assert {one.use for one in kept} == {"evaluate", "train"}
-    assert "has checkpoints: add --resume, or name another --out" in once().stderr
+    assert "holds a run already: add --resume" in once().stderr
