@@ -57,12 +57,12 @@ class PublishedEntry:
 
 
 def _entry(name: str, block: dict[str, Any]) -> PublishedEntry:
-    known = block.pop("known", None)
+    score = block.pop("known", None)
     return PublishedEntry(
         name=name,
         metrics=tuple(block.pop("metrics")),
         kwargs=MappingProxyType(block.pop("kwargs", {})),
-        known=None if known is None else KnownScore(**known),
+        known=None if score is None else KnownScore(**score),
         **block,
     )
 

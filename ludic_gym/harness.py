@@ -137,8 +137,8 @@ class Harness:
         """This harness, with the parts of the other one where it has none itself."""
         if other is None or self.factory is not None:
             return self
-        own = {n: value for n, value in self._parts().items() if value is not None}
-        return replace(other, factory=None, **own) if own else other
+        parts = {n: value for n, value in self._parts().items() if value is not None}
+        return replace(other, factory=None, **parts) if parts else other
 
     def policy(self, client: ChatClient, env: Env | None = None) -> Policy:
         """The policy of one episode.
@@ -203,8 +203,8 @@ class Harness:
 
     def whole_prompt(self, suggested: str) -> str:
         """The system prompt of an episode. suggested: that of the environment."""
-        own = suggested if self.system_prompt is None else self.system_prompt
-        return "\n\n".join(filter(None, (own, self.instructions)))
+        prompt = suggested if self.system_prompt is None else self.system_prompt
+        return "\n\n".join(filter(None, (prompt, self.instructions)))
 
     def new_context(self) -> Context:
         """An empty context."""
@@ -264,8 +264,8 @@ class Harness:
                 f"no harness {harness!r}; there are {', '.join(HARNESSES)}, a run's folder, and "
                 "module:name for a Harness or a function of your own"
             )
-        found = _resolved("harness", harness)
-        return cast(Self, found) if isinstance(found, Harness) else cls(factory=harness)
+        resolved = _resolved("harness", harness)
+        return cast(Self, resolved) if isinstance(resolved, Harness) else cls(factory=harness)
 
 
 @runtime_checkable
@@ -341,10 +341,10 @@ def _resolved(part: str, value: Any) -> Any:  # noqa: ANN401 - any object of the
     if not isinstance(value, str):
         return value
     module, colon, name = value.rpartition(":")
-    found = getattr(import_user_module(module, value), name, None) if colon else None
-    if found is None:
+    member = getattr(import_user_module(module, value), name, None) if colon else None
+    if member is None:
         raise ConfigError(f"{part}={value!r}: write module:name, with a name of that module")
-    return found
+    return member
 
 
 def _made_by(factory: Callable[..., Policy], client: ChatClient, env: Env | None) -> Policy:
@@ -359,8 +359,8 @@ def exact_action(env: Env | None) -> Parser:
     """
 
     def parse(text: str) -> ParseResult:
-        known = isinstance(env, gym.Env) and env.has_wrapper_attr("legal_actions")
-        legal = env.get_wrapper_attr("legal_actions")() if env is not None and known else ()
+        has_legal = isinstance(env, gym.Env) and env.has_wrapper_attr("legal_actions")
+        legal = env.get_wrapper_attr("legal_actions")() if env is not None and has_legal else ()
         if not legal or text.strip() in legal:
             return ParseResult(text.strip() or None)
         return ParseResult(None, feedback="Reply with a legal action and nothing else.")

@@ -107,9 +107,9 @@ class ExactPrompts:
         """
         index = newest_sampled(messages)
         # A template that knows no tools may be a function of two arguments.
-        given = (tools,) if tools else ()
+        extra = (tools,) if tools else ()
         if index is None:
-            return tuple(self._render(messages, True, *given))
+            return tuple(self._render(messages, True, *extra))
         reply, is_last = messages[index], index + 1 == len(messages)
         rest = None
         # The messages before the reply, and the tools, are still those of its prompt.
@@ -120,11 +120,11 @@ class ExactPrompts:
             and list(sampled.prompt) == list(messages[:index])
         ):
             rest = (
-                self._addition(messages, *given) if is_last else self._rest(messages, index, *given)
+                self._addition(messages, *extra) if is_last else self._rest(messages, index, *extra)
             )
         if rest is None:
             self.rewritten += 1
-            return tuple(self._render(messages, True, *given))
+            return tuple(self._render(messages, True, *extra))
         self.extended += 1
         return (_sampled_ids(reply) if is_last else self.turn_ids(reply)) + rest
 

@@ -77,13 +77,15 @@ class Recorder:
 
         credit: of the rollouts of each group that was learned from, in order; None if unknown.
         """
-        rest = None if credit is None else {group: iter(own) for group, own in credit.items()}
+        rest = (
+            None if credit is None else {group: iter(weights) for group, weights in credit.items()}
+        )
         chosen = filter(self._is_chosen, episodes)
         self._append(b"".join(_line(episode, use, update, rest) for episode in chosen))
 
     def write_credit(self, update: int, credit: Mapping[str, Weights]) -> None:
         """Append the credit of groups that actors have written. Raises OSError."""
-        lines = ({"update": update, "group": g, "credit": own} for g, own in credit.items())
+        lines = ({"update": update, "group": g, "credit": weights} for g, weights in credit.items())
         text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         self._append(text.encode("ascii") if self.share else b"")
 
@@ -141,12 +143,12 @@ def forget_after(folder: Path, update: int) -> None:
     """Drop what the trainer has written of later updates, and what a crash has cut."""
     for path in reversed([path for path in _files(folder) if path.name[0].isdigit()]):
         lines = list(_whole_lines(path))
-        kept = [line for line in lines if (_head(line)[0] or 0) <= update]
+        earlier = [line for line in lines if (_head(line)[0] or 0) <= update]
         draft = path.with_suffix(".new")
-        draft.write_bytes(gzip.compress(b"".join(kept), 1, mtime=0))
+        draft.write_bytes(gzip.compress(b"".join(earlier), 1, mtime=0))
         draft.replace(path)
         # Files before it are older still; only the last one can be cut.
-        if kept and len(kept) == len(lines):
+        if earlier and len(earlier) == len(lines):
             return
 
 

@@ -304,8 +304,8 @@ def to_json(data: Data) -> dict[str, JSON]:
     return record
 
 
-def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: object) -> T:
-    """The data of a record of `to_json`. given: fields that the record lacks."""
+def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **missing: object) -> T:
+    """The data of a record of `to_json`. missing: fields that the record lacks."""
     values: dict[str, object] = {}
     for name, value in record.items():
         if name in OPEN:
@@ -319,7 +319,7 @@ def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **given: objec
         else:
             # JSON has no tuples, and no field of data is a list.
             values[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values, **given)
+    return kind(**values, **missing)
 
 
 def _marked_info(info: Mapping[str, object]) -> JSON:
@@ -421,13 +421,13 @@ def _hash(text: str) -> str:
 
 def plain_info(info: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """The numbers, flags and short texts of an info."""
-    found = dict[str, bool | int | float | str]()
+    values = dict[str, bool | int | float | str]()
     for name, value in info.items():
         # NumPy's scalars become Python's, which any wire format knows.
         plain = value.item() if isinstance(value, np.generic) else value
         if _is_plain(plain) and _is_text(name):
-            found[name] = plain
-    return found
+            values[name] = plain
+    return values
 
 
 def _is_plain(value: object) -> bool:

@@ -151,8 +151,8 @@ def packed_masks(masks: Sequence[ArrayLike], drawn: Sequence[int]) -> bytes:
     order = np.lexsort((ids, position))
     ids = ids[order]
     taken = ids == np.asarray(drawn, np.int64)[position]
-    if (found := np.bincount(position[taken], minlength=len(sets)) != 1).any():
-        k = int(found.argmax())
+    if (is_wrong := np.bincount(position[taken], minlength=len(sets)) != 1).any():
+        k = int(is_wrong.argmax())
         raise DataError(f"token {drawn[k]} must be once in its sampling mask, {sets[k][:20]}")
     ids, position = ids[~taken], position[~taken]
     is_first = np.diff(position, prepend=-1) != 0

@@ -128,8 +128,8 @@ def answer_of(text: str) -> str:
     if not closed and "<think>" in reply:
         return ""
     # Up to the last closing tag: each opening tag after it would be followed to the end.
-    found = _TAGGED.findall(reply[: reply.rfind("</answer>") + len("</answer>")])
-    tagged = {answer.strip("\n") for answer in found}
+    answers = _TAGGED.findall(reply[: reply.rfind("</answer>") + len("</answer>")])
+    tagged = {answer.strip("\n") for answer in answers}
     # Several different answers would let a model guess more than once.
     if len(tagged) > 1:
         return ""

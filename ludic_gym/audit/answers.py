@@ -51,10 +51,10 @@ def equal_replies_earn_equally(subject: AuditSubject) -> Result:
                         jump()
                         return act(env, observation)
 
-                    found = play(env, seed, later, 50)
-                seen = (found.rewards, found.success, found.ended)
+                    episode = play(env, seed, later, 50)
+                seen = (episode.rewards, episode.success, episode.ended)
                 if first is not None and seen != first:
-                    evidence = {"one": str(first), "other": str(seen), "play": transcript(found)}
+                    evidence = {"one": str(first), "other": str(seen), "play": transcript(episode)}
                     return "fail", f"seed {seed}: {first} at one time, {seen} at another", evidence
                 first = seen
     return "pass", f"{REPEATS} times each, with clocks that differ by up to 200 days", {}
@@ -71,19 +71,19 @@ def hedges_fail(subject: AuditSubject) -> Result:
     def right(seed: int, form: str, core: str) -> bool:
         return play(env, seed, always(form.format(core)), 1).success
 
-    for seed, (form, own) in tasks.items():
-        mine, others = own.casefold(), dict.fromkeys(core for _, core in tasks.values())
+    for seed, (form, answer) in tasks.items():
+        mine, others = answer.casefold(), dict.fromkeys(core for _, core in tasks.values())
         # Of answers of which one contains the other, a reply with both may be right.
         wrong = [c for c in others if c.casefold() not in mine and mine not in c.casefold()]
         # Answers of other tasks that are right here too, such as 2 and 2.0, prove nothing.
         wrong = [core for core in wrong if not right(seed, form, core)][:6]
-        if not wrong or not right(seed, form, own):
+        if not wrong or not right(seed, form, answer):
             continue
-        for name, reply in hedges(form, own, wrong).items():
-            found = play(env, seed, always(reply), 1)
-            tried.setdefault(name, []).append(found.success)
-            if found.success:
-                examples.setdefault(name, transcript(found))
+        for name, reply in hedges(form, answer, wrong).items():
+            episode = play(env, seed, always(reply), 1)
+            tried.setdefault(name, []).append(episode.success)
+            if episode.success:
+                examples.setdefault(name, transcript(episode))
     rates = {name: sum(wins) / len(wins) for name, wins in tried.items()}
     if not rates:
         return "unknown", "no task has a wrong answer of another task", {}
@@ -109,35 +109,35 @@ def paraphrases_are_equal(subject: AuditSubject) -> Result:
         for text, variants in pairs:
             plain = play(env, seed, always(text), 1)
             for variant in variants:
-                found = play(env, seed, always(variant), 1)
-                if (found.total, found.success) != (plain.total, plain.success):
-                    evidence = {"one": transcript(plain), "other": transcript(found)}
+                episode = play(env, seed, always(variant), 1)
+                if (episode.total, episode.success) != (plain.total, plain.success):
+                    evidence = {"one": transcript(plain), "other": transcript(episode)}
                     summary = (
-                        f"{text[:40]!r} earns {plain.total:g}, {variant[:50]!r} {found.total:g}"
+                        f"{text[:40]!r} earns {plain.total:g}, {variant[:50]!r} {episode.total:g}"
                     )
                     return "fail", summary, evidence
     return "pass", f"in {len(answers)} tasks", {"tasks": len(answers)}
 
 
-def hedges(form: str, own: str, wrong: list[str]) -> dict[str, str]:
+def hedges(form: str, answer: str, wrong: list[str]) -> dict[str, str]:
     """Replies that contain the right answer and are wrong, by name.
 
-    form: text with {} in the place of the answer. own: the right answer. wrong: some wrong ones.
+    form: text with {} in the place of the answer. answer: the right one. wrong: some wrong ones.
     """
     other = wrong[0]
     cores = {
-        "wrong or right": f"{other} or {own}",
-        "right or wrong": f"{own} or {other}",
-        "a list of answers": ", ".join([*wrong, own, *wrong[:1]]),
-        "letters around it": f"x{own}x",
+        "wrong or right": f"{other} or {answer}",
+        "right or wrong": f"{answer} or {other}",
+        "a list of answers": ", ".join([*wrong, answer, *wrong[:1]]),
+        "letters around it": f"x{answer}x",
     }
-    if " " not in own:
+    if " " not in answer:
         # A sentence that is repeated is still true.
-        cores["doubled"] = f"{own}{own}"
+        cores["doubled"] = f"{answer}{answer}"
     if form != "{}":
         return {name: form.format(core) for name, core in cores.items()} | {
-            "two marked answers": f"{form.format(other)} {form.format(own)}",
-            "right, then wrong": f"{form.format(own)} {form.format(other)}",
+            "two marked answers": f"{form.format(other)} {form.format(answer)}",
+            "right, then wrong": f"{form.format(answer)} {form.format(other)}",
         }
     return {name: cores[name] for name in ("a list of answers", "letters around it")}
 
@@ -168,11 +168,11 @@ def split_reply(reply: str, prompt: str) -> tuple[str, str]:
     >>> split_reply("5", "In \\boxed{}."), split_reply("5", "")
     (('\\boxed{{{}}}', '5'), ('{}', '5'))
     """
-    if found := _TAGGED.fullmatch(reply.strip()):
-        tag, core = found[2], found[3]
+    if match := _TAGGED.fullmatch(reply.strip()):
+        tag, core = match[2], match[3]
         return (f"<{tag}>{{}}</{tag}>" if tag else "\\boxed{{{}}}"), core
-    if found := _TAG_IN_PROMPT.search(prompt):
-        return ("\\boxed{{{}}}" if found[2] else f"<{found[1]}>{{}}</{found[1]}>"), reply
+    if match := _TAG_IN_PROMPT.search(prompt):
+        return ("\\boxed{{{}}}" if match[2] else f"<{match[1]}>{{}}</{match[1]}>"), reply
     return "{}", reply
 
 

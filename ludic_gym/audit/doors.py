@@ -64,11 +64,11 @@ def oracle_wins_by_text(subject: AuditSubject) -> Result:
             sampling = Sampling(max_tokens=LONGEST_REPLY)
             turns = len(alone.actions)
             task = Task(env_id=subject.env_id, seed=seed, max_turns=turns, sampling=sampling)
-            found = run_blocking(run_episode(env, policy, task))
+            rollout = run_blocking(run_episode(env, policy, task))
             tried += 1
-            if abs(found.total_reward - alone.total) > 1e-9:
-                evidence = {"way": name, "seed": seed, "last": repr(found.steps[-1])[:1000]}
-                earned = f"the oracle earns {found.total_reward:g} by the harness {name!r}"
+            if abs(rollout.total_reward - alone.total) > 1e-9:
+                evidence = {"way": name, "seed": seed, "last": repr(rollout.steps[-1])[:1000]}
+                earned = f"the oracle earns {rollout.total_reward:g} by the harness {name!r}"
                 return "fail", f"{earned}, {alone.total:g} by itself", evidence
     return "pass", f"{tried} episodes by {len(ways)} harnesses", {}
 
@@ -87,12 +87,12 @@ def _client(env: Env, harness: Harness) -> ScriptedClient:
 def _call(action: str, schemas: Sequence[ToolSchema]) -> Message | None:
     """The action as a message with a call; None for an action that is none of the calls."""
     names = [schema["function"]["name"] for schema in schemas]
-    found = [call for call in calls_in(action)[0] if call.name in names]
-    if not found:
+    matches = [call for call in calls_in(action)[0] if call.name in names]
+    if not matches:
         return None
     calls = [
         ToolCall(id=call.name, name=call.name, arguments=json.dumps(call.arguments))
-        for call in found
+        for call in matches
     ]
     return assistant_message(
         Completion(text="", finish_reason="tool_calls", tool_calls=tuple(calls))

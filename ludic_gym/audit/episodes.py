@@ -84,9 +84,9 @@ def history_is_forgotten(subject: AuditSubject) -> Result:
         play(used, seed + 1, random_player(seed + 1), SHORT)
         play(used, seed, always("\0"), SHORT)
         play(used, seed + 2, random_player(seed), 1)
-        found = _facts(play(used, seed, random_player(seed), SHORT))
-        if found != expected:
-            evidence = {"new": str(expected)[:1000], "used": str(found)[:1000]}
+        facts = _facts(play(used, seed, random_player(seed), SHORT))
+        if facts != expected:
+            evidence = {"new": str(expected)[:1000], "used": str(facts)[:1000]}
             return "fail", f"seed {seed} plays another episode after earlier ones", evidence
     return "pass", "a used environment plays like a new one", {}
 
@@ -133,10 +133,10 @@ def hasty_switches() -> Iterator[None]:
         sys.setswitchinterval(usual)
 
 
-def _facts(found: Play) -> tuple[object, ...]:
+def _facts(episode: Play) -> tuple[object, ...]:
     """All of an episode that must not change."""
     # Infos as text: NaN is unlike itself, and arrays have no single ==.
-    return found.observations, found.rewards, ascii(found.infos), found.ended
+    return episode.observations, episode.rewards, ascii(episode.infos), episode.ended
 
 
 SEED_CHECKS: dict[str, Check] = {
@@ -159,9 +159,9 @@ def episodes_end(subject: AuditSubject) -> Result:
     for name, player in in_budget(_stubborn(subject).items(), 2 * subject.budget_s):
         env = subject.make()
         for seed in range(2):
-            found = play(env, seed, player(seed), ENDLESS)
-            longest[name] = max(longest.get(name, 0), len(found.actions))
-            if not found.ended:
+            episode = play(env, seed, player(seed), ENDLESS)
+            longest[name] = max(longest.get(name, 0), len(episode.actions))
+            if not episode.ended:
                 never.append(name)
     evidence = {"turns": longest, "without end": never}
     texts = [name for name in never if name not in ("random", "first legal")]
@@ -225,17 +225,17 @@ def levels_are_ordered(subject: AuditSubject) -> Result:
             rates.setdefault(player, []).append(earnings(plays).success)
             turns.setdefault(player, []).append(sum(len(p.actions) for p in plays) / len(plays))
     evidence = {"levels": list(values), "success": rates, "turns": turns}
-    for player, found in rates.items():
-        for i in range(1, len(found)):
-            slack = 4 * error_of((found[i] + found[i - 1]) / 2, subject.episodes)
-            if found[i] > found[i - 1] + slack:
+    for player, means in rates.items():
+        for i in range(1, len(means)):
+            slack = 4 * error_of((means[i] + means[i - 1]) / 2, subject.episodes)
+            if means[i] > means[i - 1] + slack:
                 summary = (
-                    f"{player} play succeeds in {found[i - 1]:.0%} with {name}={values[i - 1]!r}"
+                    f"{player} play succeeds in {means[i - 1]:.0%} with {name}={values[i - 1]!r}"
                 )
-                return "fail", f"{summary}, in {found[i]:.0%} with {values[i]!r}", evidence
+                return "fail", f"{summary}, in {means[i]:.0%} with {values[i]!r}", evidence
     # A level may also be harder only by taking more turns.
-    flat = all(max(found) - min(found) < 0.05 for found in rates.values())
-    longer = any(found == sorted(found) and found[-1] > found[0] for found in turns.values())
+    flat = all(max(means) - min(means) < 0.05 for means in rates.values())
+    longer = any(means == sorted(means) and means[-1] > means[0] for means in turns.values())
     if flat and not longer:
         return "unknown", "no baseline tells the levels apart", evidence
     return "pass", f"{len(values)} levels of {name}", evidence

@@ -75,9 +75,9 @@ def observations_have_no_answer(subject: AuditSubject) -> Result:
         ]
         if len(texts) < len(secrets):
             continue
-        found = extractor(texts, [s.answer for s in secrets])
-        if found is not None:
-            before, rate = found
+        common_mark = extractor(texts, [s.answer for s in secrets])
+        if common_mark is not None:
+            before, rate = common_mark
             evidence = {"before": before, "rate": rate, "example": texts[0][:500]}
             return "fail", f"the answer follows {before!r} in {rate:.0%} of the tasks", evidence
     return "pass", f"{len(secrets)} tasks have no common mark", {"tasks": len(secrets)}
@@ -124,20 +124,20 @@ def secrets_of(subject: AuditSubject) -> list[Secret]:
     return [_secret_of(subject, seed, answer) for seed, answer in answers.items()]
 
 
-def answer_of(found: Play) -> str:
+def answer_of(episode: Play) -> str:
     """The answer of an episode, without its marks; "" if it is not known."""
-    if found.success:
-        return split_reply(found.actions[-1], "")[1].strip()
-    named = [str(value) for key, value in found.infos[-1].items() if TRUTHS.search(key) and value]
-    return named[-1].strip() if len(named) and not found.success else ""
+    if episode.success:
+        return split_reply(episode.actions[-1], "")[1].strip()
+    named = [str(value) for key, value in episode.infos[-1].items() if TRUTHS.search(key) and value]
+    return named[-1].strip() if len(named) and not episode.success else ""
 
 
 def surfaces(env: Env, info: Mapping[str, Any]) -> dict[str, str]:
     """All texts beside the observation that a reset gives, by name."""
-    found = {f"info{path}": str(value) for path, value in flat(info)}
-    found["repr"] = f"{env.unwrapped!r} {env.unwrapped}"
-    found["spaces"] = f"{env.observation_space} {env.action_space} {env.metadata}"
-    return found
+    texts = {f"info{path}": str(value) for path, value in flat(info)}
+    texts["repr"] = f"{env.unwrapped!r} {env.unwrapped}"
+    texts["spaces"] = f"{env.observation_space} {env.action_space} {env.metadata}"
+    return texts
 
 
 def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -185,8 +185,8 @@ def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
     marks = Counter[str]()
     # A mark that works in nine tasks of ten is before the answers of several of four.
     for text, answer in list(zip(texts, answers, strict=True))[:4]:
-        for found in re.finditer(re.escape(answer), text):
-            marks.update({text[max(0, found.start() - k) : found.start()] for k in CONTEXTS})
+        for match in re.finditer(re.escape(answer), text):
+            marks.update({text[max(0, match.start() - k) : match.start()] for k in CONTEXTS})
     for mark, count in marks.most_common(60):
         if count < 2 or not mark.strip():
             continue
@@ -262,10 +262,10 @@ def _containing_rates(secrets: list[Secret], name: str) -> dict[str, float]:
         for s, o in zip(secrets, secrets[1:] + secrets[:1], strict=True)
         if s.answer != o.answer
     ]
-    own, base = sum(hits) / len(hits), sum(others) / max(1, len(others))
+    rate, base = sum(hits) / len(hits), sum(others) / max(1, len(others))
     if sum(exact) >= 0.9 * len(exact):
         return {"own": sum(exact) / len(exact), "others": 0.0}
-    return {"own": own, "others": base} if own - base > MARGIN else {}
+    return {"own": rate, "others": base} if rate - base > MARGIN else {}
 
 
 def _deciding_rates(secrets: list[Secret], name: str) -> dict[str, float]:

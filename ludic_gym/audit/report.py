@@ -79,8 +79,8 @@ def audit_env(subject: AuditSubject) -> AuditReport:
     >>> report.failed
     ()
     """
-    found = tuple(findings(subject))
-    return AuditReport(subject=subject, findings=found, ludic=version("ludic-gym"))
+    all_findings = tuple(findings(subject))
+    return AuditReport(subject=subject, findings=all_findings, ludic=version("ludic-gym"))
 
 
 def findings(subject: AuditSubject) -> Iterator[Finding]:

@@ -70,15 +70,15 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
     """The oracle reaches its stated success rate, and ends its episodes."""
     subject.require_oracle()
     plays = subject.plays(lambda seed: oracle, ENDLESS)
-    found, stated = earnings(plays), subject.statement.oracle
-    evidence = {"stated": stated, **found.as_json()}
+    earned, stated = earnings(plays), subject.statement.oracle
+    evidence = {"stated": stated, **earned.as_json()}
     failed = next((p for p in plays if not p.success), None)
     if failed is not None:
         evidence["failed"] = transcript(failed)
     # An oracle that is stated to be perfect has no bad luck.
-    margin = SIGMAS * error_of(stated, found.count) if stated < 1 else 0.0
-    summary = f"the oracle succeeds in {found.success:.0%} of {found.count} episodes"
-    if found.success < stated - margin:
+    margin = SIGMAS * error_of(stated, earned.count) if stated < 1 else 0.0
+    summary = f"the oracle succeeds in {earned.success:.0%} of {earned.count} episodes"
+    if earned.success < stated - margin:
         return "fail", f"{summary}, stated are {stated:.1%}", evidence
     if not all(p.ended for p in plays):
         return "fail", "an episode of the oracle does not end", evidence
@@ -87,17 +87,17 @@ def oracle_earns_stated(subject: AuditSubject) -> Result:
 
 def random_earns_stated(subject: AuditSubject) -> Result:
     """Random play has the success rate that is stated for it."""
-    found = earnings(subject.plays(random_player))
+    earned = earnings(subject.plays(random_player))
     stated = subject.statement.random
-    evidence = {"stated": stated, **found.as_json()}
-    summary = f"random play succeeds in {found.success:.0%} of {found.count} episodes"
+    evidence = {"stated": stated, **earned.as_json()}
+    summary = f"random play succeeds in {earned.success:.0%} of {earned.count} episodes"
     if stated is None:
         # Random play is one of the players that do not read the task.
-        high = subject.statement.floor + SIGMAS * error_of(subject.statement.floor, found.count)
-        if found.success > high:
+        high = subject.statement.floor + SIGMAS * error_of(subject.statement.floor, earned.count)
+        if earned.success > high:
             return "fail", f"{summary}, more than the floor", evidence
         return "unknown", f"{summary}; no rate is stated", evidence
-    if abs(found.success - stated) > SIGMAS * error_of(stated, found.count):
+    if abs(earned.success - stated) > SIGMAS * error_of(stated, earned.count):
         return "fail", f"{summary}, stated are {stated:.1%}", evidence
     return "pass", summary, evidence
 
@@ -113,7 +113,7 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
         "lorem": always("I do not know the answer."),
     }
     rates = {name: brief_earnings(subject, player) for name, player in players.items()}
-    evidence = {name: found.as_json() for name, found in rates.items()}
+    evidence = {name: earned.as_json() for name, earned in rates.items()}
     best = max(rates, key=lambda name: (rates[name].success, rates[name].reward))
     summary = f"the best of them, {best!r}, succeeds in {rates[best].success:.0%}"
     # Where any text is a move, or opponents may lose by themselves, some success is chance; and a
@@ -124,7 +124,7 @@ def uninformed_earn_nothing(subject: AuditSubject) -> Result:
     if rates[best].success > chance + SIGMAS * error_of(chance, rates[best].count) / 2:
         return "fail", summary, evidence
     # Rewards are compared with the oracle's, since each environment has a scale of its own.
-    paid = {name: found.reward for name, found in rates.items() if found.reward > 0}
+    paid = {name: earned.reward for name, earned in rates.items() if earned.reward > 0}
     if paid and not rates[best].success and has_oracle(subject):
         top = earnings(subject.plays(lambda seed: oracle)).reward
         name = max(paid, key=lambda name: paid[name])
@@ -144,11 +144,11 @@ def fixed_answers_stay_low(subject: AuditSubject) -> Result:
     tried = in_budget(texts, 2 * subject.budget_s)
     rates = {text: brief_earnings(subject, always(text)) for text in tried}
     best = max(rates, key=lambda text: rates[text].success)
-    found, floor = rates[best], subject.statement.floor
-    evidence = {"floor": floor, "texts": len(rates), "best": best, **found.as_json()}
-    summary = f"the best fixed reply, {best[:40]!r}, succeeds in {found.success:.0%}"
+    earned, floor = rates[best], subject.statement.floor
+    evidence = {"floor": floor, "texts": len(rates), "best": best, **earned.as_json()}
+    summary = f"the best fixed reply, {best[:40]!r}, succeeds in {earned.success:.0%}"
     # The best of several is a few standard errors above its true rate.
-    if found.success > floor + SIGMAS * error_of(floor, found.count):
+    if earned.success > floor + SIGMAS * error_of(floor, earned.count):
         return "fail", f"{summary}, more than the floor of {floor:.0%}", evidence
     return "pass", summary, evidence
 
@@ -158,12 +158,12 @@ def other_answers_fail(subject: AuditSubject) -> Result:
     answers = one_turn_answers(subject)
     env = subject.make()
     wins, tried = 0, 0
-    for seed, own in answers.items():
+    for seed, answer in answers.items():
         # Four per task: the number of pairs grows with the square of the tasks.
-        for other in [text for text in dict.fromkeys(answers.values()) if text != own][:4]:
-            found = play(env, seed, always(other))
+        for other in [text for text in dict.fromkeys(answers.values()) if text != answer][:4]:
+            episode = play(env, seed, always(other))
             tried += 1
-            wins += found.success
+            wins += episode.success
     if not tried:
         return "unknown", "all tasks have the same answer", {}
     rate, floor = wins / tried, subject.statement.floor
@@ -184,18 +184,18 @@ def better_players_earn_more(subject: AuditSubject) -> Result:
         "oracle": earnings(subject.plays(lambda seed: oracle)),
         "empty": earnings(subject.plays(lambda seed: always(""))),
     }
-    evidence = {name: found.as_json() for name, found in ladder.items()}
+    evidence = {name: earned.as_json() for name, earned in ladder.items()}
     top = ladder["oracle"]
     slack = SIGMAS / 2 * max(error_of(f.success, f.count) for f in ladder.values())
-    for name, found in ladder.items():
-        if found.success > top.success + slack:
+    for name, earned in ladder.items():
+        if earned.success > top.success + slack:
             return "fail", f"{name!r} succeeds more often than the oracle", evidence
-        if found.reward > top.reward + 2 * slack * max(1.0, abs(top.reward)) and top.success > 0.9:
-            return "fail", f"{name!r} earns {found.reward:.3g}, oracle {top.reward:.3g}", evidence
+        if earned.reward > top.reward + 2 * slack * max(1.0, abs(top.reward)) and top.success > 0.9:
+            return "fail", f"{name!r} earns {earned.reward:.3g}, oracle {top.reward:.3g}", evidence
         # Equal play in all respects: a success is paid as much as a failure.
-        if name != "oracle" and top.success - found.success > 0.5 and top.reward <= found.reward:
+        if name != "oracle" and top.success - earned.success > 0.5 and top.reward <= earned.reward:
             return "fail", f"{name!r} fails more often and earns as much", evidence
-    rates = ", ".join(f"{name} {found.reward:.2f}" for name, found in ladder.items())
+    rates = ", ".join(f"{name} {earned.reward:.2f}" for name, earned in ladder.items())
     return "pass", rates, evidence
 
 
@@ -245,15 +245,15 @@ def one_turn_answers(subject: AuditSubject) -> dict[int, str]:
     return {p.seed: p.actions[0] for p in plays}
 
 
-def transcript(found: Play) -> list[str]:
+def transcript(episode: Play) -> list[str]:
     """Seed, first and last observations and actions, cut to what a person reads."""
     turns = [
         f"> {action[:200]}\n{seen[:300]}"
-        for action, seen in zip(found.actions, found.observations[1:], strict=True)
+        for action, seen in zip(episode.actions, episode.observations[1:], strict=True)
     ]
-    kept = turns if len(turns) <= 4 else [*turns[:2], "...", *turns[-2:]]
-    last = f"reward {found.total:g}, success {found.success}"
-    return [f"seed {found.seed}", found.observations[0][:500], *kept, last]
+    lines = turns if len(turns) <= 4 else [*turns[:2], "...", *turns[-2:]]
+    last = f"reward {episode.total:g}, success {episode.success}"
+    return [f"seed {episode.seed}", episode.observations[0][:500], *lines, last]
 
 
 SCORE_CHECKS: dict[str, Check] = {

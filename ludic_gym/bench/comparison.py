@@ -283,7 +283,7 @@ def run_of(folder: Path, name: str) -> Run:
     return Run(name=name, policy=request.get("served") or request["policy"], scores=scores)
 
 
-def boards_json(found: Sequence[Board]) -> list[dict[str, Any]]:
+def boards_json(board_list: Sequence[Board]) -> list[dict[str, Any]]:
     """The boards as JSON: a list of objects with env, kwargs, data, measure, baseline and runs."""
     return [
         {
@@ -294,5 +294,5 @@ def boards_json(found: Sequence[Board]) -> list[dict[str, Any]]:
             "baseline": board.baseline,
             "runs": [asdict(standing) for standing in board.standings],
         }
-        for board in found
+        for board in board_list
     ]

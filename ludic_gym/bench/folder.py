@@ -39,10 +39,10 @@ def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _claimed(folder):
-        known = (folder / REQUEST).exists()
+        is_continued = (folder / REQUEST).exists()
         # Through JSON, because the stored request has lists where the new one has tuples.
         request = json.loads(json.dumps(request))
-        before = read_request(folder) if known else None
+        before = read_request(folder) if is_continued else None
         if before is not None:
             old, new = _flat(_grown(before, request)), _flat(request)
             differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
@@ -53,7 +53,7 @@ def open_folder(folder: Path, request: Mapping[str, JSON]) -> Iterator[bool]:
                 )
         if before != request:
             write_json(folder / REQUEST, {"schema": SCHEMA, "version": VERSION, **request})
-        yield known
+        yield is_continued
 
 
 def read_request(folder: Path) -> dict[str, JSON]:
@@ -195,7 +195,7 @@ def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
         return
     places = {_key(task): (i, task["group"]) for i, task in enumerate(map(to_json, tasks))}
 
-    def kept(lines: Iterable[bytes]) -> Iterator[bytes]:
+    def finished_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             # A line without an end was cut by a crash and may be no JSON: it is not parsed.
             record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"error": "cut"}
@@ -212,7 +212,7 @@ def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
             yield line
 
     with path.open("rb") as file:
-        _rewrite(path, kept(file))
+        _rewrite(path, finished_lines(file))
 
 
 def _key(task: Mapping[str, Any]) -> str:

@@ -47,8 +47,8 @@ def is_provided(spec: str) -> bool:
     (True, False)
     """
     provider, slash, name = spec.partition("/")
-    known = provider == LOCAL or provider in PROVIDERS
-    return known and bool(slash and name) and not Path(spec).exists()
+    is_provider = provider == LOCAL or provider in PROVIDERS
+    return is_provider and bool(slash and name) and not Path(spec).exists()
 
 
 def provider_address(provider: str) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def policy_from_path(
         raise ConfigError(
             f"nothing installed can load a policy from {spec!r}: pip install 'ludic-gym[train]'"
         )
-    own: dict[str, Any] = {"chat_args": chat_args} if chat_args else {}
-    own |= {"harness": harness} if harness is not None and harness != Harness() else {}
-    make_policy: MakePolicy = load_plugin(loader)(spec, **own)
+    options: dict[str, Any] = {"chat_args": chat_args} if chat_args else {}
+    options |= {"harness": harness} if harness is not None and harness != Harness() else {}
+    make_policy: MakePolicy = load_plugin(loader)(spec, **options)
     return make_policy

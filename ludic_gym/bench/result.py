@@ -46,8 +46,10 @@ class Price(NamedTuple):
 
     def cost(self, prompt: int, completion: int, cached: int = 0) -> float:
         """Cost of so many tokens. cached: those of the prompt that were in the cache."""
-        known = self.prompt if self.cached is None else self.cached
-        spent = (prompt - cached) * self.prompt + cached * known + completion * self.completion
+        cached_price = self.prompt if self.cached is None else self.cached
+        spent = (
+            (prompt - cached) * self.prompt + cached * cached_price + completion * self.completion
+        )
         return spent / 1e6
 
 
@@ -203,8 +205,8 @@ def known_sum(values: Iterable[T | None]) -> T | int | None:
     (3, None)
     """
     # A sum without the tokens that a server did not return would look like a short reply.
-    known = list(values)
-    return None if None in known else sum(cast(list[T], known))
+    numbers = list(values)
+    return None if None in numbers else sum(cast(list[T], numbers))
 
 
 def token_counts(completion: Completion) -> tuple[int | None, int | None]:

@@ -216,8 +216,8 @@ class HostedChatClient(HttpClient, ABC):
         names = {name: self.renamed.get(name, name) for name in body}
         fields = {new: body[name] for name, new in names.items() if new is not None}
         left_out = {name for name, value in self._params.items() if value is None}
-        given = {**fields, **self._params}
-        return {n: v for n, v in given.items() if n not in left_out} | self._extra_body
+        request = {**fields, **self._params}
+        return {n: v for n, v in request.items() if n not in left_out} | self._extra_body
 
 
 class OpenAIChatClient(HostedChatClient):

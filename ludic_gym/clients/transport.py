@@ -298,7 +298,7 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         if loop not in self._wires:
             # Tests and notebooks start many loops, and each of them would be kept.
-            for ended in [known for known in self._wires if known.is_closed()]:
+            for ended in [other for other in self._wires if other.is_closed()]:
                 del self._wires[ended]
             # Read here and not in `__init__`: a client may be made before the key is set.
             session = aiohttp.ClientSession(

@@ -163,17 +163,17 @@ def keyword_arguments(pairs: Sequence[str]) -> Mapping[str, Any]:
     >>> keyword_arguments(["digits=3", "opponent=random"])
     {'digits': 3, 'opponent': 'random'}
     """
-    found = {}
+    arguments = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.isidentifier():
             raise ConfigError(f"{pair!r} is not of the form key=value")
         # JSON and not Python's syntax: true, null and lists need no quotes in a shell.
         try:
-            found[key] = json.loads(value)
+            arguments[key] = json.loads(value)
         except json.JSONDecodeError:
-            found[key] = value
-    return found
+            arguments[key] = value
+    return arguments
 
 
 @contextmanager

@@ -101,20 +101,20 @@ def main(argv: list[str]) -> int:
 def subject_of(spec: str, args: AuditArgs) -> AuditSubject:
     """The subject that the arguments describe. spec: "id" or "module:id"."""
     env_id = env_name(spec)
-    given: dict[str, Any] = {"oracle": args.oracle, "random": args.random, "floor": args.floor}
-    given = {name: rate for name, rate in given.items() if rate is not None}
-    for name, rate in given.items():
+    changes: dict[str, Any] = {"oracle": args.oracle, "random": args.random, "floor": args.floor}
+    changes = {name: rate for name, rate in changes.items() if rate is not None}
+    for name, rate in changes.items():
         if not 0.0 <= rate <= 1.0:
             raise ConfigError(f"--{name} is a rate from 0 to 1, got {rate}")
     if args.one_task:
-        given["one_task"] = True
+        changes["one_task"] = True
     if args.levels:
-        given["levels"] = levels_of(args.levels)
+        changes["levels"] = levels_of(args.levels)
     kwargs = keyword_arguments(args.env_kwargs)
     # The catalogue's rates are those of the default arguments.
     stated = Statement() if kwargs else statement_of(env_id)
     return AuditSubject(
-        env_id=env_id, kwargs=kwargs, statement=replace(stated, **given), episodes=args.episodes
+        env_id=env_id, kwargs=kwargs, statement=replace(stated, **changes), episodes=args.episodes
     )
 
 
@@ -125,7 +125,7 @@ def levels_of(text: str) -> tuple[str, tuple[Any, ...]]:
     ('digits', (1, 2, 4))
     """
     name, equals, values = text.partition("=")
-    found = tuple(keyword_arguments([f"v={value}"])["v"] for value in values.split(","))
-    if not equals or len(found) < 2:
+    levels = tuple(keyword_arguments([f"v={value}"])["v"] for value in values.split(","))
+    if not equals or len(levels) < 2:
         raise ConfigError(f"--levels is NAME=EASY,...,HARD with two levels at least, got {text!r}")
-    return name, found
+    return name, levels

@@ -274,8 +274,8 @@ def results_json(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> d
     if len(outcomes) == 1:
         (only,) = of_runs.values()
         return {name: only[name] for name in ("policy", "results")}
-    found = boards(board_runs(outcomes, plans), baseline=outcomes[0].name)
-    return {"boards": boards_json(found), "runs": of_runs}
+    board_list = boards(board_runs(outcomes, plans), baseline=outcomes[0].name)
+    return {"boards": boards_json(board_list), "runs": of_runs}
 
 
 def board_runs(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> list[Run]:

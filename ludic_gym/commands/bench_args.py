@@ -289,11 +289,13 @@ def settings_like(folder: Path, player: Player) -> BenchArgs:
     request = read_request(folder)
     if not (player.policy or player.model):
         # Folders of earlier versions lack settings that came later.
-        own = {name: request[name] for name in PLAYER if name in request}
+        settings = {name: request[name] for name in PLAYER if name in request}
         spec, model, agent = request["policy"], request.get("model"), request.get("agent")
         spec = spec if agent is None else spec.removeprefix(f"{agent} (").removesuffix(")")
-        own |= {name: tuple(own.get(name, ())) for name in ("param", "chat_arg")}
-        player = replace(Player(**own), policy=(spec,), model=() if model is None else (model,))
+        settings |= {name: tuple(settings.get(name, ())) for name in ("param", "chat_arg")}
+        player = replace(
+            Player(**settings), policy=(spec,), model=() if model is None else (model,)
+        )
     else:
         player = Player()
     return BenchArgs(
@@ -368,7 +370,7 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
 
     Raises ConfigError for arguments that cannot work, and Gymnasium's errors for unknown ids.
     """
-    own = dict(keyword_arguments(args.tasks.env_kwargs))
+    arguments = dict(keyword_arguments(args.tasks.env_kwargs))
     earlier = {} if args.like is None else read_request(args.like)
     envs = earlier.get("envs", {})
     named = {name: env["kwargs"] for name, env in envs.items()} or named_envs(args.ids)
@@ -377,11 +379,11 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
     plans = {}
     for env_id, kwargs in named.items():
         # The user's last, so that --env-kwargs replaces the split that a suite names.
-        kwargs = {**kwargs, **own}
+        kwargs = {**kwargs, **arguments}
         # Of a suite, only the data sets, which have a split there, take rows.
         if args.tasks.data is not None and (env_id not in of_suites or "split" in kwargs):
             # A file has no split, and of a folder or a hub id the test split is the default.
-            if "split" not in own:
+            if "split" not in arguments:
                 kwargs.pop("split", None)
             kwargs["data"] = args.tasks.data
         # Tasks keep the module's name, so that their records can be played again anywhere.

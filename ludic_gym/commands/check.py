@@ -82,9 +82,9 @@ def passes(env_id: str, kwargs: Mapping[str, Any], index: int, count: int) -> bo
             complaints.append(complaint_about(env_id, verdict))
     show_progress("")
     breaks = f", breaks {len(complaints)}" if complaints else ""
-    kept = f"keeps {tried - len(complaints)} rules{breaks}"
+    summary = f"keeps {tried - len(complaints)} rules{breaks}"
     # Flushed, because the next environment may take a minute, and a pipe is buffered.
-    print(f"{'FAILED' if complaints else 'ok':8}{env_id}: {kept}", flush=True)
+    print(f"{'FAILED' if complaints else 'ok':8}{env_id}: {summary}", flush=True)
     for complaint in complaints:
         print(f"        {complaint}", flush=True)
     return not complaints

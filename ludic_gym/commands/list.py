@@ -44,16 +44,16 @@ def main(argv: list[str]) -> int:
     args = parse(ListArgs, argv, command="list", examples=EXAMPLES)
     entries = entries_of(args.suite)
     if args.json:
-        found: list[dict[str, object]] = [
+        records: list[dict[str, object]] = [
             {"id": e.id, "title": e.title, "players": players_of(e), "suites": e.suites}
             for e in entries
         ]
         for b in PUBLISHED.values() if args.all else ():
-            found.append({"benchmark": b.name, "id": b.id, "title": b.title, "data": b.hub})
+            records.append({"benchmark": b.name, "id": b.id, "title": b.title, "data": b.hub})
         for e in ADAPTERS if args.all else ():
             package = {"package": e.package, "install": f"ludic-gym[{e.extra}]"}
-            found.append({"id": e.id, "players": players_of(e), **package})
-        print_json(found)
+            records.append({"id": e.id, "players": players_of(e), **package})
+        print_json(records)
         return 0
     rows = [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries]
     print_table(("id", "title", "players", "suites"), rows)

@@ -177,11 +177,11 @@ async def play_episode(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
 def open_rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[MakePolicy]:
     """The policy of the other seats. Raises ConfigError for an unknown one."""
     inner = env.unwrapped
-    known = tuple(inner.opponents) if isinstance(inner, HasOpponents) else ()
-    name = args.against or next((name for name in USUAL if name in known), "random")
+    names = tuple(inner.opponents) if isinstance(inner, HasOpponents) else ()
+    name = args.against or next((name for name in USUAL if name in names), "random")
     if name == "perfect":
         name = "oracle"
-    if name in known and name not in REFERENCE_POLICIES:
+    if name in names and name not in REFERENCE_POLICIES:
         return nullcontext(partial(OpponentPolicy, name=name))
     chat_args = keyword_arguments(args.chat_arg)
     return open_policy(

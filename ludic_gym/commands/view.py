@@ -108,10 +108,10 @@ def print_boards(args: ViewArgs) -> None:
     runs = [run_of(folder, name) for folder, name in zip(folders, names, strict=True)]
     # A run that is named first is the one before a change; the first in a folder is nothing.
     baseline = names[0] if folders[0] == args.runs[0] else None
-    found = boards(runs, measure=args.measure, baseline=baseline)
+    board_list = boards(runs, measure=args.measure, baseline=baseline)
     if args.json:
-        print_json(boards_json(found))
+        print_json(boards_json(board_list))
         return
-    for board in found:
+    for board in board_list:
         headings, *rows = board_table(board)
         print_table(headings, rows, title=str(board), numbers=True)

@@ -98,8 +98,8 @@ def hub_data(id: str, *, config: str | None = None, split: str | None = None) ->
     >>> hub_data("cais/mmlu", split="train")
     HubData(id='cais/mmlu', config='all', split='auxiliary_train', requested='train')
     """
-    known, requested = HUB_SETS.get(id, HubSet()), split or "test"
-    return HubData(id, config or known.config, known.splits.get(requested, requested), requested)
+    layout, requested = HUB_SETS.get(id, HubSet()), split or "test"
+    return HubData(id, config or layout.config, layout.splits.get(requested, requested), requested)
 
 
 def hub_rows(data: HubData) -> Iterator[Row]:

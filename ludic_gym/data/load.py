@@ -162,11 +162,11 @@ def _file_of_split(folder: Path, split: str) -> File:
 def _file(path: Path, split: str) -> File:
     """A file in its current state. Raises DataError if it cannot be read."""
     try:
-        found = path.resolve(strict=True)
-        status = found.stat()
+        resolved = path.resolve(strict=True)
+        status = resolved.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
-    return File(found, split, status.st_mtime_ns, status.st_size)
+    return File(resolved, split, status.st_mtime_ns, status.st_size)
 
 
 # Few: rows of a large data set take gigabytes.

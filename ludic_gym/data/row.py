@@ -52,8 +52,8 @@ def text_field(row: Row, name: str) -> str:
     """
     value = row.fields.get(name)
     if not isinstance(value, str) or not value.strip():
-        found = f"it is {value!r}" if name in row.fields else f"fields: {sorted(row.fields)}"
-        raise DataError(f"{row.where}: no text in field {name!r} ({found})")
+        problem = f"it is {value!r}" if name in row.fields else f"fields: {sorted(row.fields)}"
+        raise DataError(f"{row.where}: no text in field {name!r} ({problem})")
     return value
 
 

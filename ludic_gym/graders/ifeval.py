@@ -231,8 +231,8 @@ def has_two_responses(text: str, arguments: Mapping[str, Any]) -> bool:
     parts = text.split("******")
     if any(not part.strip() for part in parts[1:-1]):
         return False
-    kept = [part.strip() for part in parts if part.strip()]
-    return len(kept) == 2 and kept[0] != kept[1]
+    responses = [part.strip() for part in parts if part.strip()]
+    return len(responses) == 2 and responses[0] != responses[1]
 
 
 def repeats_prompt(text: str, arguments: Mapping[str, Any]) -> bool:
@@ -332,7 +332,7 @@ def instruction(kind: str, arguments: Mapping[str, Any]) -> Instruction:
     """
     if kind not in KINDS:
         raise DataError(f"no kind of instruction {kind!r}; there are {', '.join(KINDS)}")
-    kept = {}
+    checked = {}
     for name, expected in KINDS[kind].arguments.items():
         value = arguments.get(name)
         # Columns of a table with missing values turn whole numbers into floats.
@@ -349,8 +349,8 @@ def instruction(kind: str, arguments: Mapping[str, Any]) -> Instruction:
             raise DataError(f"{kind} needs {name}, {_WANTED[expected]}, got {value!r}")
         if name.endswith("relation") and value not in ("less than", "at least"):
             raise DataError(f'{kind}: {name} is "less than" or "at least", got {value!r}')
-        kept[name] = value
-    return Instruction(kind, kept)
+        checked[name] = value
+    return Instruction(kind, checked)
 
 
 _WANTED = {int: "a whole number", str: "a text", list: "a list of texts"}

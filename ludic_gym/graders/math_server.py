@@ -219,8 +219,8 @@ def parsed(text: str) -> Value | str:
     """The value of the text, or the text itself where it is not mathematics."""
     # In a box: math-verify parses other texts in part or not at all. "first_match": it would take
     # a fraction or a formula inside a box that it cannot parse for the answer.
-    found = parse(f"\\boxed{{{text}}}", LATEX, extraction_mode="first_match", parsing_timeout=None)
-    value = found[0] if found else text
+    values = parse(f"\\boxed{{{text}}}", LATEX, extraction_mode="first_match", parsing_timeout=None)
+    value = values[0] if values else text
     if isinstance(value, MatrixBase):
         # Only the immutable one is a Basic, with parts to measure.
         value = value.as_immutable()

@@ -232,8 +232,8 @@ def _improper(mixed: re.Match[str]) -> str:
 
 def _agree(answer: str, truth: str, fact: Callable[[str], str]) -> bool:
     """True unless both texts have the fact, and it differs."""
-    given = fact(answer)
-    return not given or fact(truth) in ("", given)
+    answer_fact = fact(answer)
+    return not answer_fact or fact(truth) in ("", answer_fact)
 
 
 @lru_cache(maxsize=2**14)

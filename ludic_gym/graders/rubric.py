@@ -160,9 +160,9 @@ async def graded_rollout(
         raise ConfigError(f"a rollout without steps cannot be graded: {rollout.task}")
     result = await rubric.grade(exchange(rollout))
     *before, last = rollout.steps
-    kept = {key: value for key, value in last.info.items() if not key.startswith("reward/")}
+    other_info = {key: value for key, value in last.info.items() if not key.startswith("reward/")}
     reward = last.decision.reward + result.total
-    last = replace(last, reward=reward, info={**kept, **result.info})
+    last = replace(last, reward=reward, info={**other_info, **result.info})
     return replace(rollout, steps=(*before, last))
 
 

@@ -141,13 +141,13 @@ def normalised(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).translate(_DASHES)
     text = _THOUSANDS.sub("", text.casefold())
     inside = {match.start() for match in _IN_NUMBER.finditer(text)}
-    kept = "".join(
+    stripped = "".join(
         c
         for i, c in enumerate(text)
         # The backtick of Markdown is a symbol to Unicode.
         if i in inside or not (c == "`" or unicodedata.category(c).startswith("P"))
     )
-    return " ".join(_ARTICLES.sub(" ", kept).split() or kept.split())
+    return " ".join(_ARTICLES.sub(" ", stripped).split() or stripped.split())
 
 
 def _accepted(truth: str) -> list[str]:

@@ -64,9 +64,9 @@ class ChatPolicy(PlainCall):
 
     def reset(self, system_prompt: str) -> None:
         """Start an episode."""
-        own = system_prompt if self.system_prompt is None else self.system_prompt
+        prompt = system_prompt if self.system_prompt is None else self.system_prompt
         self._has_replied = False
-        self.context.reset("\n\n".join(filter(None, (own, *self.instructions))))
+        self.context.reset("\n\n".join(filter(None, (prompt, *self.instructions))))
 
     def observe(self, text: str) -> None:
         """Store the observation as a user message."""

@@ -68,7 +68,7 @@ async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
         failures = failures + 1 if decision.action is None else 0
         if failures == attempts and not decision.give_up:
             # The env's latest facts name the row, which a result of the episode needs too.
-            kept = {key: value for key, value in facts.items() if key != "system_prompt"}
+            last_facts = {key: value for key, value in facts.items() if key != "system_prompt"}
             failed = _failed(decision)
             reason = CUT_OFF if CUT_OFF in failed else PARSE_ERROR
             ending = {**failed, "success": False, "termination_reason": reason}
@@ -77,7 +77,7 @@ async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
                 decision=decision,
                 reward=finite_reward(decision.reward + _forfeit_reward(env)),
                 terminated=True,
-                info={**kept, **ending},
+                info={**last_facts, **ending},
             )
             steps.append(step)
             observation = decision.feedback

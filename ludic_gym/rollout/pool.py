@@ -196,11 +196,11 @@ def awaitable_env(env: AnyEnv) -> AnyEnv:
         if isinstance(wrapper.env, PassiveEnvChecker):
             wrapper.env = wrapper.env.env
             continue
-        own = type(wrapper)
-        foreign = own.__module__.startswith("gymnasium.") and own is not OrderEnforcing
-        if foreign and (own.step is not gym.Wrapper.step or own.reset is not gym.Wrapper.reset):
+        kind = type(wrapper)
+        foreign = kind.__module__.startswith("gymnasium.") and kind is not OrderEnforcing
+        if foreign and (kind.step is not gym.Wrapper.step or kind.reset is not gym.Wrapper.reset):
             raise EnvError(
-                f"{own.__name__} cannot await {env.unwrapped}, whose methods are coroutines; "
+                f"{kind.__name__} cannot await {env.unwrapped}, whose methods are coroutines; "
                 "register it without max_episode_steps and further wrappers, and limit its turns "
                 "by Task(max_turns=...)"
             )

@@ -365,12 +365,12 @@ def offers_named_tools(make: Make) -> None:
     """
     env = make()
     _, info = env.reset(seed=0)
-    own = tools_by_name(env_tools(env))
+    tools = tools_by_name(env_tools(env))
     actions = [schema["function"]["name"] for schema in action_schemas(env)]
-    if both := own.keys() & set(actions):
+    if both := tools.keys() & set(actions):
         raise ContractError(f"{sorted(both)} are names of tools and of actions")
     named = _NAMES_TOOLS.search(str(info.get("system_prompt", "")))
-    if named and not own and not actions:
+    if named and not tools and not actions:
         raise ContractError(
             f"the prompt has {named[0]!r}, and no player is offered any: return functions by "
             "`tools()`, or set `action_tools` to the schemas of calls that are actions"

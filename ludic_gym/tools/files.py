@@ -95,13 +95,13 @@ class SimulatedFiles:
         text: what to look for, exactly
         folder: where to look
         """
-        found = [
+        matches = [
             f"{path}:{number}: {line}"
             for path in self._below(folder)
             for number, line in enumerate(self.contents[path].splitlines(), 1)
             if text in line
         ]
-        return "\n".join(found) or "no line"
+        return "\n".join(matches) or "no line"
 
     def _below(self, folder: str) -> list[str]:
         """The paths of all files below a folder, sorted; none for a folder that does not exist."""

@@ -47,13 +47,13 @@ class Index:
             return []
         scores = self._index.get_scores(words)
         # Scores above 0 are those of texts with a word of the query.
-        found = np.flatnonzero(scores)
-        if len(found) > limit:
+        matches = np.flatnonzero(scores)
+        if len(matches) > limit:
             # The sort is of the best alone, with all that are equal to the last of them.
-            least = np.partition(scores[found], -limit)[-limit]
-            found = found[scores[found] >= least]
-        order = np.argsort(-scores[found], kind="stable")[:limit]
-        return [int(number) for number in found[order]]
+            least = np.partition(scores[matches], -limit)[-limit]
+            matches = matches[scores[matches] >= least]
+        order = np.argsort(-scores[matches], kind="stable")[:limit]
+        return [int(number) for number in matches[order]]
 
 
 def _words(texts: Sequence[str]) -> list[list[str]]:
@@ -89,7 +89,7 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
     texts = {document.title: document.text for document in documents}
     if not documents or len(texts) < len(documents):
         raise ConfigError(f"{len(documents)} documents have {len(texts)} different titles")
-    kept = tuple(documents)
+    corpus = tuple(documents)
 
     def search(query: str, limit: int = 3) -> str:
         """Find documents by words. Gives titles and beginnings, the best first.
@@ -97,8 +97,8 @@ def search_tools(documents: Sequence[Document]) -> tuple[Tool, Tool]:
         query: words to look for
         limit: how many documents, 10 at most
         """
-        best = _index(kept).best(query, max(1, min(limit, MOST_RESULTS)))
-        lines = [f"{kept[n].title}: {kept[n].text[:SNIPPET]}" for n in best]
+        best = _index(corpus).best(query, max(1, min(limit, MOST_RESULTS)))
+        lines = [f"{corpus[n].title}: {corpus[n].text[:SNIPPET]}" for n in best]
         return "\n".join(lines) or f"no document matches {query!r}"
 
     def read(title: str) -> str:

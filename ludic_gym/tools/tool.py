@@ -66,7 +66,7 @@ def docstring_parts(docstring: str, names: Sequence[str]) -> tuple[str, dict[str
     >>> docstring_parts("Find documents.\n\nArgs:\n    query: terms\n        to find", ["query"])
     ('Find documents.', {'query': 'terms to find'})
     """
-    kept: list[str] = []
+    lines: list[str] = []
     texts: dict[str, str] = {}
     current, current_indent = "", 0
     for line in docstring.splitlines():
@@ -80,8 +80,8 @@ def docstring_parts(docstring: str, names: Sequence[str]) -> tuple[str, dict[str
             texts[current] += f" {line.strip()}"
         else:
             current = ""
-            kept += [] if line.strip().lower() in _HEADINGS else [line]
-    return "\n".join(kept).strip(), texts
+            lines += [] if line.strip().lower() in _HEADINGS else [line]
+    return "\n".join(lines).strip(), texts
 
 
 def problem_of(value: object, schema: JSONSchema, where: str) -> str:
@@ -130,11 +130,11 @@ def _inner_problems(value: object, schema: JSONSchema, where: str) -> Iterator[s
     missing = [name for name in schema.get("required", ()) if name not in value]
     if missing:
         yield f"{where} lack {', '.join(missing)}"
-    known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
     for name, inner in value.items():
-        if name not in known and others is False:
-            yield f"{where} have no {name!r}; there are {', '.join(known) or 'none'}"
-        expected = known.get(name, others)
+        if name not in properties and others is False:
+            yield f"{where} have no {name!r}; there are {', '.join(properties) or 'none'}"
+        expected = properties.get(name, others)
         yield problem_of(inner, _known(expected), f"{name!r}")
 
 

@@ -79,7 +79,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
     """
     if not folders:
         raise ConfigError("name a run: a folder of `ludic train` or of `ludic bench --out`")
-    found: dict[Path, Path] = {}
+    runs: dict[Path, Path] = {}
     for folder in folders:
         inside = [folder] if _is_run(folder) else sorted(filter(_is_run, folder.glob("*")))
         if not inside:
@@ -87,8 +87,8 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
                 f"{folder}: no run; name folders of `ludic train` or of `ludic bench --out`, "
                 "or a folder that holds some"
             )
-        found.update({run.resolve(): run for run in inside})
-    return list(found.values())
+        runs.update({run.resolve(): run for run in inside})
+    return list(runs.values())
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
@@ -243,8 +243,8 @@ def make_server(
     def version_of_runs() -> str:
         # Of the names, modification times and sizes of all their files.
         runs = run_folders(folders)
-        found = sorted(path for folder in runs for name in WATCHED for path in folder.glob(name))
-        stats = [(str(path), path.stat()) for path in found]
+        watched = sorted(path for folder in runs for name in WATCHED for path in folder.glob(name))
+        stats = [(str(path), path.stat()) for path in watched]
         state = [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
         return hashlib.sha256(repr(state).encode()).hexdigest()
 

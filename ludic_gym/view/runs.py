@@ -72,7 +72,7 @@ def bench_run(
         about = {"id": env_id, "kwargs": kwargs, "random": None if kwargs else random.get(env_id)}
         shown.append({**about, **result, "seconds": sum(times) / len(times) if times else None})
     rows = [(i, row) for i, of_env in enumerate(of_envs.values()) for row in of_env]
-    kept = ((i, row.transcript) for i, (_, row) in enumerate(rows) if row.transcript is not None)
+    texts = ((i, row.transcript) for i, (_, row) in enumerate(rows) if row.transcript is not None)
     data = {
         "kind": "bench",
         "name": name,
@@ -85,7 +85,7 @@ def bench_run(
             [row.score for _, row in rows],
             [row.seconds for _, row in rows],
         ),
-        "chunks": list(chunks(kept)),
+        "chunks": list(chunks(texts)),
         "curves": [],
     }
     return BenchRun(data=data, scores={e: [row.score for row in of_envs[e]] for e in envs})
@@ -101,7 +101,7 @@ def differences(runs: Sequence[BenchRun]) -> list[JSON]:
         pair for pair in combinations(range(len(runs)), 2)
         if len(runs) <= ALL_PAIRS_UP_TO or pair[0] == 0
     ]  # fmt: skip
-    found = []
+    rows = []
     for first, second in pairs:
         before, after = runs[first].scores, runs[second].scores
         for env_id in (env_id for env_id in before if env_id in after):
@@ -113,8 +113,8 @@ def differences(runs: Sequence[BenchRun]) -> list[JSON]:
                 about = {"first": first, "second": second, "env": env_id, "measure": measure}
                 # The page has the means already, over all tasks and not only the common ones.
                 numbers = {"tasks": result.tasks, "difference": result.difference}
-                found.append({**about, **numbers, "interval": result.interval, "p": result.p_value})
-    return found
+                rows.append({**about, **numbers, "interval": result.interval, "p": result.p_value})
+    return rows
 
 
 def _rows(
@@ -276,9 +276,9 @@ def _spread(sizes: Mapping[int | None, tuple[int, int]], most: int) -> set[int |
 
 def _rows_of(one: Recorded, token_texts: TokenTexts | None) -> Iterator[_Rollout]:
     """A row for each rollout of an episode, or one for an episode that failed."""
-    for i, own in enumerate([(r,) for r in one.episode.rollouts] or [()]):
-        episode = replace(one.episode, rollouts=own)
-        weights = one.weights[i] if one.weights and own else None
+    for i, rollouts in enumerate([(r,) for r in one.episode.rollouts] or [()]):
+        episode = replace(one.episode, rollouts=rollouts)
+        weights = one.weights[i] if one.weights and rollouts else None
         shown = transcript(episode, token_texts)
         for rollout in shown["rollouts"]:
             for step, weight in zip(rollout["steps"], weights or (), strict=False):

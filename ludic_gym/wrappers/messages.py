@@ -89,8 +89,8 @@ class ChatMessages(gym.Wrapper[Messages, str, str, str], RecordConstructorArgs):
     ) -> tuple[Messages, Info]:
         """Start an episode: the system prompt, if there is one, and the first observation."""
         observation, info = self._text_env.reset(seed=seed, options=options)
-        given = self._system_prompt
-        prompt = info.get("system_prompt", "") if given is None else given
+        fixed_prompt = self._system_prompt
+        prompt = info.get("system_prompt", "") if fixed_prompt is None else fixed_prompt
         self._dialog = ((("system", prompt),) if prompt else ()) + (("user", observation),)
         return self._messages(), info
 

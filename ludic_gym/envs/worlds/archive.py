@@ -78,7 +78,7 @@ def _relations(
     def any_of(other: str) -> Iterator[int | str]:
         return (rng.choice(numbers[other]) for _ in numbers[kind])
 
-    def own(other: str) -> Iterator[int | str]:
+    def distinct(other: str) -> Iterator[int | str]:
         # No two things share one, so that the relation can be asked in both directions.
         yield from rng.sample(numbers[other], len(numbers[kind]))
 
@@ -86,19 +86,19 @@ def _relations(
         return (str(rng.choice(choices)) for _ in numbers[kind])
 
     made: dict[str, dict[str, Iterator[int | str]]] = {
-        "region": {"capital": own("town"), "governor": own("person")},
+        "region": {"capital": distinct("town"), "governor": distinct("person")},
         "river": {"source": any_of("region"), "length": text(range(40, 900))},
         "town": {
             "region": any_of("region"),
             "river": any_of("river"),
-            "mayor": own("person"),
+            "mayor": distinct("person"),
             "population": text(range(1_100, 99_000)),
         },
-        "school": {"town": any_of("town"), "head": own("person"), "opened": text(_YEARS)},
+        "school": {"town": any_of("town"), "head": distinct("person"), "opened": text(_YEARS)},
         "company": {
             "town": any_of("town"),
-            "founder": own("person"),
-            "director": own("person"),
+            "founder": distinct("person"),
+            "director": distinct("person"),
             "founded": text(_YEARS),
             "product": text(WORDS["product"]),
         },

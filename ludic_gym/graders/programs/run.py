@@ -429,17 +429,17 @@ async def _with_values(
     sandbox: Sandbox, tests: CallTests, limits: Limits
 ) -> tuple[CallTests, float]:
     """The calls for which the reference returns plain data, with these results, and its seconds."""
-    kept: list[tuple[tuple[Tree, ...], Tree]] = []
+    pairs: list[tuple[tuple[Tree, ...], Tree]] = []
     async with open_runner(sandbox, "solution", limits) as runner:
         try:
             why = str((await runner.ask(_opening(tests.reference, tests)))[-1])
             for call in tests.calls if not why else ():
                 reply = await runner.ask([list(call), NO_NAMES])
-                kept += [(call, reply[1])] if reply[0] == "value" else []
+                pairs += [(call, reply[1])] if reply[0] == "value" else []
         except RunnerEnded as ended:
             raise DataError(f"the reference of {tests.name}: {ended}") from ended
         seconds = (await runner.end()).wall_s
-    if not kept:
+    if not pairs:
         raise DataError(f"the reference of {tests.name} gives no value ({why or 'for any call'})")
-    calls, expected = zip(*kept, strict=True)
+    calls, expected = zip(*pairs, strict=True)
     return replace(tests, calls=calls, expected=expected, reference=""), seconds
