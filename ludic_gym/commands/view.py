@@ -59,8 +59,7 @@ class ViewArgs:
     most: int = 50_000
     """Limit of transcripts of each run; further episodes of a benchmark have their scores only."""
     updates: tuple[int, ...] = ()
-    """Updates of a training run whose rollouts are in the page; if left out, as many as fit, evenly
-    spread, the first and the last too."""
+    """Updates of a training run in the page; if left out, as many as fit, evenly spread."""
     open: bool = False
     """Open it in the browser."""
     serve: bool = False

@@ -42,8 +42,8 @@ def test_the_check_stops_at_the_first(two):
 def test_kept_rules_have_no_complaint():
     found = list(verdicts("ludic/ConnectFour-v0"))
     assert {verdict.complaint for verdict in found} == {""}
-    # Thirteen of one environment, two of many and of processes, eight of PettingZoo's.
-    assert len({verdict.rule for verdict in found}) == len(found) == 23
+    # Fourteen of one environment, two of many and of processes, eight of PettingZoo's.
+    assert len({verdict.rule for verdict in found}) == len(found) == 24
 
 
 def test_a_complaint_is_a_sentence():
