@@ -18,17 +18,17 @@ UNKNOWN = -1
 def experts_from_base64(text: str) -> NDArray[np.int16]:
     """The experts of each token, [tokens, layers, k]. Raises UntrainableRollout for other text."""
     try:
-        found = np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False)
+        array = np.load(io.BytesIO(base64.b64decode(text, validate=True)), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise UntrainableRollout(f"routed_experts is no .npy file in base64: {error}") from error
-    if not isinstance(found, np.ndarray) or found.ndim != 3 or found.dtype.kind not in "iu":
+    if not isinstance(array, np.ndarray) or array.ndim != 3 or array.dtype.kind not in "iu":
         raise UntrainableRollout(
-            f"routed_experts holds {getattr(found, 'dtype', type(found))} of shape "
-            f"{getattr(found, 'shape', None)}; integers [tokens, layers, k] are expected"
+            f"routed_experts holds {getattr(array, 'dtype', type(array))} of shape "
+            f"{getattr(array, 'shape', None)}; integers [tokens, layers, k] are expected"
         )
-    if found.size and not UNKNOWN <= int(found.min()) <= int(found.max()) < 2**15:
-        raise UntrainableRollout(f"experts from {found.min()} to {found.max()} in routed_experts")
-    return found.astype(np.int16)
+    if array.size and not UNKNOWN <= int(array.min()) <= int(array.max()) < 2**15:
+        raise UntrainableRollout(f"experts from {array.min()} to {array.max()} in routed_experts")
+    return array.astype(np.int16)
 
 
 def experts_to_base64(experts: NDArray[np.int16]) -> str:
@@ -50,17 +50,17 @@ def experts_of_calls(calls: Sequence[tuple[int, str]], length: int) -> NDArray[n
     Raises UntrainableRollout for another number of experts than tokens.
     """
     parts: list[NDArray[np.int16]] = []
-    known = 0
+    num_covered = 0
     for read, text in calls:
-        found = experts_from_base64(text)
-        if len(found) != read or (parts and found.shape[1:] != parts[0].shape[1:]):
+        experts = experts_from_base64(text)
+        if len(experts) != read or (parts and experts.shape[1:] != parts[0].shape[1:]):
             raise UntrainableRollout(
-                f"experts of shape {found.shape} came with prompt and completion of {read + 1} "
+                f"experts of shape {experts.shape} came with prompt and completion of {read + 1} "
                 f"tokens: those of {read} are expected, in the same layers in each call"
             )
         # A later call reads the same tokens again, but these were sampled by the first one.
-        parts.append(found[known:])
-        known = read
+        parts.append(experts[num_covered:])
+        num_covered = read
     # No expert has read the last token.
-    last = np.full((length - known, *parts[0].shape[1:]), UNKNOWN, np.int16)
+    last = np.full((length - num_covered, *parts[0].shape[1:]), UNKNOWN, np.int16)
     return np.concatenate([*parts, last])

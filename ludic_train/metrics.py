@@ -31,9 +31,9 @@ class Stat:
     @classmethod
     def of(cls, values: Iterable[float]) -> Stat:
         """The statistic of plain values, each counted once."""
-        known = tuple(values)
+        numbers = tuple(values)
         # fsum, because the order of rollouts changes from run to run and must not show.
-        return cls(math.fsum(known), len(known))
+        return cls(math.fsum(numbers), len(numbers))
 
     @property
     def value(self) -> float:
@@ -163,8 +163,10 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
     ids = dict.fromkeys(episode.task.env_id for episode in episodes)
     split: Metrics = {}
     for env_id in ids if len(ids) > 1 else ():
-        own = _metrics_of([episode for episode in episodes if episode.task.env_id == env_id])
-        split |= {f"{name}/{env_id}": metric for name, metric in own.items()}
+        env_metrics = _metrics_of(
+            [episode for episode in episodes if episode.task.env_id == env_id]
+        )
+        split |= {f"{name}/{env_id}": metric for name, metric in env_metrics.items()}
     return _metrics_of(episodes) | split
 
 

@@ -165,11 +165,11 @@ def last_lines(log: Path) -> str:
 
 def without_options(words: Sequence[str], names: Collection[str]) -> list[str]:
     """The command line without these options and their values."""
-    kept: list[str] = []
+    remaining: list[str] = []
     is_dropped = False
     for word in words:
         if word.startswith("--"):
             is_dropped = word.partition("=")[0].replace("_", "-") in names
         if not is_dropped:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining

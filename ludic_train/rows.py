@@ -55,8 +55,8 @@ def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> li
     Raises UntrainableRollout as `trajectory_from` does, and CreditError from the algorithm.
     """
     trajectories = [r if isinstance(r, Trajectory) else trajectory_from(r) for r in rollouts]
-    kept = filtered(trajectories, algo)
-    return weighted_rows(kept, step_weights(kept, algo), algo)
+    selected = filtered(trajectories, algo)
+    return weighted_rows(selected, step_weights(selected, algo), algo)
 
 
 def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Trajectory]:
@@ -64,17 +64,17 @@ def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Traj
     return list(trajectories) if algo.filter is None else algo.filter(trajectories)
 
 
-def step_weights(kept: Sequence[Trajectory], algo: RLAlgorithm) -> list[NDArray[np.float32]]:
+def step_weights(selected: Sequence[Trajectory], algo: RLAlgorithm) -> list[NDArray[np.float32]]:
     """The algorithm's credit [S] of each trajectory that passed the filter.
 
-    kept: a whole batch, since credit compares its rollouts.
+    selected: a whole batch, since credit compares its rollouts.
     Raises CreditError where the credit is not one finite weight per step, and from the algorithm.
     """
-    return _checked(algo.credit(kept), kept) if kept else []
+    return _checked(algo.credit(selected), selected) if selected else []
 
 
 def weighted_rows(
-    kept: Sequence[Trajectory], by_step: StepWeights, algo: RLAlgorithm
+    selected: Sequence[Trajectory], by_step: StepWeights, algo: RLAlgorithm
 ) -> list[SAWItem]:
     """Rows of the trajectories with the weights of `step_weights`.
 
@@ -85,14 +85,14 @@ def weighted_rows(
     rewards = REWARDS in algo.attach
     return [
         row
-        for number, (trajectory, own) in enumerate(zip(kept, by_step, strict=True))
-        for row in _credited(trajectory, own, f"{batch}-{number}", rewards=rewards)
+        for number, (trajectory, weights) in enumerate(zip(selected, by_step, strict=True))
+        for row in _credited(trajectory, weights, f"{batch}-{number}", rewards=rewards)
     ]
 
 
 def credit_by_group(
     seen: Sequence[Trajectory],
-    kept: Sequence[Trajectory],
+    selected: Sequence[Trajectory],
     by_step: StepWeights,
     algo: RLAlgorithm,
 ) -> dict[str, list[list[float] | None]] | None:
@@ -102,10 +102,10 @@ def credit_by_group(
     """
     if algo.refine is not None:
         return None
-    known = {id(t): own.tolist() for t, own in zip(kept, by_step, strict=True)}
+    weights_by_id = {id(t): weights.tolist() for t, weights in zip(selected, by_step, strict=True)}
     by_group = defaultdict[str, list[list[float] | None]](list)
     for trajectory in seen:
-        by_group[trajectory.group].append(known.get(id(trajectory)))
+        by_group[trajectory.group].append(weights_by_id.get(id(trajectory)))
     return by_group
 
 
@@ -149,24 +149,24 @@ def trajectories_from(episodes: Sequence[Episode], group_size: int) -> list[Traj
     return trajectories
 
 
-def _checked(weights: Weights, kept: Sequence[Trajectory]) -> list[NDArray[np.float32]]:
+def _checked(weights: Weights, selected: Sequence[Trajectory]) -> list[NDArray[np.float32]]:
     """The weights [S] of each rollout in float32. Raises CreditError unless all are finite."""
     # The error of an overflow names its rollout, which numpy's warning would not.
     with np.errstate(over="ignore"):
-        by_step = [np.asarray(own, np.float32) for own in weights]
-    for trajectory, own in zip(kept, by_step, strict=True):
-        if own.shape != trajectory.rewards.shape:
+        by_step = [np.asarray(array, np.float32) for array in weights]
+    for trajectory, array in zip(selected, by_step, strict=True):
+        if array.shape != trajectory.rewards.shape:
             raise CreditError(
-                f"the credit of a rollout of {trajectory.env_id} has shape {list(own.shape)}, and "
-                f"it has {len(trajectory.rewards)} steps: return one weight per step"
+                f"the credit of a rollout of {trajectory.env_id} has shape {list(array.shape)}, "
+                f"and it has {len(trajectory.rewards)} steps: return one weight per step"
             )
     # All rollouts at once: NumPy's calls for one take longer than its steps.
     if not np.isfinite(np.concatenate(by_step)).all():
-        bad = next(i for i, own in enumerate(by_step) if not np.isfinite(own).all())
+        bad = next(i for i, array in enumerate(by_step) if not np.isfinite(array).all())
         raise CreditError(
-            f"the credit of a rollout of {kept[bad].env_id}, group {kept[bad].group!r}, is "
+            f"the credit of a rollout of {selected[bad].env_id}, group {selected[bad].group!r}, is "
             f"{np.asarray(weights[bad])[:8].tolist()} for the rewards "
-            f"{kept[bad].rewards[:8].tolist()}; float32 must hold it"
+            f"{selected[bad].rewards[:8].tolist()}; float32 must hold it"
         )
     return by_step
 
@@ -176,14 +176,16 @@ def _credited(
 ) -> Iterator[SAWItem]:
     """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""
     earned = _earned(trajectory) if rewards else [None] * len(trajectory.rows)
-    for row, own in zip(trajectory.rows, earned, strict=True):
+    for row, row_rewards in zip(trajectory.rows, earned, strict=True):
         assert row.steps is not None
         yield replace(
             row,
             # Step -1, off the mask, takes some weight, which the mask removes again.
             weight=by_step.take(row.steps) * row.action_mask,
             rollout=name,
-            attachments=row.attachments if own is None else {**row.attachments, REWARDS: own},
+            attachments=row.attachments
+            if row_rewards is None
+            else {**row.attachments, REWARDS: row_rewards},
         )
 
 
@@ -314,24 +316,24 @@ def chains(calls: Sequence[Call]) -> list[list[Call]]:
     """
     if len(calls) == 1:
         return [list(calls)]
-    found, tokens = list[list[Call]](), list[bytes]()
+    rows, tokens = list[list[Call]](), list[bytes]()
     for call in calls:
         prompt = _encoded(call[1].prompt_ids)
         # The newest first: of two rows that a prompt extends, the later one is longer.
-        for row in range(len(found))[: -OPEN_ROWS - 1 : -1]:
+        for row in range(len(rows))[: -OPEN_ROWS - 1 : -1]:
             # Ids and not text: another way to cut the same text into tokens has another
             # probability. Without a token between them, only a reply that was cut off is continued.
             if prompt.startswith(tokens[row]) and _can_share(
-                call, found[row][-1], is_next=len(prompt) > len(tokens[row])
+                call, rows[row][-1], is_next=len(prompt) > len(tokens[row])
             ):
                 break
         else:
-            row = len(found)
-            found.append([])
+            row = len(rows)
+            rows.append([])
             tokens.append(b"")
-        found[row].append(call)
+        rows[row].append(call)
         tokens[row] = prompt + _encoded(call[1].completion_ids)
-    return found
+    return rows
 
 
 def _encoded(ids: Sequence[int] | None) -> bytes:
@@ -384,8 +386,10 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
             by_turn = [version for call in calls for version in (-1, call.policy_version)]
             versions = np.array(by_turn, np.int32).repeat(turns)
     if last.routed_experts is not None:
-        known = [(end - 1, c.routed_experts or "") for c, end in zip(calls, ends, strict=True)]
-        experts = experts_of_calls(known, end)
+        expert_texts = [
+            (end - 1, c.routed_experts or "") for c, end in zip(calls, ends, strict=True)
+        ]
+        experts = experts_of_calls(expert_texts, end)
     masked = last.sampling_mask is not None
     return SAWItem(
         input_ids=_packed("i", [last.prompt_ids, last.completion_ids]),
@@ -405,8 +409,8 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
 
 def _versions(call: Completion) -> Sequence[int]:
     """The version of each sampled token; they differ where a server got new params meanwhile."""
-    known = -1 if call.policy_version is None else call.policy_version
-    return call.versions or [known] * len(call.completion_ids or ())
+    version = -1 if call.policy_version is None else call.policy_version
+    return call.versions or [version] * len(call.completion_ids or ())
 
 
 def _packed(kind: str, parts: Sequence[Sequence[float] | None]) -> NDArray[Any]:

@@ -149,10 +149,10 @@ class MaskedCutOff:
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The weights [S] of each rollout."""
-        weights = [np.array(own) for own in self.credit(trajectories)]
-        for own, trajectory in zip(weights, trajectories, strict=True):
+        weights = [np.array(step_weights) for step_weights in self.credit(trajectories)]
+        for step_weights, trajectory in zip(weights, trajectories, strict=True):
             steps, _, was_cut = trajectory.completions.T
-            own[steps[was_cut == 1]] = 0.0
+            step_weights[steps[was_cut == 1]] = 0.0
         return weights
 
 

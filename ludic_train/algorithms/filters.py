@@ -70,14 +70,14 @@ def keep_best(count: int = 1, *, above: float = 0.0) -> Filter:
     def keep(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         earned = [trajectory.total_reward for trajectory in trajectories]
         taken: Counter[tuple[str, str]] = Counter()
-        kept = []
+        selected = []
         # A stable sort: of equal rollouts the first stays, whatever the group's size.
         for i in sorted(range(len(earned)), key=lambda i: -earned[i]):
             group, agent = trajectories[i].group, trajectories[i].agent
             if earned[i] > above and (not group or taken[group, agent] < count):
                 taken[group, agent] += 1
-                kept.append(i)
-        return [trajectories[i] for i in sorted(kept)]
+                selected.append(i)
+        return [trajectories[i] for i in sorted(selected)]
 
     return keep
 
@@ -86,9 +86,9 @@ def combine(*filters: Filter) -> Filter:
     """Filter that applies `filters` from left to right: a rollout is kept if all keep it."""
 
     def keep(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        kept = list(trajectories)
+        selected = list(trajectories)
         for each in filters:
-            kept = each(kept)
-        return kept
+            selected = each(selected)
+        return selected
 
     return keep

@@ -295,9 +295,9 @@ class CompositeLoss:
         total = torch.zeros_like(batch.scale[:0]).sum()
         reports: list[LossMetrics] = []
         for term, weight in zip(self.terms, self.weights or [1.0] * len(self.terms), strict=True):
-            value, own = term(out, batch)
+            value, term_metrics = term(out, batch)
             total = total + weight * value
-            reports.append(own)
+            reports.append(term_metrics)
         counts = Counter(metric for report in reports for metric in report)
         metrics: LossMetrics = {}
         for name, report in zip(self._names(), reports, strict=True):
@@ -336,9 +336,9 @@ def scaled_sum(per_token: Tensor, batch: LossBatch) -> Tensor:
 
 def token_stat(per_token: Tensor) -> tuple[Tensor, Tensor]:
     """(sum, count) over tokens, for metrics; bools count as 0 and 1."""
-    known = per_token.detach()
-    total = known.sum() if known.is_floating_point() else known.sum().float()
-    return total, torch.full_like(total, known.numel())
+    values = per_token.detach()
+    total = values.sum() if values.is_floating_point() else values.sum().float()
+    return total, torch.full_like(total, values.numel())
 
 
 def log_ratio(out: TokenLogprobs, batch: LossBatch) -> Tensor:

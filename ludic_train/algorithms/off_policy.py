@@ -154,8 +154,8 @@ class Corrected:
         # start from the proximal policy, so that the clip bounds this update's own step alone.
         corrected = replace(batch, scale=batch.scale * factor, behavior_logprobs=proximal)
         value, metrics = self.loss(out, corrected)
-        own = {"correction": token_stat(factor), "masked": token_stat(factor == 0)}
-        return value, metrics | own
+        weight_metrics = {"correction": token_stat(factor), "masked": token_stat(factor == 0)}
+        return value, metrics | weight_metrics
 
 
 def without_empty_lags(metrics: Metrics) -> Metrics:

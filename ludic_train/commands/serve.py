@@ -73,8 +73,8 @@ class _Sessions:
     def of_gateway(self, model: str) -> dict[str, Any]:
         """Arguments of a `Gateway`. model: that is served, whose harness may limit replies."""
         is_run = (Path(model) / HARNESS_FILE).is_file()
-        own = read_harness(model).reply_tokens if is_run else None
-        limit = self.max_tokens or own or 1024
+        reply_tokens = read_harness(model).reply_tokens if is_run else None
+        limit = self.max_tokens or reply_tokens or 1024
         return {"deadline_s": self.deadline, "max_tokens": limit, "out": self.out}
 
 

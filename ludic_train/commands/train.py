@@ -83,31 +83,31 @@ def main(argv: list[str]) -> int:
         return 0
     names, options = names_and_options(argv)
     with readable_env_errors():
-        found = parsed(names, options)
-        check_gpus(found.command.gpus, found.command.servers)
-        if not found.command.print_config and own_rank() == 0:
-            _try_envs(found)
-    if found.command.print_config:
+        arguments = parsed(names, options)
+        check_gpus(arguments.command.gpus, arguments.command.servers)
+        if not arguments.command.print_config and own_rank() == 0:
+            _try_envs(arguments)
+    if arguments.command.print_config:
         from ludic_train.runs.settled import settled
 
-        _, config = settled(None, found.settings, found.machine)
-        print(recipe_toml(found.recipe, config, found.machine), end="")
+        _, config = settled(None, arguments.settings, arguments.machine)
+        print(recipe_toml(arguments.recipe, config, arguments.machine), end="")
         return 0
     # Ranks get --servers too, as part of their command line: theirs are running.
-    if found.command.servers and not (started_by_other() and found.machine.servers):
+    if arguments.command.servers and not (started_by_other() and arguments.machine.servers):
         from ludic_train.cluster.trainer_servers import run_with_servers
 
         return run_with_servers(
             argv,
-            found.settings,
-            found.machine,
-            gpus=found.command.gpus,
-            servers=found.command.servers,
-            tensor_parallel=found.command.tensor_parallel,
+            arguments.settings,
+            arguments.machine,
+            gpus=arguments.command.gpus,
+            servers=arguments.command.servers,
+            tensor_parallel=arguments.command.tensor_parallel,
         )
-    if found.command.gpus > 1 and not started_by_other():
-        return run_ranks(["train", *argv], found.command.gpus)
-    return _train(found)
+    if arguments.command.gpus > 1 and not started_by_other():
+        return run_ranks(["train", *argv], arguments.command.gpus)
+    return _train(arguments)
 
 
 def _try_envs(parsed: Parsed) -> None:
@@ -198,10 +198,10 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     # Before tyro, since the options themselves depend on it.
     check_options(algo, {})
     kind = train_class(algo)
-    own = algo_class(algo)
+    options_class = algo_class(algo)
     # Options of another algorithm than the recipe's mean nothing to this one.
-    given = recipe.defaults.algo_options if algo == recipe.defaults.algo else {}
-    found: Any = parse(
+    recipe_options = recipe.defaults.algo_options if algo == recipe.defaults.algo else {}
+    arguments: Any = parse(
         kind,
         list(options),
         command=f"train {' '.join(names)}".strip(),
@@ -210,7 +210,7 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
         "Ctrl-C saves; --resume continues.",
         default=kind(
             settings=recipe.defaults.changed(algo=algo, algo_options={}),
-            algo=own(**given),
+            algo=options_class(**recipe_options),
             machine=machine,
         ),
         common=COMMON | PRESET_OPTIONS[algo].keys(),
@@ -218,10 +218,13 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
     changed = {
         name: value
         for name, option in PRESET_OPTIONS[algo].items()
-        if (value := getattr(found.algo, name)) != option.default
+        if (value := getattr(arguments.algo, name)) != option.default
     }
-    chat_args = {**recipe.defaults.sample.chat_args, **keyword_arguments(found.command.chat_arg)}
-    settings = found.settings.changed(algo_options=changed, chat_args=chat_args)
+    chat_args = {
+        **recipe.defaults.sample.chat_args,
+        **keyword_arguments(arguments.command.chat_arg),
+    }
+    settings = arguments.settings.changed(algo_options=changed, chat_args=chat_args)
     if settings.model is None and not settings.learn.demonstrations:
         raise ConfigError(f"{recipe.name} makes no model from nothing: name one with --model")
     for env in recipe.envs:
@@ -229,7 +232,7 @@ def parsed(names: Sequence[str], options: Sequence[str]) -> Parsed:
         env_name(env.id)
     if settings.model is None or settings.learn.demonstrations:
         recipe = with_demonstrator(recipe, settings.harness)
-    return Parsed(recipe, settings, found.machine, found.command)
+    return Parsed(recipe, settings, arguments.machine, arguments.command)
 
 
 def _base(names: Sequence[str], options: Sequence[str]) -> tuple[Recipe, Machine]:
@@ -245,9 +248,9 @@ def _base(names: Sequence[str], options: Sequence[str]) -> tuple[Recipe, Machine
         return _changed(recipe, tasks), machine
     if not names:
         raise ConfigError("name an environment or a recipe; `ludic train --help` lists recipes")
-    if len(names) == 1 and (found := _named_recipe(names[0])) is not None:
+    if len(names) == 1 and (named := _named_recipe(names[0])) is not None:
         model = value_of(options, "--model")
-        return _changed(found if model is None else with_model(found, model), tasks), Machine()
+        return _changed(named if model is None else with_model(named, model), tasks), Machine()
     recipe = recipe_for(
         names,
         model=value_of(options, "--model"),
@@ -296,8 +299,9 @@ def _tasks(options: Sequence[str]) -> TaskOptions:
 
 
 def _changed(recipe: Recipe, tasks: TaskOptions) -> Recipe:
-    own, measured = keyword_arguments(tasks.env_kwargs), keyword_arguments(tasks.eval_kwargs)
-    envs = [replace(env, kwargs={**env.kwargs, **own}) for env in recipe.envs]
+    train_kwargs = keyword_arguments(tasks.env_kwargs)
+    measured = keyword_arguments(tasks.eval_kwargs)
+    envs = [replace(env, kwargs={**env.kwargs, **train_kwargs}) for env in recipe.envs]
     evals = {
         name: replace(eval_tasks, kwargs={**eval_tasks.kwargs, **measured})
         for name, eval_tasks in recipe.evals.items()
@@ -332,10 +336,10 @@ def _named_recipe(name: str) -> Recipe | None:
         close = difflib.get_close_matches(name, [*RECIPES, *SUITES], n=1)
         hint = f"did you mean {close[0]}?" if close else f"recipes are {', '.join(RECIPES)}"
         raise ConfigError(f"{name!r} is no environment, suite or recipe; {hint}")
-    found = getattr(import_user_module(module, name), attribute, None)
-    if not isinstance(found, Recipe):
+    value = getattr(import_user_module(module, name), attribute, None)
+    if not isinstance(value, Recipe):
         raise ConfigError(f"{name!r}: the module {module!r} has no Recipe {attribute!r}")
-    return found
+    return value
 
 
 if __name__ == "__main__":

@@ -81,13 +81,13 @@ def algo_class(algo: str) -> type:
 
 def train_class(algo: str) -> type:
     """The options of `ludic train` with an algorithm, as a dataclass for tyro."""
-    own, flat = algo_class(algo), tyro.conf.arg(name="")
+    options_class, flat = algo_class(algo), tyro.conf.arg(name="")
     return make_dataclass(
         "Options",
         [
             ("command", Annotated[CommandOptions, flat], field(default=CommandOptions())),
             ("settings", Annotated[RunConfig, flat]),
-            ("algo", own, field(default_factory=own)),
+            ("algo", options_class, field(default_factory=options_class)),
             ("tasks", Annotated[TaskOptions, flat], field(default=TaskOptions())),
             ("machine", Annotated[Machine, flat], field(default=Machine())),
         ],

@@ -139,9 +139,9 @@ def shard_from_rank_0(
                 continue
             value = torch.empty(param.shape, dtype=param.dtype, device=device)
             if rank() == 0:
-                own = values[name]
+                source = values[name]
                 # Read when it is its turn, so that one param at a time is whole.
-                value.copy_(read(name) if own.is_meta and read else own)
+                value.copy_(read(name) if source.is_meta and read else source)
             assert isinstance(param, DTensor)
             # Rank 0 sends each rank its part.
             param.copy_(distribute_tensor(value, param.device_mesh, param.placements))
@@ -154,15 +154,15 @@ def _materialize(module: nn.Module, device: torch.device) -> None:
     # By the tensor, so that tied params stay tied.
     made: dict[Tensor, Tensor] = {}
     for child in module.modules():
-        for own in (child._parameters, child._buffers):
-            for name, tensor in own.items():
+        for tensors in (child._parameters, child._buffers):
+            for name, tensor in tensors.items():
                 if tensor is None or not tensor.is_meta:
                     continue
                 if tensor not in made:
                     empty = torch.empty_like(tensor, device=device)
                     is_param = isinstance(tensor, nn.Parameter)
                     made[tensor] = nn.Parameter(empty, tensor.requires_grad) if is_param else empty
-                own[name] = made[tensor]  # type: ignore[assignment]
+                tensors[name] = made[tensor]  # type: ignore[assignment]
 
 
 def checkpoint_activations(model: nn.Module) -> None:

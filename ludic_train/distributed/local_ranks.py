@@ -75,13 +75,13 @@ def run_ranks(arguments: Sequence[str], count: int, env: Mapping[str, str] | Non
     with stop_handler(pass_on):
         try:
             for number in range(count):
-                own = {"RANK": str(number), "LOCAL_RANK": str(number)}
+                rank_env = {"RANK": str(number), "LOCAL_RANK": str(number)}
                 # In sessions of their own: Ctrl-C would reach them twice, which ends a run at once.
                 ranks.append(
                     subprocess.Popen(
                         # Ranks of a launcher that was killed would train on, unseen, on its cards.
                         tied_to_parent([*LUDIC, *arguments]),
-                        env={**threads, **os.environ, **(env or {}), **address, **own},
+                        env={**threads, **os.environ, **(env or {}), **address, **rank_env},
                         start_new_session=True,
                     )
                 )

@@ -128,15 +128,15 @@ async def feed_rank_0(items: Iterator[T], take: Callable[[Iterator[T]], Awaitabl
         _send([_DATA + _END] * world_size())
 
 
-def all_gather(own: bytes) -> list[bytes]:
+def all_gather(message: bytes) -> list[bytes]:
     """The messages of all ranks, in the order of ranks, on every rank."""
     if world_size() == 1:
-        return [own]
+        return [message]
     # Metrics of ranks differ in size, and a collective's buffers must not.
-    longest = torch.tensor(len(own))
+    longest = torch.tensor(len(message))
     dist.all_reduce(longest, dist.ReduceOp.MAX, group=_messages())
     buffers = [_padded(b"", int(longest)) for _ in range(world_size())]
-    dist.all_gather(buffers, _padded(own, int(longest)), group=_messages())
+    dist.all_gather(buffers, _padded(message, int(longest)), group=_messages())
     return list(map(_unpadded, buffers))
 
 

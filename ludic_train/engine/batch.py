@@ -174,9 +174,9 @@ class Batch:
         places = np.arange(first, len(self)), counts
         self.ids[places], self.logprobs[places] = ids, logprobs
         counts += 1
-        for kept, mask in zip(self.masks[first:], masks, strict=True):
+        for row_masks, mask in zip(self.masks[first:], masks, strict=True):
             if mask is not None:
-                kept.append(mask)
+                row_masks.append(mask)
 
     def add_experts(self, experts: Sequence[Experts], first: int = 0) -> None:
         """Add experts of tokens, [tokens, layers, k], to the rows from `first` on."""

@@ -66,7 +66,9 @@ class KVCache:
         if num_slots > slots:
             slots = max(2 * slots, -(-num_slots // SLOTS) * SLOTS)
         rows = max(num_rows, rows)
-        self.keys, self.values = (_grown(kept, rows, slots) for kept in (self.keys, self.values))
+        self.keys, self.values = (
+            _grown(tensor, rows, slots) for tensor in (self.keys, self.values)
+        )
 
     def follow(self, like: Tensor) -> None:
         """Take the type and device of `like`; what rows hold stays."""
@@ -179,11 +181,11 @@ def length_mask(lengths: Tensor, num_slots: int, dtype: torch.dtype) -> Tensor:
     return mask.masked_fill_(beyond, -torch.inf)[:, None, None]
 
 
-def _grown(kept: Tensor, num_rows: int, num_slots: int) -> Tensor:
-    layers, rows, heads, slots, dim = kept.shape
+def _grown(tensor: Tensor, num_rows: int, num_slots: int) -> Tensor:
+    layers, rows, heads, slots, dim = tensor.shape
     # Zeros, since a masked slot still meets the arithmetic, and NaN would survive the mask.
-    grown = kept.new_zeros(layers, num_rows, heads, num_slots, dim)
-    grown[:, :rows, :, :slots] = kept
+    grown = tensor.new_zeros(layers, num_rows, heads, num_slots, dim)
+    grown[:, :rows, :, :slots] = tensor
     return grown
 
 

@@ -156,18 +156,20 @@ class ContextGroup:
         """True for the positions [N] in a row of so many tokens that are here; where, for these."""
         width = self.width(tokens)
         chunk, first, second = position // width, *self.chunks
-        own = (chunk == first) | (chunk == second)
+        is_local = (chunk == first) | (chunk == second)
         # Here the second chunk follows the first one directly, so it begins at `width`.
         start = torch.where(chunk == first, first * width, (second - 1) * width)
-        return own, (position - start)[own]
+        return is_local, (position - start)[is_local]
 
-    def completed(self, part: Tensor, own: Tensor) -> Tensor:
-        """The whole [N, ...] on each rank, of parts of it [n, ...] where `own` [N] is True.
+    def completed(self, part: Tensor, is_local: Tensor) -> Tensor:
+        """The whole [N, ...] on each rank, of parts of it [n, ...] where `is_local` [N] is True.
 
         Each rank must go on with the same computation: gradients of the whole are not added up.
         """
-        whole = part.new_zeros(len(own), *part.shape[1:])
-        whole = whole.masked_scatter(own.view(-1, *[1] * (part.ndim - 1)).expand_as(whole), part)
+        whole = part.new_zeros(len(is_local), *part.shape[1:])
+        whole = whole.masked_scatter(
+            is_local.view(-1, *[1] * (part.ndim - 1)).expand_as(whole), part
+        )
         added: Tensor = _Added.apply(whole, self.group)  # type: ignore[no-untyped-call]
         return added
 
@@ -203,9 +205,9 @@ def share_rows(model: nn.Module, ranks: int) -> None:
         # Every rank must take part in making each group.
         group = dist.new_group(list(range(first, first + ranks)))
         if first <= dist.get_rank() < first + ranks:
-            own = ContextGroup(ranks, dist.get_rank() - first, group)
-    CONTEXTS[name] = own
-    AttentionInterface.register(name, partial(_attention, own))
+            context = ContextGroup(ranks, dist.get_rank() - first, group)
+    CONTEXTS[name] = context
+    AttentionInterface.register(name, partial(_attention, context))
     inner.set_attn_implementation(name)
 
 
@@ -231,8 +233,8 @@ def _attention(
             "attention to all earlier tokens can be shared among ranks; take context_parallel=1"
         )
     if not shared_rows:
-        own = (module, query, key, value, attention_mask)
-        alone: tuple[Tensor, None] = sdpa_attention_forward(*own, scaling=scaling, **others)
+        inputs = (module, query, key, value, attention_mask)
+        alone: tuple[Tensor, None] = sdpa_attention_forward(*inputs, scaling=scaling, **others)
         return alone
     width = query.shape[2] // 2
     parts = _Gathered.apply(torch.stack([key, value]), context.group, context.size)  # type: ignore[no-untyped-call]
@@ -257,26 +259,28 @@ class _Gathered(torch.autograd.Function):
     """The tensors of all ranks, [n, ...]; gradients of a rank's tensor are added up over ranks."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, group: dist.ProcessGroup, size: int) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup, size: int) -> Tensor:  # noqa: ANN401
         ctx.group = group
         # Gloo cuts the result along its first dimension, which has to be the tensors' own.
-        gathered = own.new_empty(size * len(own), *own.shape[1:])
-        dist.all_gather_into_tensor(gathered, own.contiguous(), group=group)
-        return gathered.view(size, *own.shape)
+        gathered = part.new_empty(size * len(part), *part.shape[1:])
+        dist.all_gather_into_tensor(gathered, part.contiguous(), group=group)
+        return gathered.view(size, *part.shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
-        own = torch.empty_like(gradients[0][0], memory_format=torch.contiguous_format)
-        dist.reduce_scatter_tensor(own, gradients[0].flatten(0, 1).contiguous(), group=ctx.group)
-        return own, None, None
+        gradient = torch.empty_like(gradients[0][0], memory_format=torch.contiguous_format)
+        dist.reduce_scatter_tensor(
+            gradient, gradients[0].flatten(0, 1).contiguous(), group=ctx.group
+        )
+        return gradient, None, None
 
 
 class _Added(torch.autograd.Function):
     """The sum over ranks; the gradient is that of one rank, because all compute the same of it."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, group: dist.ProcessGroup) -> Tensor:  # noqa: ANN401
-        added = own.clone()
+    def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:  # noqa: ANN401
+        added = part.clone()
         dist.all_reduce(added, group=group)
         return added
 

@@ -319,10 +319,10 @@ def template_args(template: str, tokenizer: PreTrainedTokenizerBase) -> frozense
 
 def _with_args(template: str, args: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> str:
     """The template with these values in place of those that it has. Raises ConfigError."""
-    known = template_args(template, tokenizer)
+    names = template_args(template, tokenizer)
     for name, value in args.items():
-        if known is not None and name not in known:
-            hint = suggestion(name, sorted(known), otherwise="it reads") if known else "it has none"
+        if names is not None and name not in names:
+            hint = suggestion(name, sorted(names), otherwise="it reads") if names else "it has none"
             raise ConfigError(f"the model's chat template reads no argument {name!r}; {hint}")
         if not name.isidentifier() or name in OWN:
             raise ConfigError(f"{name!r} is no name of an argument of a chat template")

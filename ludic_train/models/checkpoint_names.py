@@ -62,26 +62,26 @@ def model_params(model: nn.Module, stored: Mapping[str, Tensor]) -> dict[str, Te
     used: list[WeightTransform] | None = vars(inner).get("_weight_conversions")
     if used is None:
         # By the same rule as transformers' opposite way.
-        known = get_model_conversion_mapping(inner, add_legacy=False)
-        used = [each for each in known if not isinstance(each, PrefixChange)]
+        conversions = get_model_conversion_mapping(inner, add_legacy=False)
+        used = [each for each in conversions if not isinstance(each, PrefixChange)]
     transforms = copy.deepcopy(used)
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
     converters = [each for each in transforms if isinstance(each, WeightConverter)]
     by_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
-    found: dict[str, Tensor] = {}
+    converted: dict[str, Tensor] = {}
     fused: dict[str, WeightConverter] = {}
     # Experts are stacked in the order in which they come, so 10 must not come before 2.
     for name in sorted(stored, key=dot_natural_key):
         target, pattern = rename_source_key(name, renamings, converters)
         if pattern is None:
-            found[target] = stored[name]
+            converted[target] = stored[name]
             continue
-        own = fused.setdefault(target, copy.deepcopy(by_pattern[pattern]))
-        own.add_tensor(target, name, pattern, stored[name])
+        fused_converter = fused.setdefault(target, copy.deepcopy(by_pattern[pattern]))
+        fused_converter.add_tensor(target, name, pattern, stored[name])
     for target, converter in fused.items():
         made = converter.convert(target, model=inner, config=inner.config)
-        found |= {n: t[0] if isinstance(t, list) else t for n, t in made.items()}
-    return found
+        converted |= {n: t[0] if isinstance(t, list) else t for n, t in made.items()}
+    return converted
 
 
 def check_conversion(model: nn.Module) -> None:
@@ -98,8 +98,8 @@ def check_conversion(model: nn.Module) -> None:
     }
     params = {name.replace(".base_layer", ""): param for name, param in params.items()}
     back = model_params(model, dict(hub_params(model, params.items())))
-    expected, found = ({n: t.shape for n, t in each.items()} for each in (params, back))
-    if wrong := sorted(n for n in expected if found.get(n) != expected[n]):
+    expected, actual = ({n: t.shape for n, t in each.items()} for each in (params, back))
+    if wrong := sorted(n for n in expected if actual.get(n) != expected[n]):
         raise UnsupportedModel(
             f"{wrong[0]} of {type(inner).__name__} (model_type {inner.config.model_type!r}) is "
             "renamed in a checkpoint and cannot be read back from there: saved params would be "

@@ -134,12 +134,12 @@ def forward_of_head(
         hidden = causal_lm.get_decoder()(
             input_ids=inputs, position_ids=positions, use_cache=False, shared_rows=True
         )[0]
-        own, at = context.placed(column - 1, input_ids.shape[1] - 1)
-        streams = input_ids[row, column][own], temperature[own]
-        masks = None if masks is None else masks.chosen(own)
-        top = top[own] if isinstance(top, Tensor) else top
-        scores = _scored(causal_lm, hidden[row[own], at], *streams, masks, top, True)
-        return tuple(context.completed(part, own) for part in scores)
+        is_local, at = context.placed(column - 1, input_ids.shape[1] - 1)
+        streams = input_ids[row, column][is_local], temperature[is_local]
+        masks = None if masks is None else masks.chosen(is_local)
+        top = top[is_local] if isinstance(top, Tensor) else top
+        scores = _scored(causal_lm, hidden[row[is_local], at], *streams, masks, top, True)
+        return tuple(context.completed(part, is_local) for part in scores)
     hidden = causal_lm.get_decoder()(
         input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
@@ -261,15 +261,17 @@ class _PlainHead(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         chunks: list[tuple[Tensor, Tensor]] = []
-        kept: list[Tensor] = []
+        saved_logits: list[Tensor] = []
         for h, y, t, mask in token_chunks(hidden, targets, temperature, masks):
             logits = float32_logits(h, weight, t, mask)
             chunks.append(read_logits(logits, y, mask is not None, wants_entropy))
             if is_kept and any(ctx.needs_input_grad[:2]):
-                kept.append(logits)
+                saved_logits.append(logits)
         logprobs, entropy = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         ctx.masks = masks
-        ctx.save_for_backward(hidden, weight, targets, temperature, logprobs, entropy, *kept)
+        ctx.save_for_backward(
+            hidden, weight, targets, temperature, logprobs, entropy, *saved_logits
+        )
         if not wants_entropy:
             ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
@@ -281,19 +283,19 @@ class _PlainHead(torch.autograd.Function):
         of_logprob: Tensor | None,
         of_entropy: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        hidden, weight, targets, temperature, logprobs, entropy, *kept = ctx.saved_tensors
+        hidden, weight, targets, temperature, logprobs, entropy, *saved_logits = ctx.saved_tensors
         for_hidden, for_weight, *_ = ctx.needs_input_grad
         of_hidden: list[Tensor] = []
         of_weight: Tensor | None = None
         slopes = [None if g is None else g / temperature for g in (of_logprob, of_entropy)]
         at = 0
         for k, (h, y, t, mask) in enumerate(token_chunks(hidden, targets, temperature, ctx.masks)):
-            own = slice(at, at := at + len(h))
-            less = kept[k] if kept else float32_logits(h, weight, t, mask)
-            if not kept:
+            chunk = slice(at, at := at + len(h))
+            less = saved_logits[k] if saved_logits else float32_logits(h, weight, t, mask)
+            if not saved_logits:
                 read_logits(less, y, mask is not None, False)
-            for_logprob, for_entropy = (None if each is None else each[own] for each in slopes)
-            stats = logprobs[own], entropy[own]
+            for_logprob, for_entropy = (None if each is None else each[chunk] for each in slopes)
+            stats = logprobs[chunk], entropy[chunk]
             slope, scale = logit_gradient(less, y, stats, for_logprob, for_entropy, weight.dtype)
             if for_hidden:
                 product = slope @ weight
@@ -493,13 +495,13 @@ class _LogprobAndEntropy(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         logprobs = logits.log_softmax(-1)
         chosen = logprobs.gather(-1, targets[:, None])[:, 0]
-        found = None if top is None else _with_rest(logprobs, top)
+        top_logprobs = None if top is None else _with_rest(logprobs, top)
         p = logprobs.exp()
         # `entr` would take the logarithm again. Finite, because 0 x -inf is no number; and
         # subtracted from 0, because the negative of 0 prints as -0.
         entropy = 0.0 - logprobs.clamp_(min=torch.finfo(p.dtype).min).mul_(p).sum(-1)
-        ctx.save_for_backward(p, targets, entropy, top, found)
-        return (chosen, entropy) if found is None else (chosen, entropy, found)
+        ctx.save_for_backward(p, targets, entropy, top, top_logprobs)
+        return (chosen, entropy) if top_logprobs is None else (chosen, entropy, top_logprobs)
 
     @staticmethod
     # p is kept as a number: a second derivative would silently leave out how it depends on the
@@ -510,7 +512,7 @@ class _LogprobAndEntropy(torch.autograd.Function):
         *gradients: Tensor | None,
     ) -> tuple[Tensor | None, None, None]:
         of_logprob, of_entropy, *of_top = gradients
-        p, targets, entropy, top, found = ctx.saved_tensors
+        p, targets, entropy, top, top_logprobs = ctx.saved_tensors
         gradient = None
         if of_logprob is not None:
             gradient = p * -of_logprob[:, None]
@@ -519,7 +521,7 @@ class _LogprobAndEntropy(torch.autograd.Function):
             ids, upstream = top, of_top[0]
             of_ids, of_rest, total = upstream[:, :-1], upstream[:, -1:], upstream.sum(-1, True)
             # Below this bound p is hardly representable; without others, p_R = 0, and no gradient.
-            slope = p * (of_rest * torch.exp(-found[:, -1:].clamp(min=LEAST_REST)) - total)
+            slope = p * (of_rest * torch.exp(-top_logprobs[:, -1:].clamp(min=LEAST_REST)) - total)
             slope.scatter_(-1, ids, of_ids - p.gather(-1, ids) * total)
             gradient = slope if gradient is None else gradient.add_(slope)
         # Most losses only report the entropy.
@@ -532,13 +534,13 @@ class _LogprobAndEntropy(torch.autograd.Function):
 
 def _with_rest(logprobs: Tensor, ids: Tensor) -> Tensor:
     """Log-probs [N, k + 1] of the ids [N, k] and of all others together, of log-probs [N, V]."""
-    own = logprobs.gather(-1, ids)
-    # In place and back again: a copy would be one more tensor of this size. Not 1 - sum(own), which
-    # has no digits left where the ids have nearly all of the probability.
+    id_logprobs = logprobs.gather(-1, ids)
+    # In place and back again: a copy would be one more tensor of this size. Not 1 - sum of the ids'
+    # probabilities, which has no digits left where the ids have nearly all of the probability.
     logprobs.scatter_(-1, ids, -torch.inf)
     rest = logprobs.logsumexp(-1, keepdim=True)
-    logprobs.scatter_(-1, ids, own)
-    return torch.cat([own, rest], -1)
+    logprobs.scatter_(-1, ids, id_logprobs)
+    return torch.cat([id_logprobs, rest], -1)
 
 
 def _float32_logits(head: Head, hidden: Tensor) -> Tensor:

@@ -151,11 +151,11 @@ def save_model(
     folder: made if it does not exist; files of the same names are replaced.
     params: written in place of the model's own, by the same names: copies, or shards made whole.
     """
-    own = model.state_dict() if params is None else params
-    plain = {name: tensor for name, tensor in own.items() if VALUE_HEAD not in name}
+    state = model.state_dict() if params is None else params
+    plain = {name: tensor for name, tensor in state.items() if VALUE_HEAD not in name}
     with quiet():
         # Its own state where nothing is left out, because transformers then knows what is tied.
-        is_own = params is None and len(plain) == len(own)
+        is_own = params is None and len(plain) == len(state)
         model.save_pretrained(folder, state_dict=None if is_own else plain)
         tokenizer.save_pretrained(folder)
 

@@ -92,9 +92,9 @@ def recorded_experts(model: nn.Module) -> Iterator[dict[int, Tensor]]:
     """
     seen: dict[int, Tensor] = {}
 
-    def note(number: int, scores: Tensor, found: Tensor) -> Tensor:
-        seen[number] = found
-        return found
+    def note(number: int, scores: Tensor, indices: Tensor) -> Tensor:
+        seen[number] = indices
+        return indices
 
     with _wrapped(routers(model), note):
         yield seen
@@ -119,25 +119,25 @@ class _Choosing(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the operation returns
         """Run the operation."""
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func not in (torch.topk, Tensor.topk):
-            return found
+            return result
         self.count += 1
         scores = args[0]
-        indices = self.choose(scores, found.indices)
+        indices = self.choose(scores, result.indices)
         # With the router's own scores of these experts, so that it gets their gradient.
         return torch.return_types.topk((scores.gather(-1, indices), indices))
 
 
 @contextmanager
-def _wrapped(own: Mapping[int, nn.Module], choose: _Choose) -> Iterator[None]:
-    for number, router in own.items():
+def _wrapped(router_by_number: Mapping[int, nn.Module], choose: _Choose) -> Iterator[None]:
+    for number, router in router_by_number.items():
         # On the instance: the backward pass of activation checkpoints runs it once more.
         router.forward = partial(_routed, router.forward, partial(choose, number))
     try:
         yield
     finally:
-        for router in own.values():
+        for router in router_by_number.values():
             del router.forward
 
 
@@ -146,11 +146,11 @@ def _routed(
 ) -> Any:  # noqa: ANN401 - as the router returns it
     """The output of the router with another choice. Raises UnsupportedModel."""
     with _Choosing(choose) as mode:
-        found = forward(*args)
+        output = forward(*args)
     # A router that chooses groups of experts by topk too would have these replaced as well.
     if mode.count != 1:
         raise UnsupportedModel(
             f"a router chooses its experts by {mode.count} calls of topk, and one is expected: "
             "turn router replay off"
         )
-    return found
+    return output

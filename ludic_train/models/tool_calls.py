@@ -74,14 +74,14 @@ def with_calls(
         text = str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
     # A call inside a thought is none.
     thought, end, rest = text.rpartition(THINK_END)
-    content, found = split_calls(rest, form, tools)
-    if not found:
+    content, pairs = split_calls(rest, form, tools)
+    if not pairs:
         return completion
     # Nine letters or digits, as Mistral's template has them, which no later prompt has again.
     size = len(completion.prompt_ids or ())
     calls = [
         ToolCall(id=f"{size % 10**6:06d}{i:03d}", name=name, arguments=arguments)
-        for i, (name, arguments) in enumerate(found)
+        for i, (name, arguments) in enumerate(pairs)
     ]
     reason = completion.finish_reason
     return replace(
@@ -147,15 +147,15 @@ def loaded(arguments: object) -> object:
 
 def _tagged(text: str, tools: Sequence[ToolSchema]) -> tuple[str, list[tuple[str, str]]]:
     """As `split_calls`; white space next to a call belongs to no text."""
-    found, pieces, end = list[tuple[str, str]](), list[str](), 0
+    calls, pieces, end = list[tuple[str, str]](), list[str](), 0
     for match in _TAGGED.finditer(text):
         call = json_call(match[1]) or tagged_call(match[1], tools)
         if call is not None:
             pieces.append(text[end : match.start()].rstrip())
             end = match.end()
-            found.append(call)
+            calls.append(call)
     rest = text[end:]
-    return "".join([*pieces, rest.strip() if found else rest]), found
+    return "".join([*pieces, rest.strip() if calls else rest]), calls
 
 
 def _listed(rest: str) -> list[tuple[str, str]] | None:
@@ -164,18 +164,18 @@ def _listed(rest: str) -> list[tuple[str, str]] | None:
         value = json.loads(rest)
     except (ValueError, RecursionError):
         parts = [_NAMED.fullmatch(part) for part in rest.split(CALLS)]
-        found = [
+        calls = [
             (part[1], part[2]) if part and isinstance(loaded(part[2]), dict) else None
             for part in parts
         ]
     else:
-        found = list(map(_call_of, value if isinstance(value, list) else [value]))
-    return None if None in found else [call for call in found if call is not None]
+        calls = list(map(_call_of, value if isinstance(value, list) else [value]))
+    return None if None in calls else [call for call in calls if call is not None]
 
 
 def _objects(text: str) -> list[tuple[str, str]] | None:
     """Calls of a text that consists of JSON objects, with ";" between them; None for any other."""
-    found, decoder = list[tuple[str, str]](), json.JSONDecoder()
+    calls, decoder = list[tuple[str, str]](), json.JSONDecoder()
     while text:
         try:
             value, end = decoder.raw_decode(text)
@@ -183,9 +183,9 @@ def _objects(text: str) -> list[tuple[str, str]] | None:
             return None
         if (call := _call_of(value)) is None:
             return None
-        found.append(call)
+        calls.append(call)
         text = text[end:].lstrip("; \n")
-    return found
+    return calls
 
 
 def _call_of(value: Any) -> tuple[str, str] | None:  # noqa: ANN401 - JSON

@@ -266,12 +266,12 @@ class RunConfig:
         500
         """
         check_names(settings, SETTINGS)
-        own = {name: value for name, value in settings.items() if SETTINGS[name] == ""}
+        changes = {name: value for name, value in settings.items() if SETTINGS[name] == ""}
         for part in PARTS:
             of_part = {n: value for n, value in settings.items() if SETTINGS[n] == part}
             if of_part:
-                own[part] = replace(own.get(part, getattr(self, part)), **of_part)
-        return replace(self, **own)
+                changes[part] = replace(changes.get(part, getattr(self, part)), **of_part)
+        return replace(self, **changes)
 
     def flat(self) -> dict[str, Any]:
         """All settings by name, without the objects that hold them."""
@@ -303,15 +303,15 @@ SETTINGS: Mapping[str, str] = {
 """The object of each setting, by name; "" for those of RunConfig itself."""
 
 
-def check_names(names: Mapping[str, Any], known: Mapping[str, Any], where: str = "") -> None:
+def check_names(names: Mapping[str, Any], allowed: Mapping[str, Any], where: str = "") -> None:
     """Raise ConfigError for a name that is not known, with the one that is meant.
 
     where: "" for the settings of a run, else what else has these names.
     """
     for name in names:
-        if name in known:
+        if name in allowed:
             continue
         if name in FOREIGN:
             raise ConfigError(f"{where or 'a run'} has no setting {name!r}: write {FOREIGN[name]}")
-        hint = suggestion(name, sorted(known), otherwise="it has")
+        hint = suggestion(name, sorted(allowed), otherwise="it has")
         raise ConfigError(f"{where or 'a run'} has no setting {name!r}; {hint}")

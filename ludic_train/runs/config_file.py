@@ -80,11 +80,11 @@ def parse_recipe(text: str, *, out: Path | str | None = None) -> tuple[Recipe, M
         model=values.get("model"),
         warm_start=False if "demonstrations" in values else None,
     )
-    given = {name: values[name] for name in SETTINGS if name in values}
+    run_settings = {name: values[name] for name in SETTINGS if name in values}
     if out is not None:
-        given["out"] = out
+        run_settings["out"] = out
     # The types are checked by the conversion, which must come before the values are.
-    flat = {**usual.defaults.flat(), **given}
+    flat = {**usual.defaults.flat(), **run_settings}
     parts = {part: {n: flat[n] for n in flat if SETTINGS[n] == part} for part in PARTS}
     top = {name: value for name, value in flat.items() if not SETTINGS[name]}
     settings = _converted(RunConfig, {**top, **parts})

@@ -70,10 +70,10 @@ def forget_after_checkpoint(out: Path) -> None:
     path = out / METRICS
     if path.exists():
         whole = path.read_text(encoding="utf-8").split("\n")[:-1]
-        kept = [line for line in whole if json.loads(line)["update"] <= update]
+        lines = [line for line in whole if json.loads(line)["update"] <= update]
         # In one step: a crash here must leave the numbers of all earlier updates.
         draft = path.with_name(f".{path.name}")
-        draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         draft.replace(path)
 
 

@@ -261,13 +261,13 @@ def sharded_learner(
     offload, replicas: as of `shard_model`. recompute: activations, in the backward pass.
     router_replay: the copy reports the experts of a mixture.
     """
-    own = scatter(
+    description = scatter(
         lambda: [_described(whole)] * world_size(), lambda d: json.dumps(d).encode(), json.loads
     )
-    learner = whole or _follower(own)
-    learner = replace(learner, samples_copy=own["samples_copy"])
-    files = _files(own["checkpoint"], learner.model)
-    if whole is not None and own["samples_copy"]:
+    learner = whole or _follower(description)
+    learner = replace(learner, samples_copy=description["samples_copy"])
+    files = _files(description["checkpoint"], learner.model)
+    if whole is not None and description["samples_copy"]:
         # Shards that come from files leave the model itself to be the copy.
         is_kept = files.on_rank_0 is None
         twin = copy.deepcopy(whole.model) if is_kept else whole.model
@@ -319,21 +319,21 @@ def _files(checkpoint: str, model: nn.Module) -> _Files:
     """
     if not checkpoint or world_size() == 1:
         return _Files()
-    found, problem = None, ""
+    files, problem = None, ""
     try:
-        found = ParamFiles.of(checkpoint)
-        found.check(model)
+        files = ParamFiles.of(checkpoint)
+        files.check(model)
     except (ModelNotFound, UnsupportedModel) as error:
         problem = str(error)
     problems = [text.decode() for text in all_gather(problem.encode())]
     lacking = [number for number, text in enumerate(problems) if text]
     if not lacking:
-        return _Files(own=found, on_rank_0=found if rank() == 0 else None)
+        return _Files(own=files, on_rank_0=files if rank() == 0 else None)
     if rank() == 0:
         first = lacking[0]
         print(f"rank 0 reads the params for all: on rank {first}, {problems[first]}", flush=True)
     # A model that rank 0 cannot read by part was loaded whole there.
-    return _Files(on_rank_0=found if rank() == 0 and not problems[0] else None)
+    return _Files(on_rank_0=files if rank() == 0 and not problems[0] else None)
 
 
 def _described(learner: Learner | None) -> dict[str, Any]:
@@ -358,32 +358,32 @@ def _described(learner: Learner | None) -> dict[str, Any]:
     }
 
 
-def _follower(own: Mapping[str, Any]) -> Learner:
+def _follower(description: Mapping[str, Any]) -> Learner:
     """A learner whose model has shapes only, of the kind that rank 0 described."""
     return Learner(
-        model=_skeleton(own),
+        model=_skeleton(description),
         tokenizer=cast("PreTrainedTokenizerBase", OnRank0()),
         client=OnRank0(),
         publisher=OnRank0(),
-        harness=Harness(**own["harness"]),
+        harness=Harness(**description["harness"]),
     )
 
 
-def _skeleton(own: Mapping[str, Any]) -> PreTrainedModel:
-    config = AutoConfig.for_model(**own["config"])
+def _skeleton(description: Mapping[str, Any]) -> PreTrainedModel:
+    config = AutoConfig.for_model(**description["config"])
     with quiet(), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-        if own["adapter"] is not None:
+        if description["adapter"] is not None:
             from peft import PeftConfig, get_peft_model
 
-            model = get_peft_model(model, PeftConfig.from_peft_type(**own["adapter"]))
+            model = get_peft_model(model, PeftConfig.from_peft_type(**description["adapter"]))
     params = dict(model.named_parameters())
-    if strange := sorted(params.keys() ^ own["params"].keys())[:3]:
+    if strange := sorted(params.keys() ^ description["params"].keys())[:3]:
         raise RankError(
             f"rank {rank()} built a model that differs from rank 0's in {strange}; install the "
             "same transformers and peft everywhere"
         )
-    for name, (dtype, is_trained) in own["params"].items():
+    for name, (dtype, is_trained) in description["params"].items():
         params[name].data = params[name].data.to(getattr(torch, dtype))
         params[name].requires_grad_(is_trained)
     return model

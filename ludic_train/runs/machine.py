@@ -111,8 +111,8 @@ class Machine:
             )
         if self.engine in ((LOCAL,), (VLLM,)):
             return
-        known = [u == JOIN or _is_address(u, ("http://", "https://")) for u in self.engine]
-        if not known or not all(known):
+        are_addresses = [u == JOIN or _is_address(u, ("http://", "https://")) for u in self.engine]
+        if not are_addresses or not all(are_addresses):
             raise ConfigError(
                 f"engine={' '.join(self.engine) or '()'}: it is local, vllm, join, or addresses of "
                 "servers, which begin with http:// or https://"

@@ -108,61 +108,61 @@ def _without_action(rollout: Rollout) -> int:
     return failed + (unanswered and steps[-1].info.get("answer") == "")
 
 
-def lines(found: Preflight, config: RunConfig) -> list[str]:
+def lines(stats: Preflight, config: RunConfig) -> list[str]:
     """The numbers, and what to change, as lines of text."""
-    if not found.episodes:
-        return [f"first look: no episode ended in {found.seconds:.0f} s"]
-    tokens_s = found.tokens / max(found.seconds, 1e-9)
-    played = found.episodes / max(found.seconds, 1e-9)
+    if not stats.episodes:
+        return [f"first look: no episode ended in {stats.seconds:.0f} s"]
+    tokens_s = stats.tokens / max(stats.seconds, 1e-9)
+    played = stats.episodes / max(stats.seconds, 1e-9)
     groups, size = config.learn.groups, config.learn.group_size
     batch_s = groups * size / max(played, 1e-9)
-    share = f"{found.differing} of {found.groups} groups differ in reward"
+    share = f"{stats.differing} of {stats.groups} groups differ in reward"
     text = [
-        f"first look: reward {found.reward:.3g}, success {found.success:.0%}, {share}",
-        f"  {found.cut} of {found.replies} replies were cut, {found.without_action} of "
-        f"{found.turns} turns had no action",
-        f"  {found.tokens / max(found.replies, 1):.0f} tokens a reply, {tokens_s:,.0f} tokens/s; a "
+        f"first look: reward {stats.reward:.3g}, success {stats.success:.0%}, {share}",
+        f"  {stats.cut} of {stats.replies} replies were cut, {stats.without_action} of "
+        f"{stats.turns} turns had no action",
+        f"  {stats.tokens / max(stats.replies, 1):.0f} tokens a reply, {tokens_s:,.0f} tokens/s; a "
         f"batch of {groups} x {size} episodes takes about {batch_s:.3g} s",
     ]
-    return text + [f"  advice: {advice}" for advice in remedies(found, config)]
+    return text + [f"  advice: {advice}" for advice in remedies(stats, config)]
 
 
-def remedies(found: Preflight, config: RunConfig) -> list[str]:
+def remedies(stats: Preflight, config: RunConfig) -> list[str]:
     """Changes of the settings that would help, most urgent first."""
     advice = []
     limit = config.sample.max_tokens or MAX_TOKENS
-    if found.cut > OFTEN * found.replies:
+    if stats.cut > OFTEN * stats.replies:
         advice.append(
-            f"{found.cut} of {found.replies} replies reached {limit} tokens: raise --max-tokens"
+            f"{stats.cut} of {stats.replies} replies reached {limit} tokens: raise --max-tokens"
         )
-    if found.without_action > OFTEN * found.turns:
+    if stats.without_action > OFTEN * stats.turns:
         advice.append(
-            f"{found.without_action} of {found.turns} turns have no action: use --parser "
+            f"{stats.without_action} of {stats.turns} turns have no action: use --parser "
             "last-number, a --system-prompt that shows the form, or --demonstrations 1000, which "
             "are imitated first"
         )
-    if found.success and not found.reward and found.groups and not found.differing:
+    if stats.success and not stats.reward and stats.groups and not stats.differing:
         advice.append(
-            f"success is {found.success:.0%} and every reward 0: the environment pays nothing for "
+            f"success is {stats.success:.0%} and every reward 0: the environment pays nothing for "
             "it; give its last turn a reward, or use --reward"
         )
-    elif found.groups and not found.differing:
-        level = {0.0: "too hard", 1.0: "solved"}.get(found.success, "nearly decided for each task")
+    elif stats.groups and not stats.differing:
+        level = {0.0: "too hard", 1.0: "solved"}.get(stats.success, "nearly decided for each task")
         advice.append(
-            f"rewards are equal within each of the {found.groups} groups ({level}), and equal ones "
+            f"rewards are equal within each of the {stats.groups} groups ({level}), and equal ones "
             "teach nothing: a larger --group-size or --groups finds rare differences; other "
             "--env-kwargs, --temperature 1 or --demonstrations 1000, imitated first, make more"
         )
     return advice
 
 
-def check_preflight(found: Preflight, config: RunConfig) -> None:
+def check_preflight(stats: Preflight, config: RunConfig) -> None:
     """Raise CannotLearn where no reply can be used: a run would sample for hours in vain."""
-    if found.failed > found.episodes / 2:
+    if stats.failed > stats.episodes / 2:
         # The source names the error, in its own words.
         return
-    enough = found.episodes >= LEAST_EPISODES and not found.differing
-    useless = found.without_action >= HOPELESS * found.turns
-    if enough and found.turns and (useless or found.cut >= HOPELESS * found.replies > 0):
-        advice = "; ".join(remedies(found, config))
+    enough = stats.episodes >= LEAST_EPISODES and not stats.differing
+    useless = stats.without_action >= HOPELESS * stats.turns
+    if enough and stats.turns and (useless or stats.cut >= HOPELESS * stats.replies > 0):
+        advice = "; ".join(remedies(stats, config))
         raise CannotLearn(f"{advice} (--no-preflight starts anyway)")

@@ -242,14 +242,14 @@ def with_curriculum(recipe: Recipe, schedule: LevelSchedule | None = None) -> Re
 
 def _catalogued(ids: Sequence[str]) -> LevelSchedule:
     """A schedule over the levels of the catalogue. Raises ConfigError where an id has none."""
-    known = {entry.id: level_kwargs(entry) for entry in CATALOG if entry.levels[1]}
-    if lacking := [env_id for env_id in ids if env_id not in known]:
+    levels = {entry.id: level_kwargs(entry) for entry in CATALOG if entry.levels[1]}
+    if lacking := [env_id for env_id in ids if env_id not in levels]:
         raise ConfigError(
-            f"{lacking[0]} has no levels for a curriculum; these have: {', '.join(known)}. Name "
+            f"{lacking[0]} has no levels for a curriculum; these have: {', '.join(levels)}. Name "
             "levels of your own: --levels size=2 size=4, or in Python "
             "lt.train(curriculum=lt.LevelSchedule(levels={...}))"
         )
-    return LevelSchedule(levels={env_id: list(known[env_id]) for env_id in ids})
+    return LevelSchedule(levels={env_id: list(levels[env_id]) for env_id in ids})
 
 
 def with_demonstrator(recipe: Recipe, harness: Harness | None = None) -> Recipe:
@@ -260,13 +260,15 @@ def with_demonstrator(recipe: Recipe, harness: Harness | None = None) -> Recipe:
     """
     if recipe.demonstrator is not None:
         return recipe
-    found = {env.id: _demonstrator(env) for env in recipe.envs}
-    if lacking := [env_id for env_id, policy in found.items() if policy is None]:
+    policies = {env.id: _demonstrator(env) for env in recipe.envs}
+    if lacking := [env_id for env_id, policy in policies.items() if policy is None]:
         raise ConfigError(
             f"{lacking[0]} has no demonstrator (it knows neither its best nor its legal actions) "
             "from which a tiny model could be made: name a model with --model"
         )
-    policy: Literal["oracle", "random"] = "oracle" if {*found.values()} == {"oracle"} else "random"
+    policy: Literal["oracle", "random"] = (
+        "oracle" if {*policies.values()} == {"oracle"} else "random"
+    )
     reply = harness.reply_form if harness else "{}"
     return replace(recipe, demonstrator=Demonstrator(policy=policy, reply=reply))
 

@@ -280,20 +280,20 @@ def reward_stage(
     opened: list[tuple[BatchSource, PolicyPublisher, Ends]] = [(OnRank0(), OnRank0(), Ends())]
     levels = levels_of(recipe)
 
-    kept = recorder or Recorder(config.out / ROLLOUTS, share=0.0)
+    writer = recorder or Recorder(config.out / ROLLOUTS, share=0.0)
 
     def record(episodes: Sequence[Episode], credit: Mapping[str, Weights] | None) -> None:
-        kept.write(episodes, use="train", update=before + trainer.version + 1, credit=credit)
+        writer.write(episodes, use="train", update=before + trainer.version + 1, credit=credit)
 
     def record_credit(credit: Mapping[str, Weights]) -> None:
-        kept.write_credit(before + trainer.version + 1, credit)
+        writer.write_credit(before + trainer.version + 1, credit)
 
     def open_ends() -> None:
         if queue is not None:
             opened.append(queue_ends(config, learner, machine, levels, record_credit))
             return
         # The tasks are a fresh iterator: a resumed source skips those that were taken.
-        own = RolloutBatchSource(
+        source = RolloutBatchSource(
             training_tasks(recipe, config, config.seed, levels.current if levels else None),
             playing(learner.make_policy, score, self_play=recipe.self_play),
             groups_per_batch=config.learn.groups,
@@ -302,7 +302,7 @@ def reward_stage(
             levels=levels,
             record=record,
         )
-        opened.append((own, learner.publisher, Ends()))
+        opened.append((source, learner.publisher, Ends()))
 
     call_on_rank_0(open_ends)
     source, publisher, ends = opened[-1]
@@ -315,18 +315,18 @@ def reward_stage(
     async def first_look() -> None:
         # Tasks that the run does not learn from, so that the look changes nothing.
         tasks = list(islice(training_tasks(recipe, config, config.seed + LOOKS_FROM), GROUPS))
-        found = await preflight(tasks, learner.make_policy, config.learn.group_size, score=score)
+        stats = await preflight(tasks, learner.make_policy, config.learn.group_size, score=score)
         # The limit of a tiny model comes from its demonstrations.
         limited = config.changed(max_tokens=learner.harness.reply_tokens)
-        print("\n".join(lines(found, limited)), flush=True)
-        check_preflight(found, limited)
+        print("\n".join(lines(stats, limited)), flush=True)
+        check_preflight(stats, limited)
 
-    own = look and queue is None and not recipe.self_play
+    has_look = look and queue is None and not recipe.self_play
     return Stage(
         name="reinforcement learning",
         trainer=trainer,
         updates=updates,
-        look=first_look if own else None,
+        look=first_look if has_look else None,
         ends=ends,
     )
 

@@ -146,11 +146,11 @@ def _learned(recipe: Recipe, env: TrainEnv) -> EnvFacts:
     kwargs = dict(env.kwargs)
     # PettingZoo's environments of several agents have no rows.
     rows = None if recipe.self_play else _rows(env.id, kwargs)
-    kept: Sequence[int] | None = rows
+    selected: Sequence[int] | None = rows
     for tasks in recipe.evals.values():
         if rows is not None and _same_rows(recipe, env, tasks):
-            kept = _parted(len(rows))[1]
-    return EnvFacts(env_id=env.id, kwargs=kwargs, rows=kept)
+            selected = _parted(len(rows))[1]
+    return EnvFacts(env_id=env.id, kwargs=kwargs, rows=selected)
 
 
 def _measured(recipe: Recipe, tasks: EvalTasks) -> EnvFacts:
@@ -166,11 +166,11 @@ def _same_rows(recipe: Recipe, env: TrainEnv, tasks: EvalTasks) -> bool:
     levels = () if recipe.curriculum is None else recipe.curriculum.levels.get(env.id, ())
     # Levels may share rows, so that those of one level are held out at all.
     of_levels = {name for level in levels for name in level}
-    own, measured = (
+    train_kwargs, measured = (
         {name: value for name, value in kwargs.items() if name not in of_levels}
         for kwargs in (env.kwargs, tasks.kwargs)
     )
-    return eval_id(recipe, tasks) == env.id and own == measured
+    return eval_id(recipe, tasks) == env.id and train_kwargs == measured
 
 
 def _rows(env_id: str, kwargs: Mapping[str, Any]) -> Sequence[int] | None:

@@ -129,17 +129,17 @@ def train(
         )
     if curriculum:
         recipe = with_curriculum(recipe, None if curriculum is True else curriculum)
-    given: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if algo is not None:
         # Options of the recipe's own algorithm are none of another one.
-        given = {"algo": algo if isinstance(algo, str) else IN_PYTHON, "algo_options": {}}
-    given |= {"harness": Harness.of(harness)} if harness is not None else {}
-    given |= {"model": model} if model is not None else {}
-    given |= {"out": Path(out)} if out is not None else {}
-    given |= {"reward": reward if isinstance(reward, str) else IN_PYTHON} if reward else {}
+        changes = {"algo": algo if isinstance(algo, str) else IN_PYTHON, "algo_options": {}}
+    changes |= {"harness": Harness.of(harness)} if harness is not None else {}
+    changes |= {"model": model} if model is not None else {}
+    changes |= {"out": Path(out)} if out is not None else {}
+    changes |= {"reward": reward if isinstance(reward, str) else IN_PYTHON} if reward else {}
     running = train_recipe(
         recipe,
-        recipe.defaults.changed(**{**given, **settings}),
+        recipe.defaults.changed(**{**changes, **settings}),
         replace(machine or Machine(), **computed),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
@@ -186,7 +186,7 @@ async def train_recipe(
         recipe = with_demonstrator(recipe, config.harness)
     check_combination(recipe, config, machine, reward)
     algo, config = settled(algo, config, machine)
-    own = reward or config.reward
+    chosen_reward = reward or config.reward
     vllm, recorder = installed_vllm(config, machine), run_recorder(config.out, machine)
     with (
         running_in(config.out, (SafetensorError,)),
@@ -199,7 +199,7 @@ async def train_recipe(
                 stages.append(
                     imitation_stage(recipe, config, opened.learner, opened.demonstrations, machine)
                 )
-            score = score_of(own) if own else None
+            score = score_of(chosen_reward) if chosen_reward else None
             stages.append(
                 reward_stage(
                     recipe,
@@ -271,10 +271,10 @@ async def _opened(
             place = "cpu" if dist.is_initialized() else device
             learner, demonstrations = await make_learner(recipe, config, machine, place)
             # While the model is whole: it is what the server starts from.
-            learner, own, server = await stack.enter_async_context(
+            learner, served_machine, server = await stack.enter_async_context(
                 served_learner(learner, config, machine, vllm, device)
             )
-            return _Opened(learner, demonstrations, own, server)
+            return _Opened(learner, demonstrations, served_machine, server)
 
         made = await run_on_rank_0(on_first)
         learner = distribute_learner(made.learner if made else None, config, algo, device, machine)

@@ -125,10 +125,10 @@ def calculation(question: str, answer: str) -> str:
     if "(" not in answer:
         return f"{' + '.join(re.findall(r'[0-9]+', question))} = {answer}"
     steps: list[str] = []
-    while found := _INNERMOST.search(answer):
-        left, sign, right = found.groups()
+    while match := _INNERMOST.search(answer):
+        left, sign, right = match.groups()
         # Countdown's divisions have no remainder.
         value = OPERATIONS["//" if sign == "/" else sign](int(left), int(right))
         steps.append(f"{left} {sign} {right} = {value}")
-        answer = answer[: found.start()] + str(value) + answer[found.end() :]
+        answer = answer[: match.start()] + str(value) + answer[match.end() :]
     return ", ".join(steps)

@@ -158,22 +158,22 @@ async def gathered_groups(
     spare: number of such batches in a row that are allowed beyond the usual ones. Raises EmptyBatch
         after as many.
     """
-    kept: list[Trajectory] = []
+    selected: list[Trajectory] = []
     seen: list[Trajectory] = []
     parts: list[Metrics] = []
     allowed = EMPTY_BATCHES_ALLOWED + spare
     for _ in range(allowed):
         # A full batch is topped up; any other is played anew, so that its size has no bias towards
         # groups that pass the filter.
-        missing = groups - count_groups(kept) if algo.full_batches else groups
-        found, metrics = await feed.take(missing)
-        good = filtered(found, algo)
-        parts.append({**metrics, "rollouts/kept": Stat(len(good), len(found))})
-        kept += good
-        seen += found
-        full = count_groups(kept) >= groups if algo.full_batches else True
+        missing = groups - count_groups(selected) if algo.full_batches else groups
+        trajectories, metrics = await feed.take(missing)
+        good = filtered(trajectories, algo)
+        parts.append({**metrics, "rollouts/kept": Stat(len(good), len(trajectories))})
+        selected += good
+        seen += trajectories
+        full = count_groups(selected) >= groups if algo.full_batches else True
         # Groups whose episodes all failed have no trajectory at all.
-        learned = {trajectory.group for trajectory in kept if trajectory.rows}
+        learned = {trajectory.group for trajectory in selected if trajectory.rows}
         ended = full and bool(learned)
         if not learned:
             parts.append(note(seen))
@@ -181,11 +181,11 @@ async def gathered_groups(
         if algo.full_batches or not ended:
             await feed.keep(learned)
         if ended:
-            return Gathered(kept=kept, seen=seen, metrics=merge(parts))
+            return Gathered(kept=selected, seen=seen, metrics=merge(parts))
     reward = merge(parts).get("reward")
     mean = "unknown" if reward is None else f"{reward.value:.3g}"
     raise EmptyBatch(
-        f"{allowed} batches of {groups} groups left {count_groups(kept)} groups to "
+        f"{allowed} batches of {groups} groups left {count_groups(selected)} groups to "
         "train on: the others earned equal rewards or were filtered. "
         f"The mean reward is {mean}: if that is the best there is, the task is "
         "solved; if not, start from a policy that sometimes does better"

@@ -153,7 +153,7 @@ def plan_update(
     streams = _token_streams(items, aggregation)
     chunks: list[list[list[Family]]] = []
     for members in _by_streams(learned, streams):
-        found = families(
+        partition = families(
             items,
             members,
             token_budget=token_budget,
@@ -161,20 +161,21 @@ def plan_update(
             attention=attention,
         )
         rows = chunks_of_rows(
-            [family.width(lengths) for family in found],
-            by_sequence([items[family.members[0]] for family in found]),
+            [family.width(lengths) for family in partition],
+            by_sequence([items[family.members[0]] for family in partition]),
             token_budget=token_budget,
             world_size=world_size,
             packing=packing,
             attention=attention,
         )
-        chunks += [[[found[k] for k in row] for row in chunk] for chunk in rows]
+        chunks += [[[partition[k] for k in row] for row in chunk] for chunk in rows]
     of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
     made = [_collate(chunk, items, streams, of_rollout) for chunk in chunks]
     # Chunks come widest first and cost nearly the same, so dealing them out balances the ranks.
     ranks = [made[rank::world_size] for rank in range(world_size)]
     return tuple(
-        tuple(own + [_without_tokens(made[0])] * (len(ranks[0]) - len(own))) for own in ranks
+        tuple(micro_batches + [_without_tokens(made[0])] * (len(ranks[0]) - len(micro_batches)))
+        for micro_batches in ranks
     )
 
 
@@ -208,14 +209,14 @@ def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[d
 
 def check_experts(items: Sequence[SAWItem]) -> None:
     """Raise UntrainableRollout unless all items have experts, of one form."""
-    known = [item.experts for item in items if item.experts is not None]
-    if len(known) < len(items):
+    arrays = [item.experts for item in items if item.experts is not None]
+    if len(arrays) < len(items):
         raise UntrainableRollout(
             "router_replay is on and some rows do not say through which experts they were sampled: "
             "serve the model with `ludic serve --routed-experts`, or sample by a LocalChatClient("
             "..., routed_experts=True)"
         )
-    if len(forms := {experts.shape[1:] for experts in known}) > 1:
+    if len(forms := {experts.shape[1:] for experts in arrays}) > 1:
         raise UntrainableRollout(
             f"rows of one update have experts of the shapes {sorted(forms)} per token: were they "
             "sampled from different models?"
@@ -226,9 +227,9 @@ def grid_of_experts(
     items: Sequence[SAWItem], corners: Sequence[tuple[int, int]], shape: tuple[int, ...]
 ) -> NDArray[np.int16]:
     """Experts of the tokens of a grid, [B, T, layers, k], -1 for padding."""
-    known = [item.experts for item in items if item.experts is not None]
-    grid = np.full((*shape, *known[0].shape[1:]), UNKNOWN, np.int16)
-    for experts, (row, column) in zip(known, corners, strict=True):
+    arrays = [item.experts for item in items if item.experts is not None]
+    grid = np.full((*shape, *arrays[0].shape[1:]), UNKNOWN, np.int16)
+    for experts, (row, column) in zip(arrays, corners, strict=True):
         grid[row, column : column + len(experts)] = experts
     return grid
 
@@ -258,13 +259,15 @@ def teacher_of(teacher: TopTokens, tokens: int) -> dict[str, Array]:
     return {"teacher_ids": ids, "teacher_logprobs": logprobs}
 
 
-def _by_streams(kept: Sequence[int], streams: Sequence[Mapping[str, Array]]) -> Iterable[list[int]]:
+def _by_streams(
+    indices: Sequence[int], streams: Sequence[Mapping[str, Array]]
+) -> Iterable[list[int]]:
     """The items in sets that have the same streams, for micro-batches of their own.
 
     One item without log-probs would hide those of the others, in metrics and guards too.
     """
     sets: dict[tuple[tuple[str, tuple[int, ...]], ...], list[int]] = {}
-    for i in kept:
+    for i in indices:
         # Shapes too: a teacher may have given other numbers of tokens to other rows.
         forms = tuple(sorted((name, array.shape[1:]) for name, array in streams[i].items()))
         sets.setdefault(forms, []).append(i)

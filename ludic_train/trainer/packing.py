@@ -69,7 +69,7 @@ def attention_tokens(width: int) -> int:
 
 def families(
     items: Sequence[SAWItem],
-    kept: Sequence[int],
+    indices: Sequence[int],
     *,
     token_budget: int,
     share_prompts: bool,
@@ -81,12 +81,12 @@ def families(
     Members are the only rows of their rollouts: rows of one rollout have prompts of their own, and
     have to stay in one chunk. Items whose experts are known stay alone.
     """
-    if not share_prompts or any(items[i].experts is not None for i in kept):
-        return [Family((i,)) for i in kept]
+    if not share_prompts or any(items[i].experts is not None for i in indices):
+        return [Family((i,)) for i in indices]
     single = {rows[0] for rows in by_sequence(items) if len(rows) == 1}
-    starts = {i: int(items[i].action_mask.argmax()) for i in kept}
+    starts = {i: int(items[i].action_mask.argmax()) for i in indices}
     of_prompt: dict[tuple[int, bytes], list[int]] = {}
-    for i in kept:
+    for i in indices:
         prompt = items[i].input_ids[: starts[i]].tobytes()
         of_prompt.setdefault((-1, prompt) if i in single else (i, b""), []).append(i)
     lengths = [len(item.input_ids) for item in items]
@@ -136,11 +136,11 @@ def mask_of_positions(position_ids: Tensor) -> Tensor:
     column = torch.arange(position_ids.shape[1], device=position_ids.device)
     first = position_ids.gather(1, torch.where(starts, column, 0).cummax(1).values)
     piece, item = starts.cumsum(1), (starts & (position_ids == 0)).cumsum(1)
-    own = piece[:, :, None] == piece[:, None, :]
+    same_piece = piece[:, :, None] == piece[:, None, :]
     before = (position_ids[:, None, :] < first[:, :, None]) & (first[:, None, :] == 0)
     of_item = item[:, :, None] == item[:, None, :]
     earlier = column[None, :] <= column[:, None]
-    return ((own | (before & of_item)) & earlier)[:, None]
+    return ((same_piece | (before & of_item)) & earlier)[:, None]
 
 
 def chunks_of_rows(
@@ -225,11 +225,11 @@ def _packed(sets: Sequence[Sequence[int]], lengths: Sequence[int], capacity: int
     in_order = sorted(sets, key=lambda members: (-_width(members, lengths), min(members)))
     small = [members for members in in_order if _width(members, lengths) <= capacity]
     shared = [[row] for row in first_fit(small, lengths, capacity)]
-    own = [
+    separate = [
         first_fit([[i] for i in sorted(members, key=lambda i: (-lengths[i], i))], lengths, capacity)
         for members in in_order[: len(in_order) - len(small)]
     ]
-    return shared + own
+    return shared + separate
 
 
 def _chunks(

@@ -141,9 +141,9 @@ def scored(
         _streams_of(model, micro_batch, names, cfg.device, top_k)
         for micro_batch in scatter(planned, plan_to_bytes, plan_from_bytes)
     ]
-    own = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     # Ranks that share rows have the same numbers.
-    by_rank = [load(data) for data in all_gather(save(own))[:: execution.context_parallel]]
+    by_rank = [load(data) for data in all_gather(save(arrays))[:: execution.context_parallel]]
     if rank() != 0:
         return []
     # Tokens come rank by rank and chunk by chunk; a stable sort restores the order of the items.
@@ -151,7 +151,7 @@ def scored(
     ends = np.cumsum([np.count_nonzero(item.action_mask) for item in extended])[:-1]
     streams = {
         name: np.split(np.concatenate([part[name] for part in by_rank])[order], ends)
-        for name in own
+        for name in arrays
     }
     if top_k is not None:
         tops = zip(streams.pop(TOP_IDS), streams.pop(TOP_LOGPROBS), strict=True)
@@ -301,7 +301,7 @@ def plan_rows(
         router_replay=cfg.router_replay,
         attention=_attention_of(model),
     )
-    computed = sum(m.input_ids.size for own in plan for m in own)
+    computed = sum(m.input_ids.size for micro_batches in plan for m in micro_batches)
     tokens = sum(len(item.input_ids) for item in usable)
     return for_ranks(plan, execution), left_out | {
         "rows": Total(len(usable)),
@@ -318,7 +318,7 @@ def _attention_of(model: nn.Module) -> int:
 
 def for_ranks(plan: Sequence[Plan], execution: Execution) -> tuple[Plan, ...]:
     """A plan for each rank, where neighbours that share rows have the same."""
-    return tuple(own for own in plan for _ in range(execution.context_parallel))
+    return tuple(rank_plan for rank_plan in plan for _ in range(execution.context_parallel))
 
 
 def usable_rows(
@@ -411,9 +411,9 @@ def sound_rows(
     [] where more than half of the groups are beyond it: then the sampler is at fault, or the model.
     """
     judged = scored(list(items), model, frozenset({PROXIMAL}), cfg, execution=execution)
-    found, most = divergences(judged, version), cfg.guards.max_kl_at_lag_0
-    far = {group for group, kl in found.items() if most is None or not kl <= most}
-    if 2 * len(far) > len(found):
+    kl_by_group, most = divergences(judged, version), cfg.guards.max_kl_at_lag_0
+    far = {group for group, kl in kl_by_group.items() if most is None or not kl <= most}
+    if 2 * len(far) > len(kl_by_group):
         return []
     if far:
         logging.getLogger(__name__).warning(

@@ -154,11 +154,11 @@ def _scores_of_family(model: nn.Module, ids: Tensor) -> Tensor:
     row = torch.cat([ids[0, :HALF], rest.flatten()])[None]
     positions = torch.arange(WIDTH, device=ids.device)
     position_ids = torch.cat([positions[:HALF], positions[HALF - 1 :].repeat(len(ids))])[None]
-    own = torch.arange(rest.numel(), device=ids.device).view_as(rest)[:, 1:].flatten() + HALF
-    ones = torch.ones(len(own), device=ids.device)
+    columns = torch.arange(rest.numel(), device=ids.device).view_as(rest)[:, 1:].flatten() + HALF
+    ones = torch.ones(len(columns), device=ids.device)
     mask = mask_of_positions(position_ids)
     scored = action_logprobs(
-        model, row, torch.zeros_like(own), own, ones, position_ids, attention_mask=mask
+        model, row, torch.zeros_like(columns), columns, ones, position_ids, attention_mask=mask
     )
     return scored.logprobs.view(len(ids), -1)
 

@@ -51,15 +51,15 @@ def bits(name: str, sampling: Sampling) -> Callable[[Patient], Awaitable[Finding
         completions = await patient.samples(sampling)
         off = _distances(patient.model, completions)
         is_equal = bool(off.max() == 0)
-        found = f"{int((off > 0).sum())} of {len(off)} log-probs differ, by up to {off.max():.1e}"
+        message = f"{int((off > 0).sum())} of {len(off)} log-probs differ, by up to {off.max():.1e}"
         if not is_equal:
-            found += "; it is rounding" if off.mean() < CLOSE else "; the params are others"
+            message += "; it is rounding" if off.mean() < CLOSE else "; the params are others"
         if not is_equal and leaves_out_tokens(sampling):
             if any(c.sampling_mask is None for c in completions):
-                found += "; the server returns no sampling masks"
+                message += "; the server returns no sampling masks"
             elif any(expected_masks(patient.model, c) != c.sampling_mask for c in completions):
-                found += "; the sampling masks are others"
-        return finding(name, is_equal, found, REMEDY)
+                message += "; the sampling masks are others"
+        return finding(name, is_equal, message, REMEDY)
 
     return check
 
@@ -87,14 +87,14 @@ async def check_params(patient: Patient) -> Finding:
     types = {theirs.get(name, "missing ").split(" ")[0] for name in wrong}
     types -= {ours[name].split(" ")[0] for name in wrong}
     some = f"{len(wrong)} of {len(ours)} params differ at version {version!r}"
-    found = f"all {len(ours)} params have equal bits"
+    message = f"all {len(ours)} params have equal bits"
     if wrong:
-        found = f"{some}: {', '.join(wrong[:NAMED])}"
+        message = f"{some}: {', '.join(wrong[:NAMED])}"
     remedy = "publish once more: the server has params of another version, or they were damaged"
     if types:
-        found = f"{some}: they are {', '.join(sorted(types))}"
+        message = f"{some}: they are {', '.join(sorted(types))}"
         remedy = "serve and train in the same type, float32 for equal bits"
-    return finding("params", not wrong, found, remedy)
+    return finding("params", not wrong, message, remedy)
 
 
 def _distances(model: nn.Module, completions: Sequence[Completion]) -> Tensor:

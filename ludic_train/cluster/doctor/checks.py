@@ -85,14 +85,14 @@ class Patient:
 Check = Callable[[Patient], Awaitable[Finding]]
 
 
-def finding(check: str, is_good: bool, found: str, remedy: str) -> Finding:
+def finding(check: str, is_good: bool, message: str, remedy: str) -> Finding:
     """The finding, with the remedy if it is bad.
 
-    is_good: result of the check. found: the measured values. remedy: a way to correct it.
+    is_good: result of the check. message: the measured values. remedy: a way to correct it.
     """
     if is_good:
-        return Finding(check=check, verdict="good", found=found)
-    return Finding(check=check, verdict="bad", found=found, remedy=remedy)
+        return Finding(check=check, verdict="good", found=message)
+    return Finding(check=check, verdict="bad", found=message, remedy=remedy)
 
 
 def user_message(question: str) -> Message:
@@ -119,8 +119,8 @@ async def check_flags(patient: Patient) -> Finding:
     }
     if not transfer:
         wrong["""--weight-transfer-config '{"backend": "ludic"}'"""] = "no transport of params"
-    found = ", ".join(wrong.values()) or f"transport of params: {transfer.get('backend')!r}"
-    return finding("flags", not wrong, found, RESTART + " ".join(wrong))
+    message = ", ".join(wrong.values()) or f"transport of params: {transfer.get('backend')!r}"
+    return finding("flags", not wrong, message, RESTART + " ".join(wrong))
 
 
 async def check_round_trip(patient: Patient) -> Finding:
@@ -134,8 +134,8 @@ async def check_round_trip(patient: Patient) -> Finding:
     ours = tuple(patient.prompt(QUESTIONS[0]))
     # First, since other ids make every later comparison meaningless.
     if reply.prompt_ids != ours:
-        found = f"the server renders {reply.prompt_ids} where the trainer has {ours}"
-        return finding("tokens", False, found, "serve the folder that --model names")
+        message = f"the server renders {reply.prompt_ids} where the trainer has {ours}"
+        return finding("tokens", False, message, "serve the folder that --model names")
     text = patient.tokenizer.decode(reply.completion_ids or (), skip_special_tokens=True)
     return finding(
         "tokens",
@@ -155,12 +155,12 @@ def parity(name: str, sampling: Sampling) -> Check:
     async def check(patient: Patient) -> Finding:
         completions = await patient.samples(sampling)
         off = differences(patient.model, completions)
-        found = f"mean {off.mean():.1e}, largest {off.max():.1e} nats over {len(off)} tokens"
+        message = f"mean {off.mean():.1e}, largest {off.max():.1e} nats over {len(off)} tokens"
         remedy = (
             "the server has other params, or other flags: see the checks above; train the model "
             "that is served, in the precision that it is served in"
         )
-        return finding(name, bool(off.mean() <= patient.tolerance), found, remedy)
+        return finding(name, bool(off.mean() <= patient.tolerance), message, remedy)
 
     return check
 

@@ -176,8 +176,8 @@ async def examine(
         for name, push_check in PUSH_CHECKS if push else ():
             if publisher is None:
                 remedy = "run this on the server's machine; vLLM's own engines need vLLM and a GPU"
-                found = "the server takes params in no way that is available here"
-                result = Finding(check=name, verdict="skipped", found=found, remedy=remedy)
+                message = "the server takes params in no way that is available here"
+                result = Finding(check=name, verdict="skipped", found=message, remedy=remedy)
             else:
                 result = await finding_of(name, push_check(patient, publisher))
             findings.append(result)
