@@ -18,11 +18,11 @@ import gymnasium as gym
 
 from ludic_gym.contexts import Context, FullDialog, LatestObservation, TruncatedThinkingContext
 from ludic_gym.errors import ConfigError
+from ludic_gym.offered import action_schemas, env_tools
 from ludic_gym.packages import import_user_module
 from ludic_gym.parsers import Parser, ParseResult, named_parser
 from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
 from ludic_gym.policies.wrappers import CutShort, Parsed, RejectCutOff
-from ludic_gym.tools.offered import action_schemas, env_tools
 from ludic_gym.types import ChatClient, Env, MakePolicy, Policy
 
 HARNESS_FILE = "harness.json"

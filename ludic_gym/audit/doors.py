@@ -11,10 +11,10 @@ from ludic_gym.audit.subject import ENDLESS, AuditSubject, Check, Result, in_bud
 from ludic_gym.clients.scripted import Reply, ScriptedClient
 from ludic_gym.envs.tools.calls import calls_in
 from ludic_gym.harness import HARNESSES, Harness
+from ludic_gym.offered import action_schemas, env_tools
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.chat import assistant_message
 from ludic_gym.rollout.episode import run_episode
-from ludic_gym.tools.offered import action_schemas, env_tools
 from ludic_gym.tools.tool import call_tool, tools_by_name
 from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolCall, ToolSchema
 

@@ -222,7 +222,7 @@ def statement_of(env_id: str) -> Statement:
     """The catalogue's statement on an id; the default one for an id of others.
 
     >>> statement_of("ludic/KuhnPoker-v0").oracle, statement_of("mine/Riddle-v0").oracle
-    (0.42, 1.0)
+    (0.75, 1.0)
     """
     entry = next((entry for entry in CATALOG if entry.id == env_id), None)
     if entry is None:

@@ -21,8 +21,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ludic_gym.envs.core.base import RENDER_MODES, TextEnv
 from ludic_gym.errors import ConfigError, ContractError, EpisodeOver, NoOracle
-from ludic_gym.tools.offered import action_schemas, env_tools
-from ludic_gym.tools.tool import tools_by_name
+from ludic_gym.offered import action_schemas, env_tools
 from ludic_gym.types import Env
 
 T = TypeVar("T")
@@ -363,6 +362,9 @@ def offers_named_tools(make: Make) -> None:
 
     Tools have different names, and types that JSON has. Broken by "Use the tools you have." alone.
     """
+    # Imported here: the help of the command has no use for schemas.
+    from ludic_gym.tools.tool import tools_by_name
+
     env = make()
     _, info = env.reset(seed=0)
     tools = tools_by_name(env_tools(env))

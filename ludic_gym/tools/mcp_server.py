@@ -15,7 +15,7 @@ from aiohttp import web
 
 import ludic_gym
 from ludic_gym.errors import LudicError
-from ludic_gym.tools.offered import action_schemas, env_tools
+from ludic_gym.offered import action_schemas, env_tools
 from ludic_gym.tools.tool import call_tool, problem_of, tool_schema, tools_by_name
 from ludic_gym.types import ToolCall, ToolSchema
 
