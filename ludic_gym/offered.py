@@ -1,4 +1,4 @@
-"""What an environment offers to a player besides text: its tools, and actions that are calls."""
+"""Tools of an environment, and schemas of its actions that are function calls."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
 }
-"""What servers call the ends that are no plain stop."""
+"""Finish reasons of servers that are no plain stop, with the one used here."""
 # Ends that the server made: such a text is no sample of the model, and may pass.
 ABORTED = ("abort", "error", "cancelled")
 

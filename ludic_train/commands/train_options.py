@@ -46,7 +46,7 @@ class CommandOptions:
     resume: bool = False
     """Resume the run in --out."""
     harness: str | None = None
-    """How the model plays: plain, think-tag, boxed, react, truncated-thinking, or module:name of a
+    """Harness of the model: plain, think-tag, boxed, react, truncated-thinking, or module:name of a
     Harness or of a function that makes policies. The options below replace its parts."""
     chat_arg: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Argument of the model's chat template, NAME=VALUE, such as enable_thinking=false; may be

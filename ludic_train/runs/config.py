@@ -235,7 +235,7 @@ class RunConfig:
     sample: Annotated[Sample, tyro.conf.arg(name="")] = field(default_factory=Sample)
     """Episodes that are learned from."""
     harness: Annotated[Harness, tyro.conf.arg(name="")] = field(default_factory=Harness)
-    """How the model plays; what it leaves out is as the model was trained."""
+    """Prompts, context, parser and tools of the model; parts left out are those of its training."""
     evaluate: Annotated[Evaluate, tyro.conf.arg(name="")] = field(default_factory=Evaluate)
     """Evaluations."""
 

@@ -130,7 +130,7 @@ def legal_actions(state: State) -> tuple[str, ...]:
 
 def read(text: str) -> str:
     """The action in a reply, in its normal form; the text itself if it has none or several."""
-    said = text.rpartition("</think>")[2].strip()[-LONGEST_ACTION:].lower()
+    said = text.strip()[-LONGEST_ACTION:].lower()
     bids = {Bid(_COUNTS[count], _SIDES[face]) for count, face in _BID.findall(said)}
     challenged = _CHALLENGE.search(said) is not None
     # Two different actions are none: the player may have thought aloud.

@@ -117,11 +117,9 @@ def read(state: State, text: str) -> str:
 
     A reply with no name or several ones is returned as it is, unless one follows the verb.
     """
-    # Long enough to find the end of a thought before the reply.
-    said = text[-LONGEST_ACTION * 10 :].rpartition("</think>")[2]
     if state.phase == "talk":
-        return one_line(said, LONGEST_MESSAGE)
-    said = said.strip()[-LONGEST_ACTION:].lower()
+        return one_line(text, LONGEST_MESSAGE)
+    said = text.strip()[-LONGEST_ACTION:].lower()
     names = {name.lower(): name for name in state.names}
     one = "|".join(names)
     after_verb = set(re.findall(rf"\b{state.phase}(?:\s+(?:for|at|on))?[\s:]+({one})\b", said))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ludic_gym.reader import without_thought
 from ludic_gym.tools.tool import (
     JSONSchema,
     docstring_parts,
@@ -90,7 +91,7 @@ def calls_in(text: str) -> tuple[list[Call], str]:
     text around them, or calls in <tool_call> tags. Names and arguments are not checked.
     """
     # A thought may contain drafts of calls.
-    said = text.rpartition("</think>")[2]
+    said = without_thought(text)
     parts = _TAGGED.findall(said) or [said]
     calls = list[Call]()
     for part in parts:

@@ -14,6 +14,7 @@ from ludic_gym.envs.core.levels import LEVELS, SPLITS, Level, Split, draw_in_spl
 from ludic_gym.envs.tools.calls import FORM, Call, Schemas, listed, one_call, result_of, schemas_of
 from ludic_gym.envs.worlds.businesses import Airline, Library, Retail
 from ludic_gym.envs.worlds.desk import Customer, Desk, Wish, asking
+from ludic_gym.reader import without_thought
 from ludic_gym.tools.tool import tool_schema
 from ludic_gym.types import ToolSchema
 
@@ -122,7 +123,7 @@ class CustomerDeskEnv(TextEnv):
     def turn(self, action: str) -> Turn:
         """Execute the call, or give the message to the customer."""
         self._turns_left -= 1
-        said = action.rpartition("</think>")[2].strip()
+        said = without_thought(action)
         if not said.startswith(_SPEAKING):
             return self._proceed(f"Customer: {self.customer.reply(said, self.desk)}")
         call, problem = one_call(action, {**SCHEMAS[type(self.desk)], **SAYING})

@@ -20,6 +20,7 @@ from ludic_gym.envs.worlds.archive import (
 )
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.text import normalised
+from ludic_gym.reader import without_thought
 from ludic_gym.tools.tool import tool_schema
 
 RESULTS = 5
@@ -167,7 +168,7 @@ def read(action: str) -> tuple[Call, str]:
     answer, rule = extract(action)
     if rule == "tag" and answer is not None:
         return Call("answer", {"text": answer}), ""
-    if plain := _PLAIN.fullmatch(action[-LONGEST_ACTION:].rpartition("</think>")[2].strip()):
+    if plain := _PLAIN.fullmatch(without_thought(action)[-LONGEST_ACTION:]):
         name = plain[1].lower()
         (argument,) = SCHEMAS[name][1]["properties"]
         return Call(name, {argument: plain[2]}), ""

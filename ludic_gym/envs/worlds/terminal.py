@@ -16,6 +16,7 @@ from ludic_gym.envs.worlds.shell.processes import DEBUGGING, SERVICE_TASKS
 from ludic_gym.envs.worlds.shell.task import Task, execute, home_of, judge
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.programs.types import blocks_in, is_fenced
+from ludic_gym.reader import without_thought
 from ludic_gym.tools.tool import shorten
 
 Maker = Callable[[str, np.random.Generator], Task]
@@ -174,7 +175,7 @@ def command_in(action: str) -> str:
     >>> command_in("$ ls"), command_in("Done."), command_in("I list the files.")
     ('ls', 'done', '')
     """
-    said = action.rpartition("</think>")[2].strip()
+    said = without_thought(action)
     if is_fenced(said):
         command = "\n".join(blocks_in(said, LANGUAGES)).strip()
     elif said.startswith("$ "):
