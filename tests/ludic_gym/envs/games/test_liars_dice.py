@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from fractions import Fraction
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,7 +95,6 @@ def test_the_third_illegal_reply_in_a_row_costs_all_dice():
         ("bid 3 fives", "bid 3 fives"),
         ("3 5s.", "bid 3 fives"),
         ("I bid three fives!", "bid 3 fives"),
-        ("<think>bid 9 sixes</think> Bid 3 x 5", "bid 3 fives"),
         ("bid 1 fives", "bid 1 five"),
         ("bid 12 5's", "bid 12 fives"),
         ("Liar.", "liar"),
@@ -111,6 +111,12 @@ def test_the_third_illegal_reply_in_a_row_costs_all_dice():
 )
 def test_replies_are_read_without_regard_to_spelling(text, action):
     assert read(text) == action
+
+
+def test_a_bid_in_a_thought_is_not_read():
+    env = gym.make("ludic/LiarsDice-v0").unwrapped
+    env.reset(seed=1)
+    assert env.read("<think>bid 9 sixes</think> Bid 2 x 3").action == "bid 2 threes"
 
 
 def playthrough(state, seed):
