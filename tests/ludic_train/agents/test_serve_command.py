@@ -7,6 +7,7 @@ import socket
 import subprocess
 from contextlib import aclosing, contextmanager
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import forked
@@ -21,7 +22,7 @@ from ludic_train.cluster.publish.control import ControlClient
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model, save_model
 from ludic_train.models.tiny import make_tiny_model
-from ludic_train.server_tokens import KEY_VARIABLE, token_of
+from ludic_train.server_tokens import KEY_VARIABLE, issued_token, token_of
 
 LONG = {"token_ids": [5], "sampling_params": {"max_tokens": 250, "temperature": 90.0}}
 
@@ -265,3 +266,14 @@ def test_other_machines_reach_it_only_with_a_note(folder):
         child.terminate()
         child.wait(60)
         assert "every client that reaches 0.0.0.0 can sample, without a key" in child.stderr.read()
+
+
+def test_the_token_of_a_killed_server_is_not_the_next_ones(folder):
+    with local(folder) as (child, url, _about):
+        left = token_of(url)
+        child.kill()
+        child.wait()
+        assert left
+        assert token_of(url) is None
+        with issued_token(urlsplit(url).port) as token:
+            assert token_of(url) == token != left
