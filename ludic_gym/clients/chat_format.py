@@ -90,7 +90,7 @@ def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
         if part.get("type") == kind:
             nested = part.get(kind)
             if isinstance(nested, list):
-                yield from _parts(nested, "text")
+                yield "".join(_parts(nested, "text"))
             else:
                 yield required_field(part, kind, str)
 

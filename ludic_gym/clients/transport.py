@@ -23,6 +23,7 @@ from ludic_gym.clients.responses import (
     used_up_s,
 )
 from ludic_gym.clients.routing import Pace, Router, Server, droppable
+from ludic_gym.clients.streams import whole_text
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
 
@@ -263,7 +264,7 @@ class HttpTransport:
                 ) as response,
             ):
                 # Error pages of proxies may have any encoding.
-                text = (await response.read()).decode(errors="replace")
+                text = whole_text((await response.read()).decode(errors="replace"))
                 status = status_within(response.status, text)
                 # Before the place is given to another request.
                 pause_s = min(used_up_s(response.headers), self.options.max_pause_s)
