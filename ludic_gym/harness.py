@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import gymnasium as gym
 
@@ -22,7 +22,7 @@ from ludic_gym.offered import action_schemas, env_tools
 from ludic_gym.packages import import_user_module
 from ludic_gym.parsers import Parser, ParseResult, named_parser
 from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
-from ludic_gym.policies.wrappers import CutShort, Parsed, RejectCutOff
+from ludic_gym.policies.wrappers import CutShort, Parsed, RejectCutOff, has_native_tools
 from ludic_gym.types import ChatClient, Env, MakePolicy, Policy
 
 HARNESS_FILE = "harness.json"
@@ -266,20 +266,6 @@ class Harness:
             )
         resolved = _resolved("harness", harness)
         return cast(Self, resolved) if isinstance(resolved, Harness) else cls(factory=harness)
-
-
-@runtime_checkable
-class KnowsItsTools(Protocol):
-    """A chat client that knows if its model has a format for tool calls."""
-
-    @property
-    def has_native_tools(self) -> bool:
-        """True if `complete` passes tools on to the model."""
-
-
-def has_native_tools(client: ChatClient) -> bool:
-    """True for a client whose model or server has a format of its own for tool calls."""
-    return isinstance(client, KnowsItsTools) and client.has_native_tools
 
 
 def write_harness(folder: str | Path, harness: Harness) -> None:

@@ -2,17 +2,23 @@
 
 import asyncio
 import json
+import math
+from contextvars import ContextVar
 from dataclasses import replace
+from itertools import islice
 
 import gymnasium as gym
 import openai
 import pytest
+import torch
 from aiohttp.test_utils import TestClient, TestServer
 from chat_server import chat_server
-from knower import KWARGS, Knower, by_the_oracle, serving, tasks_of
+from knower import KWARGS, Knower, by_the_oracle, serving, tagged, tasks_of
+from scripted_engine import tokenizer
 from vault import VAULT
 
 import ludic_gym as lg
+import ludic_train as lt
 from envs_registry.catalog import CATALOG, SUITES
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.commands.main import main
@@ -21,8 +27,14 @@ from ludic_gym.harness import HARNESSES
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.policies import AgentPolicies
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.models.load import save_model
+from ludic_train.models.tiny import make_tiny_model
+from ludic_train.runs.recipe import recipe_for
+from ludic_train.runs.tasks import evaluation_tasks, training_tasks
 from ludic_train.sources.rollouts import RolloutBatchSource
 
+TRAINED = {"eval_episodes": 1, "final_episodes": 1, "preflight": False, "device": "cpu"}
 IDS = [*(entry.id for entry in CATALOG), VAULT]
 
 
@@ -64,6 +76,83 @@ async def test_a_source_of_training(env_id):
     )
     made, _ = await source.take(2)
     assert [float(each.rewards.sum()) for each in made] == rewards(known)
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory):
+    """A folder with a tiny model to which all tokens are about equally likely; it has tools."""
+    folder = tmp_path_factory.mktemp("model")
+    model = make_tiny_model(tokenizer(), max_positions=65_536)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(0.01)
+    save_model(model, tokenizer(), folder)
+    return folder
+
+
+class Saying:
+    """The model of a run; its tokens are those of what a knower of the episode replies."""
+
+    def __init__(self, client, env, known):
+        self.client, self.env, self.known, self.knower = client, env, known, None
+        self.has_native_tools = client.has_native_tools
+
+    async def complete(self, messages, sampling, tools=()):
+        if self.knower is None:
+            seed = self.env.unwrapped.np_random_seed
+            played = [rollout for rollout in self.known if rollout.task.seed == seed]
+            # The report plays one more, in which the model knows nothing.
+            self.knower = Knower(played or self.known[:1])
+        reply = self.knower.reply(messages, tools)
+        SAID.set(reply if isinstance(reply, str) else tagged(*reply))
+        return await self.client.complete(messages, sampling, tools)
+
+
+SAID = ContextVar("SAID")
+
+
+async def continued(client, prompt_ids, sampling):
+    ids = (*tokenizer().encode(SAID.get(), add_special_tokens=False), tokenizer().eos_token_id)
+    return lg.Completion(
+        text=SAID.get(),
+        finish_reason="stop",
+        sampling=sampling,
+        prompt_ids=tuple(prompt_ids),
+        completion_ids=ids,
+        logprobs=(-math.log(len(tokenizer())),) * len(ids),
+        policy_version=client.policy_version,
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("env_id", IDS)
+def test_an_update_of_a_training_run(env_id, chat_model, tmp_path, monkeypatch):
+    kwargs = KWARGS.get(env_id)
+    recipe = recipe_for([env_id], model=str(chat_model), env_kwargs=kwargs)
+    learned = list(islice(training_tasks(recipe, recipe.defaults, 0), 4))
+    (measured,) = evaluation_tasks(recipe, recipe.defaults, 1).values()
+    known = asyncio.run(by_the_oracle([*learned, *measured]))
+    monkeypatch.setattr(LocalChatClient, "continued", continued)
+    lt.train(
+        recipe,
+        harness=lambda client, env: lg.Harness().policy(Saying(client, env, known), env),
+        algo=lt.reinforce(),
+        updates=1,
+        groups=1,
+        group_size=2,
+        max_tokens=20_000,
+        out=tmp_path / "run",
+        **TRAINED,
+    )
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    before, update, after = map(json.loads, lines)
+    played, tested = rewards(known)[0], rewards(known)[-1]
+    assert (before["eval/test/reward"], update["reward"], after["eval/test/reward"]) == (
+        tested,
+        played,
+        tested,
+    )
+    assert update["replies/legal"] == 1
+    assert (update["grad_norm"] > 0) == (update["reward"] != 0)
 
 
 @pytest.mark.long

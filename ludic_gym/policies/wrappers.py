@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ClientError, ConfigError
@@ -93,11 +94,30 @@ class RejectCutOff(PolicyWrapper):
         return replace(decision, action=None, reward=self.penalty, feedback=self.feedback)
 
 
+@runtime_checkable
+class KnowsItsTools(Protocol):
+    """A chat client that knows if its model has a format for tool calls."""
+
+    @property
+    def has_native_tools(self) -> bool:
+        """True if `complete` passes tools on to the model."""
+
+
+def has_native_tools(client: ChatClient) -> bool:
+    """True for a client whose model or server has a format of its own for tool calls."""
+    return isinstance(client, KnowsItsTools) and client.has_native_tools
+
+
 class CutShort:
     """A chat client that limits completions to `max_tokens`, whatever a request says."""
 
     def __init__(self, client: ChatClient, max_tokens: int) -> None:
         self._client, self._max_tokens = client, max_tokens
+
+    @property
+    def has_native_tools(self) -> bool:
+        """As of the wrapped client."""
+        return has_native_tools(self._client)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()

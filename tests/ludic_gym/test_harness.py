@@ -129,10 +129,15 @@ class NativeClient(lg.ScriptedClient):
         return lg.Completion(text="", finish_reason="tool_calls", tool_calls=(call,))
 
 
-def test_tools_are_offered_in_the_model_s_own_format_where_it_has_one():
+@pytest.mark.parametrize(
+    "harness",
+    [lg.Harness(), lg.Harness(factory=lg.Harness().policy, reply_tokens=99)],
+    ids=["harness", "factory with a limit"],
+)
+def test_tools_are_offered_in_the_model_s_own_format_where_it_has_one(harness):
     client, env = NativeClient(["double"]), Doubling()
     task = lg.Task(env_id="test/Doubling-v0", seed=0)
-    rollout = asyncio.run(lg.run_episode(env, lg.Harness().policy(client, env), task))
+    rollout = asyncio.run(lg.run_episode(env, harness.policy(client, env), task))
     assert rollout.total_reward == 1.0
     assert client.offered[0] == ["double"]
     result = client.requests[1][-1]
