@@ -14,7 +14,6 @@ from .bench.comparison import compare as compare
 from .bench.evaluation import evaluate as evaluate
 from .bench.folder import open_transcripts as open_transcripts
 from .bench.folder import read_scores as read_scores
-from .bench.policies import open_policy as open_policy
 from .bench.result import BenchResult as BenchResult
 from .bench.result import Price as Price
 from .bench.result import Score as Score
@@ -119,6 +118,8 @@ from .harness import read_harness as read_harness
 from .harness import write_harness as write_harness
 from .limits import HttpOptions as HttpOptions
 from .limits import RequestLimits as RequestLimits
+from .models import Model as Model
+from .models import model as model
 from .parsers import Parser as Parser
 from .parsers import ParseResult as ParseResult
 from .parsers import boxed_parser as boxed_parser
@@ -181,8 +182,6 @@ from .sandbox.types import Limits as Limits
 from .sandbox.types import Program as Program
 from .sandbox.types import Sandbox as Sandbox
 from .sandbox.types import Session as Session
-from .served import ServedPolicy as ServedPolicy
-from .served import openai as openai
 from .testing.check import Verdict as Verdict
 from .testing.check import check_text_env as check_text_env
 from .testing.check import complaint_about as complaint_about

@@ -200,7 +200,7 @@ async def test_a_program_behind_the_gateway(env_id, monkeypatch):
     tasks = tasks_of(env_id)
     known = await by_the_oracle(tasks)
     with chat_server(serving(Knower(known))) as server:
-        policy = lg.openai(server.url, "small")
+        policy = lg.model(server.url, "small")
         async with Gateway(policy.client, max_tokens=20_000).running() as gateway:
             assert await played(tasks, AgentPolicies(gateway, agent)) == rewards(known)
         await policy.aclose()

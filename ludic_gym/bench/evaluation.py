@@ -22,16 +22,15 @@ from ludic_gym.bench.folder import (
     read_scores,
     transcript_path,
 )
-from ludic_gym.bench.policies import open_policy
 from ludic_gym.bench.report import percent, progress_bar
 from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
+from ludic_gym.models import Model, model
 from ludic_gym.policies.base import PlainCall, PolicyWrapper, run_blocking
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.pool import close
-from ludic_gym.served import ServedPolicy
 from ludic_gym.types import Episode, MakePolicy, Policy, Sampling, Task
 
 
@@ -55,9 +54,9 @@ def evaluate(
     notebook too, inside a running event loop. Ctrl-C stops the episodes in flight.
 
     env_id: id of the environment, "module:id" if importing the module registers it.
-    policy: makes a policy for an environment: `openai(...)`, `OraclePolicy`, or a function; or the
-        policy of a model, such as `ChatPolicy(client)`, which is copied for each episode; or a
-        text, as of `open_policy`: "openai/gpt-5", an address, a run's folder, "oracle".
+    policy: makes a policy for an environment: `OraclePolicy`, or a function; or the policy of a
+        model, such as `ChatPolicy(client)`, which is copied for each episode; or what `model`
+        returns; or its name there: "openai/gpt-5", an address, a run's folder, "oracle".
     harness: how the model of that text plays, as of `Harness.of`.
     split: split of the dataset, as the environment's argument.
     episodes: number of tasks; None: each row once, or 100 without rows.
@@ -79,7 +78,7 @@ def evaluate(
     if harness is not None and not isinstance(policy, str):
         raise ConfigError(
             "harness is for a policy that is named by a text; give it to the function that made "
-            "this one, such as lg.openai(url, harness=...)"
+            "this one, such as lg.model(url, harness=...)"
         )
     plays = Harness.of(harness)
     kwargs = {**({} if split is None else {"split": split}), **(env_kwargs or {})}
@@ -101,7 +100,7 @@ def evaluate(
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
 
     async def played(show: Callable[[object], None] | None) -> BenchResult:
-        async with _opened(plan, plays) as make_policy:
+        async with _opened(plan, plays, sampling or Sampling()) as make_policy:
             return await run_bench(
                 tasks, make_policy, concurrency=concurrency, on_episode=show, tally=tally
             )
@@ -129,18 +128,19 @@ def _each_episode(policy: Any) -> MakePolicy | str:  # noqa: ANN401 - told apart
 
 
 @asynccontextmanager
-async def _opened(policy: MakePolicy | str, harness: Harness) -> AsyncIterator[MakePolicy]:
-    """The policy while its connections are open."""
+async def _opened(
+    policy: MakePolicy | str, harness: Harness, sampling: Sampling
+) -> AsyncIterator[MakePolicy]:
+    """The policy while its connections are open, after the probe of a server."""
     if isinstance(policy, str):
-        async with open_policy(policy, harness=harness) as make_policy:
-            yield make_policy
-        return
-    try:
+        policy = model(policy, harness=harness)
+    if not isinstance(policy, Model):
         yield policy
-    finally:
-        # The loop of `run_blocking` outlives the call, and its connections would too.
-        if isinstance(policy, ServedPolicy):
-            await policy.aclose()
+        return
+    # The loop of `run_blocking` outlives the call, and its connections would too.
+    async with policy:
+        await policy.probe(sampling)
+        yield policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ from rich.console import Console
 from ludic_gym.bench.comparison import Run, Setup, board_table, boards, boards_json
 from ludic_gym.bench.evaluation import EnvPlan, Play, play_env
 from ludic_gym.bench.folder import REQUEST, open_folder, transcript_path, write_results
-from ludic_gym.bench.policies import open_agent, open_policy
 from ludic_gym.bench.report import (
     fault_lines,
     figure_lines,
@@ -64,9 +63,9 @@ from ludic_gym.commands.bench_args import (
     settings_like,
 )
 from ludic_gym.errors import ConfigError, LudicError
+from ludic_gym.models import Model, model, open_agent
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
-from ludic_gym.served import ServedPolicy
 from ludic_gym.terminal import nearest
 from ludic_gym.types import Episode, MakePolicy, Task
 
@@ -165,9 +164,9 @@ async def play_all(outcome: Outcome, plans: Mapping[str, EnvPlan]) -> None:
     if player.agent is not None:
         opened = open_agent(player.spec, player.agent)
     else:
-        opened = open_policy(
+        opened = model(
             player.spec,
-            player.model[0] if player.model else None,
+            player.model_name,
             params=player.params,
             extra_body=player.extra_fields,
             limits=player.limits,
@@ -175,9 +174,11 @@ async def play_all(outcome: Outcome, plans: Mapping[str, EnvPlan]) -> None:
             harness=player.harness,
         )
     async with opened as make_policy:
-        server = make_policy if isinstance(make_policy, ServedPolicy) else None
-        served = None if server is None else await server.probe(args.sampling.sampling)
-        renamed = {} if server is None else server.client.renamed
+        # That of an agent program is none that has been found by its name.
+        named = make_policy if isinstance(make_policy, Model) else None
+        served = None if named is None else await named.probe(args.sampling.sampling)
+        client = None if named is None else named.client
+        renamed = {} if client is None else client.renamed
         for name, new in renamed.items():
             change = "it is left out" if new is None else f"it is sent as {new!r}"
             print(f"the server refuses {name!r}: {change}", file=sys.stderr)
@@ -198,7 +199,7 @@ async def play_all(outcome: Outcome, plans: Mapping[str, EnvPlan]) -> None:
                 tally = tallies.setdefault(env_id, Tally())
 
                 def note(tally: Tally = tally) -> str:
-                    spent = "" if server is None else spent_text(server.usage, play.price)
+                    spent = "" if client is None else spent_text(client.usage, play.price)
                     return f"success {percent(tally.success_rate)} {spent}"
 
                 await play_env(env_id, plan, play, tally=tally, note=note)
@@ -351,8 +352,7 @@ async def games_of(task: Task, runs: Mapping[str, BenchArgs], args: BenchArgs) -
     async with AsyncExitStack() as stack:
         players: dict[str, MakePlayer] = {}
         for name, one in runs.items():
-            model = one.player.model[0] if one.player.model else None
-            opened = open_policy(one.player.spec, model, limits=one.player.limits)
+            opened = model(one.player.spec, one.player.model_name, limits=one.player.limits)
             # The reference policies accept both kinds of env; other policies ignore the env.
             players[name] = cast(MakePlayer, await stack.enter_async_context(opened))
         record = None

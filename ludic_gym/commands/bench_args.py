@@ -14,7 +14,6 @@ import tyro
 from envs_registry.catalog import SUITES
 from ludic_gym.bench.evaluation import EnvPlan, data_of, named_envs
 from ludic_gym.bench.folder import ludic_version, read_request
-from ludic_gym.bench.policies import is_provided
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.runner import MAX_TURNS, bench_tasks
 from ludic_gym.commands.arguments import ChatArg, HarnessName, env_name, keyword_arguments, option
@@ -97,10 +96,10 @@ class Player:
         tyro.conf.UseAppendAction,
         option(
             "POLICY",
-            "oracle, random, the http(s) address of an OpenAI-style server, a run "
-            "folder, ludic-small (made by `ludic model`), or module:function, which is called "
-            "with the env and returns a policy. Repeated, the policies play the same tasks, and "
-            "are compared with the first.",
+            "oracle, random, the http(s) address of an OpenAI-style server, openai/NAME or "
+            "another vendor's, hf/NAME, a run folder, ludic-small (made by `ludic model`), or "
+            "module:function, which is called with the env and returns a policy. Repeated, the "
+            "policies play the same tasks, and are compared with the first.",
         ),
     ] = ()
     model: Annotated[
@@ -108,10 +107,9 @@ class Player:
         tyro.conf.UseAppendAction,
         option(
             "NAME",
-            "The server's name for its model; by default the one it serves. Without --policy, "
-            "openai/NAME, anthropic/NAME, openrouter/NAME, vllm/NAME or ollama/NAME is a model "
-            "of that server, and hf/NAME or hf/FOLDER one that this process loads. May be "
-            "repeated, as --policy.",
+            "The name of the model at the address of --policy; by default the one it serves. "
+            "Without --policy, the same as --policy: openai/NAME, anthropic/NAME, "
+            "openrouter/NAME, vllm/NAME, ollama/NAME, hf/NAME and so on. May be repeated.",
         ),
     ] = ()
     agent: Annotated[
@@ -132,24 +130,18 @@ class Player:
 
     @property
     def spec(self) -> str:
-        """The policy, or a model of its own server or of this process.
-
-        Raises ConfigError for neither, and for a model of no server that is named.
-        """
-        if self.policy:
-            return self.policy[0]
-        if not self.model:
+        """What plays, as of `lg.model`. Raises ConfigError if nothing is named."""
+        if not self.policy and not self.model:
             raise ConfigError(
                 "name what plays: --policy random, --policy oracle, --policy http://HOST:PORT/v1, "
                 "--policy RUN_FOLDER, or --model openai/NAME"
             )
-        name = self.model[0]
-        if not is_provided(name):
-            raise ConfigError(
-                f"--model {name} names no server: write --model openai/{name} for one of OpenAI "
-                f"(or of another vendor), or --policy http://HOST:PORT/v1 --model {name}"
-            )
-        return name
+        return (self.policy or self.model)[0]
+
+    @property
+    def model_name(self) -> str | None:
+        """The name of the model at the address of --policy; None: the only one it has."""
+        return self.model[0] if self.policy and self.model else None
 
     @property
     def name(self) -> str:
@@ -294,7 +286,7 @@ def settings_like(folder: Path, player: Player) -> BenchArgs:
         spec = spec if agent is None else spec.removeprefix(f"{agent} (").removesuffix(")")
         settings |= {name: tuple(settings.get(name, ())) for name in ("param", "chat_arg")}
         player = replace(
-            Player(**settings), policy=(spec,), model=() if model is None else (model,)
+            Player(**settings), policy=(spec,), model=() if model in (None, spec) else (model,)
         )
     else:
         player = Player()

@@ -30,7 +30,6 @@ import gymnasium as gym
 import pettingzoo
 import tyro
 
-from ludic_gym.bench.policies import REFERENCE_POLICIES, open_policy
 from ludic_gym.bench.result import outcome, succeeded
 from ludic_gym.commands.arguments import (
     ChatArg,
@@ -43,6 +42,7 @@ from ludic_gym.commands.arguments import (
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
+from ludic_gym.models import REFERENCE_POLICIES, model
 from ludic_gym.play import human
 from ludic_gym.policies.reference import HasOpponents, OpponentPolicy, read_line
 from ludic_gym.records import open_records
@@ -184,9 +184,7 @@ def open_rivals(env: MatchEnv, args: PlayArgs) -> AbstractAsyncContextManager[Ma
     if name in names and name not in REFERENCE_POLICIES:
         return nullcontext(partial(OpponentPolicy, name=name))
     chat_args = keyword_arguments(args.chat_arg)
-    return open_policy(
-        name, args.model, limits=args.limits, chat_args=chat_args, harness=args.harness
-    )
+    return model(name, args.model, limits=args.limits, chat_args=chat_args, harness=args.harness)
 
 
 def seat_named(seat: str, agents: list[str]) -> str:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ludic_gym.bench.policies import is_provided, provided
 from ludic_gym.clients.openai import HostedChatClient
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
-from ludic_gym.served import openai
+from ludic_gym.models import model as named_model
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
 from ludic_train.engine.client import PREFIX_CACHE_BYTES, model_folder
@@ -89,13 +88,15 @@ def serve_recorded(
         OpenAI-style server or "openai/NAME", of which texts alone are recorded.
     servers: addresses of vLLM servers. bound: a socket at `host`. Raises ModelNotFound.
     """
-    client: VLLMTokenClient | HostedChatClient
+    client: VLLMTokenClient | HostedChatClient | None
     if servers:
         tokenizer = load_tokenizer(model_and_harness(model_folder(model))[0])
         client = VLLMTokenClient(servers, chat_renderer(tokenizer), seeds=False)
     else:
         tokenizer = None
-        client = (provided(model) if is_provided(model) else openai(model)).client
+        client = named_model(model).client
+        if client is None:
+            raise ConfigError(f"{model!r} is behind no server: name its servers with --server")
     with issued_token(bound.getsockname()[1]) as token:
         options = {"model": model, "host": host, "token": token, **gateway_options}
         gateway = Gateway(client, tokenizer, is_open=True, **options)

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ludic_gym.bench.policies import is_provided
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import HARNESS_FILE, read_harness
+from ludic_gym.models import is_hosted
 from ludic_gym.web_pages import LOOPBACK
 from ludic_train.cluster.roles import exit_code_of_role
 from ludic_train.cluster.servers.membership import joined
@@ -160,10 +160,8 @@ def main(argv: list[str]) -> int:
 
 
 def _served(args: _Options, further: list[str]) -> int:
-    model = args.model
-    is_hosted = model.startswith(("http://", "https://")) or is_provided(model)
     way = "--engine local" if args.engine == "local" else "vLLM"
-    if args.server or (is_hosted and not model.startswith("hf/")):
+    if args.server or is_hosted(args.model):
         way = "--server"
     _check(args, way, [] if way == "vLLM" else further)
     if way != "vLLM":

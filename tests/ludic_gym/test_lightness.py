@@ -31,7 +31,7 @@ OURS = {f"ludic_gym.{name}" for name in ("clients", "data", "graders", "sandbox"
 PROGRAMS = {f"ludic_gym.{name}" for name in ("clients", "graders.programs", "sandbox", "tools")}
 SUMS = ["bench", "ludic/Arithmetic-v0", "--policy", "random", "--episodes", "2"]
 EVALUATE = 'lg.evaluate("ludic/Arithmetic-v0", lg.RandomPolicy, episodes=2, progress=False)'
-OPENAI = 'lg.openai("http://localhost:1/v1", "model", harness="think-tag")'
+MODEL = 'lg.model("http://localhost:1/v1", "model", harness="think-tag")'
 COMMANDS = [
     (["--help"], HEAVY | OURS | {"tyro", "rich", "asyncio"}),
     (["list", "--help"], HEAVY | OURS | {"ludic_gym.bench", "ludic_gym.envs"}),
@@ -43,7 +43,7 @@ COMMANDS = [
     (SUMS, HEAVY | PROGRAMS),
     (["python", EVALUATE], HEAVY | PROGRAMS | {"tyro"}),
     (
-        ["python", OPENAI],
+        ["python", MODEL],
         HEAVY | OURS - {"ludic_gym.clients"} | {"rich", "tyro", "ludic_gym.bench"},
     ),
 ]

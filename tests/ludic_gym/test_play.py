@@ -58,7 +58,7 @@ def test_an_answer_is_graded_and_the_right_one_shown(monkeypatch, capsys, typed,
     [
         ("ludic/TicTacTo-v0", "Did you mean: `TicTacToe`"),
         ("ludic/TicTacToe-v0 --seed -4", "ludic: seed must be at least 0, got -4\n"),
-        ("ludic/TicTacToe-v0 --against rnadom", "policy 'rnadom' is neither oracle, random,"),
+        ("ludic/TicTacToe-v0 --against rnadom", "'rnadom' names nothing that plays: write openai/"),
         ("ludic/Arithmetic-v0 --against random", "one player: leave out --against and --seat\n"),
         ("ludic/Arithmetic-v0 --seat second", "one player: leave out --against and --seat\n"),
     ],

@@ -49,17 +49,18 @@ def added(messages):
 
 def test_a_served_model_is_evaluated_on_a_split(serve, sums):
     server = serve(added)
-    policy = lg.openai(server.url, harness=lg.Harness(parser="xml:answer"))
+    policy = lg.model(server.url, harness=lg.Harness(parser="xml:answer"))
     result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums)
     assert (result.episodes, result.successes, result.errors) == (12, 12, ())
     # The parser pays nothing beside the environment's 1.
     assert result.mean_reward == 1.0
-    assert policy.usage.completion_tokens == 36
+    assert policy.usage.completion_tokens == 3 + 36
+    assert result.model == "tiny"
     assert {body["model"] for body in server.requests} == {"tiny"}
 
 
 async def test_it_works_inside_a_running_event_loop(serve, sums):
-    policy = lg.openai(serve(added).url, harness=lg.Harness(parser="xml:answer"))
+    policy = lg.model(serve(added).url, harness=lg.Harness(parser="xml:answer"))
     assert lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums).successes == 12
 
 
@@ -78,16 +79,17 @@ def test_a_reply_without_an_answer_is_a_failure_unless_more_attempts_are_given(
     serve, sums, attempts, successes, outcomes, requests
 ):
     server = serve(told_the_format)
-    policy = lg.openai(server.url, "tiny", harness=lg.Harness(parser="xml:answer"))
+    policy = lg.model(server.url, "tiny", harness=lg.Harness(parser="xml:answer"))
     result = lg.evaluate(GSM8K, policy, split="test", env_kwargs=sums, attempts=attempts)
     assert (result.episodes, result.successes, result.outcomes) == (12, successes, outcomes)
-    assert (result.turns, len(server.requests)) == (requests, requests)
+    # One is the probe.
+    assert (result.turns, len(server.requests)) == (requests, 1 + requests)
 
 
 def test_prompt_context_key_and_sampling_reach_the_server(serve, monkeypatch):
     server = serve(lambda messages: "50")
     monkeypatch.setenv("MY_KEY", "secret")
-    policy = lg.openai(
+    policy = lg.model(
         server.url,
         "tiny",
         harness=lg.Harness(system_prompt="Guess.", context="latest"),
@@ -97,9 +99,9 @@ def test_prompt_context_key_and_sampling_reach_the_server(serve, monkeypatch):
     sampling = lg.Sampling(temperature=0.5, max_tokens=9)
     game = "ludic/GuessTheNumber-v0"
     lg.evaluate(game, policy, episodes=1, env_kwargs={"turns": 3}, sampling=sampling)
-    assert len(server.requests) == 3
+    assert len(server.requests) == 1 + 3
     assert set(server.keys) == {"Bearer secret"}
-    for body in server.requests:
+    for body in server.requests[1:]:
         assert [m["role"] for m in body["messages"]] == ["system", "user"]
         assert body["messages"][0]["content"] == "Guess."
         assert (body["temperature"], body["max_tokens"], body["top_k"]) == (0.5, 9, 5)
@@ -112,12 +114,30 @@ def test_a_bar_shows_the_progress_unless_it_is_switched_off(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_dead_server_is_an_error_of_every_episode():
-    options = lg.HttpOptions(max_retries=0)
-    policy = lg.openai("http://127.0.0.1:9/v1", "tiny", options=options)
-    result = lg.evaluate(GSM8K, policy, episodes=2)
-    assert result.episodes == 0
-    assert [index for index, _ in result.errors] == [0, 1]
+def test_a_dead_server_ends_the_evaluation_before_it_begins():
+    with pytest.raises(lg.ConfigError, match="nothing can be reached at http://127.0.0.1:9/v1"):
+        lg.evaluate(GSM8K, "http://127.0.0.1:9/v1", episodes=2)
+
+
+@pytest.mark.parametrize("name", ["oracle", "random", "easy"])
+async def test_what_is_behind_no_server_has_no_usage(name):
+    async with lg.model(name) as model:
+        assert (model.client, model.usage) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling"), [("gpt-9", "openai/gpt-9"), ("org/tiny", "openrouter/org/tiny")]
+)
+def test_a_name_without_a_vendor_is_refused_with_two_spellings_that_work(name, spelling):
+    with pytest.raises(lg.ConfigError) as caught:
+        lg.evaluate(GSM8K, name)
+    assert f"write {spelling} (or another vendor before it)" in str(caught.value)
+    assert f"--policy http://HOST:PORT/v1 --model {name}" in str(caught.value)
+
+
+def test_a_name_of_a_model_is_for_an_address_alone():
+    with pytest.raises(lg.ConfigError, match="'tiny' is a name for a server's address"):
+        lg.model("openai/gpt-9", "tiny")
 
 
 def test_the_policy_of_a_model_is_copied_for_each_episode():

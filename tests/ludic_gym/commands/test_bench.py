@@ -66,9 +66,10 @@ def test_an_unknown_policy_is_refused_with_the_choices(capsys):
     code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "orcale")
     assert code == 2
     assert error == (
-        "ludic: policy 'orcale' is neither oracle, random, easy, medium, hard, an http(s) address, "
-        "a module:function, a model of `ludic model`, nor a run folder that exists; a hosted "
-        "model is openai/orcale, or another vendor's\n"
+        "ludic: 'orcale' names nothing that plays: write openai/orcale (or another vendor before "
+        "it), or an address and this name (--policy http://HOST:PORT/v1 --model orcale). Others "
+        "are oracle, random, easy, medium, hard, ludic-small, module:function, hf/NAME and a run "
+        "folder that exists\n"
     )
 
 

@@ -77,7 +77,7 @@ def test_a_run_with_a_factory_of_policies_trains(tmp_path):
 @pytest.mark.long
 async def test_the_model_of_a_run_is_prompted_as_it_was_trained(tmp_path):
     await asyncio.to_thread(train, tmp_path / "run", harness="think-tag")
-    async with lg.open_policy(str(tmp_path / "run")) as make_policy:
+    async with lg.model(str(tmp_path / "run")) as make_policy:
         policy = make_policy(None)
         policy.reset("Guess.")
         policy.observe("A number?")
