@@ -49,7 +49,7 @@ def _joined_stream(text: str) -> Json:
     Raises ValueError, TypeError, KeyError or AttributeError for data of another format.
     """
     lines = [line[5:].strip() for line in _LINE_END.split(text) if line.startswith("data:")]
-    events = [json.loads(line) for line in lines if line and line != "[DONE]"]
+    events: list[Json] = [json.loads(line) for line in lines if line and line != "[DONE]"]
     for event in events:
         if event.get("error"):
             return event

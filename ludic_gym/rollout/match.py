@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pettingzoo import AECEnv, ParallelEnv
 
@@ -63,6 +63,12 @@ class Seat:
         self._pending: Decision | None = None
         self._seen = ""
         self._early_reward = 0.0
+
+    @property
+    def is_out_of_attempts(self) -> bool:
+        """True if the last decision held no action, like the ATTEMPTS - 1 before it."""
+        # Without an end, a player that is about to lose would rather find no action for ever.
+        return self.failures > 0 and self.failures % ATTEMPTS == 0
 
     def observe(self, text: str) -> None:
         """Pass the next observation to the policy."""
@@ -138,10 +144,9 @@ async def run_match(
     An agent's step has all rewards that arrive before its next turn or the end of the match. An
     agent whose match ends before its first move has one step without action for its reward.
     A turn is one agent's decision, or in a ParallelEnv one decision of each agent; parse failures
-    count. In an AECEnv every agent that has to move needs a policy, and the third reply in a row
-    without an action is the empty text for the env, which loses where that is illegal. In a
-    ParallelEnv the joint action holds the actions that were found; the env moves the agents without
-    a policy.
+    count. An agent's third reply in a row without an action is the empty text for the env, which
+    loses where that is illegal. In an AECEnv every agent that has to move needs a policy. In a
+    ParallelEnv the others wait until each has an action; the env moves agents without a policy.
     Raises ConfigError for a missing policy or a task with `attempts`, and the errors of the env and
     the policies.
 
@@ -212,8 +217,7 @@ async def _move(env: TurnEnv, seats: Mapping[str, Seat], sampling: Sampling) -> 
     decision = await seat.decide(sampling)
     if decision.action is not None:
         await call(env, env.step, decision.action)
-    elif seat.failures % ATTEMPTS == 0 and not decision.give_up:
-        # Without an end, a player that is about to lose would rather find no action for ever.
+    elif seat.is_out_of_attempts and not decision.give_up:
         seat.feedback = None
         await call(env, env.step, "")
     else:
@@ -252,29 +256,42 @@ async def _play_jointly(env: JointEnv, seats: Mapping[str, Seat], task: Task) ->
     observations: Mapping[str, Any] = reset[0]
     for agent, seat in seats.items():
         seat.policy.reset(reset[1][agent].get("system_prompt", ""))
-    turn, reason = 0, ""
+    turn, reason, actions = 0, "", dict[str, str]()
     while not reason and (acting := {a: seats[a] for a in env.agents if a in seats}):
-        for agent, seat in acting.items():
+        asked = {agent: seat for agent, seat in acting.items() if agent not in actions}
+        for agent, seat in asked.items():
             seat.observe(_observed(seat, observations.get(agent), env))
         sampling = turn_sampling(task.sampling, turn)
         # All at the same time, each with its own sampling seed.
         decided = await gather_all(
-            seat.decide(turn_sampling(sampling, i)) for i, seat in enumerate(acting.values())
+            seat.decide(turn_sampling(sampling, i)) for i, seat in enumerate(asked.values())
         )
-        decisions = dict(zip(acting, decided, strict=True))
         turn += 1
         last = MAX_TURNS if turn == task.max_turns else ""
-        reason = next((d.give_up for d in decisions.values() if d.give_up), last)
-        observations = await _step(env, acting, decisions, reason)
+        reason = next((d.give_up for d in decided if d.give_up), last)
+        for (agent, seat), decision in zip(asked.items(), decided, strict=True):
+            if decision.action is not None:
+                actions[agent] = decision.action
+            elif seat.is_out_of_attempts and not decision.give_up:
+                actions[agent], seat.feedback = "", None
+        if len(actions) == len(acting):
+            observations, actions = await _step(env, acting, actions, reason), {}
+        elif reason:
+            for agent, seat in acting.items():
+                seat.finish(0.0, CONTINUES.cut(reason))
+                seat.show_end(_observed(seat, observations.get(agent), env))
+        else:
+            # The others wait, with their turn open, for those that are asked again.
+            for agent in asked.keys() - actions.keys():
+                seats[agent].settle(0.0)
 
 
 async def _step(
-    env: JointEnv, seats: Mapping[str, Seat], decisions: Mapping[str, Decision], reason: str
+    env: JointEnv, seats: Mapping[str, Seat], actions: Mapping[str, str], reason: str
 ) -> Mapping[str, Any]:
-    """Send the actions that were found and settle with every agent; the next observations."""
-    actions = {agent: d.action for agent, d in decisions.items() if d.action is not None}
-    # The env moves every agent without an action itself, as it does for those without a policy.
-    result = await call(env, env.step, actions) if actions else _unchanged(seats)
+    """Send the joint action and settle with every agent; the next observations."""
+    # The env moves every agent without a policy itself.
+    result = await call(env, env.step, dict(actions))
     observations, rewards, terminations, truncations, infos = result
     for agent, seat in seats.items():
         ending = Ending(terminations[agent], truncations[agent], infos[agent])
@@ -282,19 +299,11 @@ async def _step(
         seat.settle(rewards[agent], ending)
         if ending.terminated or ending.truncated:
             seat.show_end(_observed(seat, observations.get(agent), env))
-    return observations
-
-
-def _unchanged(seats: Mapping[str, Seat]) -> tuple[dict[str, Any], ...]:
-    """The result of a step in which no agent has an action, without a call of the env."""
-    # An env may reject an empty joint action, and its clock must not run for parse failures.
-    no = dict.fromkeys(seats, False)
-    return {}, dict.fromkeys(seats, 0.0), no, no, {agent: {} for agent in seats}
+    return cast(Mapping[str, Any], observations)
 
 
 def _observed(seat: Seat, observation: object, env: JointEnv) -> str:
-    """The agent's next observation: feedback on a failed decision, then the env's observation."""
-    parts = [] if seat.feedback is None else [seat.feedback]
-    if observation is not None:
-        parts.append(text_of(observation, env))
-    return "\n\n".join(parts)
+    """The agent's next observation; feedback on a failed decision, after which the env waits."""
+    if seat.feedback is not None:
+        return seat.feedback
+    return "" if observation is None else text_of(observation, env)

@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 
 import pettingzoo
 import pytest
@@ -204,7 +205,7 @@ class SumEnv(ParallelEnv):
         said = {**actions, "bot": "7"}
         over = "9" in actions.values()
         seen = dict.fromkeys(self.agents, str(said))
-        rewards = {agent: float(actions.get(agent, 0)) for agent in self.agents}
+        rewards = {agent: float(actions.get(agent) or 0) for agent in self.agents}
         ended, cut = dict.fromkeys(self.agents, over), dict.fromkeys(self.agents, False)
         infos = {agent: {"over": over} for agent in self.agents}
         if over:
@@ -212,37 +213,62 @@ class SumEnv(ParallelEnv):
         return seen, rewards, ended, cut, infos
 
 
-async def test_a_joint_action_holds_only_the_actions_that_were_found():
+PARSER = xml_tag_parser("n", error_reward=-0.5)
+
+
+async def test_the_others_wait_for_an_agent_without_an_action():
     env = SumEnv()
-    parser = xml_tag_parser("n", success_reward=0.0, error_reward=-0.5)
-    client = ScriptedClient(["hm", "<n>9</n>"])
-    policies = {"A": ScriptedPolicy("12"), "B": Parsed(ChatPolicy(client), parser)}
+    client = ScriptedClient(["hm", "<n>2</n>", "<n>9</n>"])
+    policies = {"A": ScriptedPolicy("11"), "B": Parsed(ChatPolicy(client), PARSER)}
 
     a, b = await run_match(env, policies, TASK)
 
-    assert env.received == [{"A": "1"}, {"A": "2", "B": "9"}]
-    assert [step.reward for step in a.steps] == [1.0, 2.0]
-    assert [step.reward for step in b.steps] == [-0.5, 9.0]
-    assert b.steps[0].info == {"over": False, "parse_error": True}
+    assert env.received == [{"A": "1", "B": "2"}, {"A": "1", "B": "9"}]
+    assert [step.reward for step in a.steps] == [1.0, 1.0]
+    assert [step.reward for step in b.steps] == [-0.5, 2.0, 9.0]
+    assert b.steps[0].info == {"parse_error": True}
+    assert b.steps[1].observation == "Reply with <n>...</n>."
     # The bot's move, which nobody here manages, is in what is seen next.
-    assert a.steps[1].observation == "{'A': '1', 'bot': '7'}"
-    assert b.steps[1].observation == "Reply with <n>...</n>.\n\n{'A': '1', 'bot': '7'}"
+    assert a.steps[1].observation == b.steps[2].observation == "{'A': '1', 'B': '2', 'bot': '7'}"
     assert a.steps[-1].terminated
-    assert a.final_observation == "{'A': '2', 'B': '9', 'bot': '7'}"
+    assert a.final_observation == "{'A': '1', 'B': '9', 'bot': '7'}"
 
 
-async def test_a_joint_turn_without_any_action_leaves_the_env_alone():
+async def test_the_third_reply_without_an_action_is_the_empty_text_in_the_joint_action():
     env = SumEnv()
-    parser = xml_tag_parser("n", success_reward=0.0, error_reward=-0.5)
-    policies = {
-        agent: Parsed(ChatPolicy(ScriptedClient(["hm", "<n>9</n>"])), parser) for agent in "AB"
-    }
+    clients = {agent: ScriptedClient([*["hm"] * 3, "<n>9</n>"]) for agent in "AB"}
+    policies = {agent: Parsed(ChatPolicy(clients[agent]), PARSER) for agent in "AB"}
 
     a, b = await run_match(env, policies, TASK)
 
-    assert env.received == [{"A": "9", "B": "9"}]
-    assert a.steps[0].info == b.steps[0].info == {"parse_error": True}
+    assert env.received == [{"A": "", "B": ""}, {"A": "9", "B": "9"}]
+    assert [step.reward for step in a.steps] == [step.reward for step in b.steps]
+    assert [step.reward for step in a.steps] == [-0.5, -0.5, -0.5, 9.0]
     assert a.steps[1].observation == "Reply with <n>...</n>."
+
+
+@pytest.mark.parametrize("replies", [["rock"] * 9, ["I pass"] * 9], ids=["all act", "one fails"])
+async def test_a_reply_without_an_action_ends_no_game_of_joint_moves_with_an_error(replies):
+    env = pettingzoo.make("parallel", "ludic/RockPaperScissors-v0", rounds=3)
+    parser = xml_tag_parser("move")
+    policies = {
+        "player_0": ScriptedPolicy(["paper"] * 3),
+        "player_1": Parsed(ChatPolicy(ScriptedClient(replies)), parser),
+    }
+    first, second = await run_match(env, policies, TASK)
+    assert first.total_reward == 1.0
+    assert second.total_reward == -1.0
+
+
+async def test_a_match_of_joint_moves_is_cut_while_one_waits_for_the_other():
+    client = ScriptedClient(["hm", "hm"])
+    policies = {"A": ScriptedPolicy("12"), "B": Parsed(ChatPolicy(client), PARSER)}
+
+    a, b = await run_match(SumEnv(), policies, replace(TASK, max_turns=2))
+
+    assert [len(rollout.steps) for rollout in (a, b)] == [1, 2]
+    assert all(rollout.steps[-1].truncated for rollout in (a, b))
+    assert b.final_observation == "Reply with <n>...</n>."
 
 
 async def test_agents_that_move_jointly_are_asked_at_the_same_time():
