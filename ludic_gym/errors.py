@@ -18,6 +18,13 @@ LudicError
 └── NoAction           a policy that was called like a function found no action
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ludic_gym.types import Blame
+
 
 class LudicError(Exception):
     """Root of every error that Ludic raises on purpose."""
@@ -83,7 +90,14 @@ class GraderError(LudicError):
 
 
 class EpisodeError(LudicError):
-    """An episode failed: its env, client, a tool, or its time limit."""
+    """An episode failed: its env, client, a tool, or its time limit.
+
+    blame: the cause, one of `Blame`; None to tell it from the place where it was raised.
+    """
+
+    def __init__(self, message: str = "", *, blame: Blame | None = None) -> None:
+        super().__init__(message)
+        self.blame = blame
 
 
 class NoAction(LudicError):

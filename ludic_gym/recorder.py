@@ -29,6 +29,7 @@ from typing import Literal
 
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.records import episode_from_json, record_line, task_key
+from ludic_gym.rollout.outcome import failed_episode
 from ludic_gym.types import Episode
 
 Use = Literal["train", "evaluate"]
@@ -131,7 +132,7 @@ def _line(
         return record_line(episode, extra)
     except DataError as error:
         # An info that no file can hold must not end a training run.
-        return record_line(replace(episode, rollouts=(), error=f"DataError: {error}"), extra)
+        return record_line(failed_episode(episode, error), extra)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -42,7 +42,7 @@ from ludic_gym.types import (
 )
 
 SCHEMA = "ludic.episode"
-VERSION = 3
+VERSION = 4
 JSON = Any
 T = TypeVar("T")
 Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall | ModelCall
@@ -223,7 +223,8 @@ def record_line(episode: Episode, extra: Mapping[str, JSON]) -> bytes:
         rollouts = [
             {name: getattr(rollout, name) for name in _OWN_FIELDS} for rollout in episode.rollouts
         ]
-        record = {**head, "task": episode.task, "rollouts": rollouts, "error": episode.error}
+        end = {"error": episode.error, "blame": episode.blame}
+        record = {**head, "task": episode.task, "rollouts": rollouts, **end}
         # A text that UTF-8 has no form for is written as JSON's escape.
         with suppress(UnicodeEncodeError):
             return msgspec.json.encode(record) + b"\n"
@@ -265,7 +266,8 @@ def episode_from_json(record: Mapping[str, JSON]) -> Episode:
         for call in _calls(item):
             before = call["messages"] = before[: call.pop("repeated", 0)] + list(call["messages"])
     rollouts = tuple(from_json(Rollout, item, task=task) for item in record["rollouts"])
-    return Episode(index=record["index"], task=task, rollouts=rollouts, error=record["error"])
+    end = {"error": record["error"], "blame": record["blame"]}
+    return Episode(index=record["index"], task=task, rollouts=rollouts, **end)
 
 
 def _shorten_dialogs(rollout: JSON) -> None:

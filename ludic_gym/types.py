@@ -13,7 +13,12 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import gymnasium as gym
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
+"""The reason for which a model stopped: the last two are those of a vendor's filter, and its own.
+
+Such a reply has no text, or a part of one."""
+Blame = Literal["model", "environment", "infrastructure"]
+"""Who ended an episode. Only ends by the model are evidence about it."""
 Env = gym.Env[str, str]
 """A Gymnasium environment with text observations and text actions."""
 
@@ -249,13 +254,16 @@ class Episode:
 
     index: the task's position in the iterable it came from.
     error: class and message of the exception; None for an episode that has ended by itself. An
-        episode with an error has no rollouts and says nothing about the policy.
+        episode with an error has no rollouts.
+    blame: the cause of the error; None without one. An error of the environment or infrastructure
+        says nothing about the policy.
     """
 
     index: int
     task: Task
     rollouts: tuple[Rollout, ...] = ()
     error: str | None = None
+    blame: Blame | None = None
 
 
 class Policy(Protocol):

@@ -25,6 +25,7 @@ from ludic_gym.errors import EpisodeError
 from ludic_gym.records import env_key, plain_info
 from ludic_gym.records import task_key as task_key
 from ludic_gym.rollout.episode import LARGEST_REWARD
+from ludic_gym.rollout.outcome import failed_episode
 from ludic_gym.sampling import MASK_REMEDY, leaves_out_tokens
 from ludic_gym.types import Completion, Episode, Rollout
 from ludic_train.errors import CreditError, UntrainableRollout
@@ -118,7 +119,7 @@ def failed_if_untrainable(episode: Episode) -> Episode:
         for rollout in episode.rollouts:
             require_finite(rollout)
     except UntrainableRollout as error:
-        return replace(episode, rollouts=(), error=f"UntrainableRollout: {error}")
+        return failed_episode(episode, error)
     return episode
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ludic_gym.bench.folder import read_request, transcript_path
+from ludic_gym.bench.report import failed_cell
 from ludic_gym.bench.result import BenchResult, Score, Tally
 from ludic_gym.bench.statistics import Interval, bootstrap_interval
 from ludic_gym.errors import ConfigError
@@ -64,7 +65,7 @@ def compare(
         raise ConfigError(
             f"the runs played different data: {', '.join(sets[0])}, and {', '.join(sets[1])}"
         )
-    finished = [[s for s in scores if s.error is None] for scores in (first, second)]
+    finished = [[s for s in scores if s.counts] for scores in (first, second)]
     # Records of earlier versions name no rows.
     by_row = all(score.row is not None for scores in finished for score in scores)
     means = []
@@ -262,7 +263,7 @@ def board_table(board: Board) -> list[tuple[str, ...]]:
             missing if c is None else f"{c.difference:+.3f}",
             missing if c is None or c.interval is None else f"{c.interval:+.3f}",
             missing if c is None else f"{c.p_value:.2g}",
-            str(len(result.errors)),
+            failed_cell(result),
         )
         rows.append(cells)
     # A column of zeros would only take room from the others.

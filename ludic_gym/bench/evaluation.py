@@ -210,7 +210,7 @@ async def play_env(
     path = None if play.folder is None else transcript_path(play.folder, env_id)
     done = set()
     if path is not None:
-        # Failed episodes say nothing about the policy: they are removed, and played again.
+        # Those that the model did not end say nothing about it: they are removed, and played again.
         keep_finished(path, plan.tasks)
         # Before the bar begins, which includes them and their success rate.
         for score in read_scores(path):

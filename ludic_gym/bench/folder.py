@@ -184,9 +184,9 @@ def read_scores(path: Path | str) -> Iterator[Score]:
 
 
 def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
-    """Remove episodes to be played again: failed ones, and a line that was cut by a crash.
+    """Remove episodes to be played again: those that the model did not end, and a cut line.
 
-    Only the last line can be cut, and then it has no line end. A missing file stays missing.
+    Only the last line can be cut, by a crash, and then it has no end. A missing file stays missing.
     tasks: every episode gets the index of its task among them, and the task's group: both change
         with the number of samples.
     Raises DataError for an episode of none of the tasks.
@@ -199,7 +199,7 @@ def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
         for line in lines:
             # A line without an end was cut by a crash and may be no JSON: it is not parsed.
             record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"error": "cut"}
-            if record["error"] is not None:
+            if record["error"] is not None and record.get("blame") != "model":
                 continue
             place = places.get(_key(record["task"]))
             if place is None:

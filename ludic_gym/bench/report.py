@@ -49,7 +49,7 @@ def result_table(
 
     The columns `legal`, `cut` and `empty` are shares of turns: with an action that the env allows,
     whose reply ran into the limit of tokens, and whose reply is blank; the last two, and `failed`
-    episodes, are shown if there are any.
+    episodes, which the model did not end, are shown if there are any.
     env_kwargs: arguments that the envs were made with. The column `random` has the success rate of
         random play in the catalogue, which is known for the default ones alone.
     """
@@ -64,7 +64,7 @@ def result_table(
         shares = {
             "cut": percent(result.cut_off / turns),
             "empty": percent(result.empty / turns),
-            "failed": str(len(result.errors)),
+            "failed": failed_cell(result),
         }
         cells = (
             label + mark,
@@ -112,6 +112,12 @@ def fault_lines(results: Mapping[str, BenchResult]) -> list[str]:
     """Lines about failed episodes, one per reason, ten reasons per env, and about cut replies."""
     lines = []
     for label, result in results.items():
+        if result.errors:
+            causes = " and ".join(f"{cause} ({count})" for cause, count in result.blames.items())
+            lines.append(
+                f"{label}: {failed_cell(result)} episodes were ended by {causes} and do not count; "
+                "with --out, the same command plays them again"
+            )
         # By reason, because a server that is down fails all episodes with the same text.
         indices: dict[str, list[int]] = {}
         for index, reason in result.errors:
@@ -129,6 +135,11 @@ def fault_lines(results: Mapping[str, BenchResult]) -> list[str]:
                 f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
             )
     return lines
+
+
+def failed_cell(result: BenchResult) -> str:
+    """Number and share of the episodes that the model did not end."""
+    return f"{len(result.errors)} ({percent(result.dropped)})" if result.errors else "0"
 
 
 def percent(share: float) -> str:

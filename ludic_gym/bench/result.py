@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar, cast
-
-import numpy as np
+from typing import NamedTuple, TypeVar, cast
 
 from ludic_gym.bench.statistics import (
     Interval,
@@ -20,7 +18,8 @@ from ludic_gym.bench.statistics import (
     pass_at_k,
     pass_hat_k,
 )
-from ludic_gym.types import Completion, Episode, Rollout
+from ludic_gym.rollout.outcome import TOO_LONG, last_info, outcome, succeeded
+from ludic_gym.types import Blame, Completion, Episode, Rollout
 
 T = TypeVar("T", int, float)
 # Equal client errors in a row, after which more requests would be refused too.
@@ -60,8 +59,7 @@ class Score:
     index: the episode's position in the request.
     task: the same for all samples of a task: its env seed, or the index where it has none.
     row: of a task that names a row of the data, its number; None for others.
-    outcome: the env's name for the end (`info["outcome"]`), else "truncated", "parse_error",
-        "success" or "failure"; "error" where the episode failed.
+    outcome: the end in a word, as of `rollout.outcome`; "error" where an error ended the episode.
     prompt_tokens, completion_tokens: of all model calls, by their token ids or the server's count;
         None where a server returned neither.
     cost: of all model calls, as the server states it, or by the given price; None if unknown.
@@ -70,7 +68,8 @@ class Score:
         turns whose reply is blank.
     data: the rows it was played from, with their hash; "" for an env without rows.
     metrics: further figures of the episode by name. weights: theirs in the mean, where it is not 1.
-    error: why the episode failed, None if it did not; then the other numbers are 0.
+    error: of an episode that it ended, whose other numbers are 0; None for others. blame: the cause
+        of the error; None without one, and in records of earlier versions.
     """
 
     index: int
@@ -91,14 +90,20 @@ class Score:
     metrics: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    blame: Blame | None = None
+
+    @property
+    def counts(self) -> bool:
+        """True if the model ended the episode, which is evidence about it."""
+        return self.error is None or self.blame == "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchResult:
-    """Many episodes in numbers. Failed episodes are no evidence about the policy: see `errors`.
+    """Many episodes in numbers. Those that the model did not end are no evidence: see `errors`.
 
-    episodes: number of finished episodes; `success_rate` and `mean_reward` are over these, nan if
-        there are none.
+    episodes: number of episodes that the model ended; `success_rate` and `mean_reward` are over
+        these, nan if there are none.
     success_interval: Wilson's, 95%, on the effective number of trials if tasks have samples.
     reward_interval: 95%, from resampling tasks; None with fewer than two of them.
     tasks: number of different tasks.
@@ -111,7 +116,8 @@ class BenchResult:
     model: the served model, by its server's responses; "" for a policy without one.
     data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     metrics: weighted means of the benchmark's further figures, such as "f1", by name.
-    errors: (index of the episode, reason) of every failed one, by index.
+    errors: (index of the episode, reason) of each one that the environment or infrastructure ended,
+        by index. blames: number of them by cause.
     stopped: the error that ended the run before its last episode; "" for a whole run.
     """
 
@@ -136,7 +142,13 @@ class BenchResult:
     data: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[tuple[int, str], ...] = ()
+    blames: Mapping[str, int] = field(default_factory=dict)
     stopped: str = ""
+
+    @property
+    def dropped(self) -> float:
+        """Share of all episodes that the environment or infrastructure ended."""
+        return len(self.errors) / max(1, self.episodes + len(self.errors))
 
 
 def score(episode: Episode, price: Price | None = None) -> Score:
@@ -153,7 +165,15 @@ def score(episode: Episode, price: Price | None = None) -> Score:
     task = episode.index if seed is None else seed & _SEED_BITS
     row = (episode.task.options or {}).get("row")
     if episode.error is not None:
-        return Score(index=episode.index, task=task, row=row, error=episode.error)
+        return Score(
+            index=episode.index,
+            task=task,
+            row=row,
+            # The one error of a model.
+            outcome=TOO_LONG if episode.blame == "model" else "error",
+            error=episode.error,
+            blame=episode.blame,
+        )
     (rollout,) = episode.rollouts
     calls = [call for step in rollout.steps for call in step.decision.completions]
     counts = [token_counts(call) for call in calls]
@@ -174,7 +194,7 @@ def score(episode: Episode, price: Price | None = None) -> Score:
         cut_off=sum(step.decision.cut_off for step in rollout.steps),
         illegal=sum(step.illegal for step in rollout.steps),
         empty=sum(step.decision.empty for step in rollout.steps),
-        data=str(_last_info(rollout).get("data", "")),
+        data=str(last_info(rollout).get("data", "")),
         metrics=_figures(rollout, "metric/"),
         weights=_figures(rollout, "weight/"),
     )
@@ -182,7 +202,7 @@ def score(episode: Episode, price: Price | None = None) -> Score:
 
 def _figures(rollout: Rollout, prefix: str) -> dict[str, float]:
     """The numbers of the last info under names that begin with the prefix."""
-    info = _last_info(rollout).items()
+    info = last_info(rollout).items()
     named = [(name, value) for name, value in info if str(name).startswith(prefix)]
     return {name.removeprefix(prefix): float(value) for name, value in named}
 
@@ -245,30 +265,8 @@ def _stated(completion: Completion, name: str) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-def succeeded(rollout: Rollout) -> bool:
-    """True if the env calls the end a success; a truncated episode is none."""
-    success = _last_info(rollout).get("success")
-    # Any other value, such as a text, is a mistake of the env and no success.
-    return isinstance(success, bool | np.bool_) and bool(success)
-
-
-def outcome(rollout: Rollout) -> str:
-    """The env's name for the end, else "truncated", "parse_error", "success" or "failure"."""
-    info = _last_info(rollout)
-    name = info.get("termination_reason", info.get("outcome"))
-    if isinstance(name, str):
-        return name
-    if succeeded(rollout):
-        return "success"
-    return "truncated" if rollout.steps and rollout.steps[-1].truncated else "failure"
-
-
-def _last_info(rollout: Rollout) -> Mapping[str, Any]:
-    return rollout.steps[-1].info if rollout.steps else {}
-
-
 class Tally:
-    """Scores so far, added in any order; failed episodes count as errors only.
+    """Scores so far, added in any order; those that the model did not end count as errors only.
 
     >>> tally = Tally([Score(index=0, task=0, success=True), Score(index=1, task=1)])
     >>> tally.success_rate, tally.result().episodes
@@ -276,50 +274,49 @@ class Tally:
     """
 
     def __init__(self, scores: Iterable[Score] = ()) -> None:
-        self._scores: list[Score] = []
+        self.scores: list[Score] = []
+        self._counted: list[Score] = []
+        self._dropped: list[Score] = []
         self._successes = 0
-        self._errors: list[tuple[int, str]] = []
         self._failure, self._in_a_row = "", 0
         for score in scores:
             self.add(score)
 
     def add(self, score: Score) -> None:
         """Count one more episode."""
-        if score.error is not None:
-            self._errors.append((score.index, score.error))
-            failure = _NUMBERS.sub("#", score.error)
+        self.scores.append(score)
+        if score.counts:
+            self._in_a_row = 0
+            self._counted.append(score)
+            self._successes += score.success
+        else:
+            self._dropped.append(score)
+            failure = _NUMBERS.sub("#", score.error or "")
             self._in_a_row = self._in_a_row + 1 if failure == self._failure else 1
             self._failure = failure
-        else:
-            self._in_a_row = 0
-            self._scores.append(score)
-            self._successes += score.success
-
-    @property
-    def scores(self) -> Sequence[Score]:
-        """The scores of the finished episodes so far."""
-        return self._scores
 
     @property
     def stopped(self) -> str:
         """The error of the last 20 episodes, if it is the same ClientError; else ""."""
         is_refused = self._in_a_row >= REFUSALS and self._failure.startswith("ClientError")
-        return self._errors[-1][1] if is_refused else ""
+        return self._dropped[-1].error or "" if is_refused else ""
 
     @property
     def success_rate(self) -> float:
         """The share of successes so far, nan before the first episode."""
-        return self._successes / len(self._scores) if self._scores else math.nan
+        return self._successes / len(self._counted) if self._counted else math.nan
 
     def result(self) -> BenchResult:
         """The result, independent of the order of the scores."""
         # Sums of floats and resampled tasks depend on the order, and episodes end in any order.
-        scores = sorted(self._scores, key=lambda score: (score.task, score.index))
+        scores = sorted(self._counted, key=lambda score: (score.task, score.index))
         tasks = [list(group) for _, group in groupby(scores, key=lambda score: score.task)]
         wins = [sum(score.success for score in task) for task in tasks]
         trials = [len(task) for task in tasks]
         totals = [math.fsum(score.reward for score in task) for task in tasks]
         outcomes = Counter(score.outcome for score in scores)
+        # Records of earlier versions name no blame; most of their errors are of servers.
+        blames = Counter(score.blame or "infrastructure" for score in self._dropped)
         return BenchResult(
             episodes=len(scores),
             successes=self._successes,
@@ -342,7 +339,8 @@ class Tally:
             empty=sum(score.empty for score in scores),
             data=", ".join(sorted({score.data for score in scores} - {""})),
             metrics=_weighted_means(scores),
-            errors=tuple(sorted(self._errors)),
+            errors=tuple(sorted((score.index, score.error or "") for score in self._dropped)),
+            blames=dict(sorted(blames.items())),
             stopped=self.stopped,
         )
 

@@ -30,7 +30,6 @@ import gymnasium as gym
 import pettingzoo
 import tyro
 
-from ludic_gym.bench.result import outcome, succeeded
 from ludic_gym.commands.arguments import (
     ChatArg,
     HarnessName,
@@ -49,6 +48,7 @@ from ludic_gym.records import open_records
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.episodes import MatchEnv
 from ludic_gym.rollout.match import run_match
+from ludic_gym.rollout.outcome import outcome, succeeded
 from ludic_gym.terminal import printable
 from ludic_gym.types import Env, Episode, MakePolicy, Rollout, Sampling, Task
 

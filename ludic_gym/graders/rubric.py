@@ -202,5 +202,6 @@ async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
     try:
         rollouts = await gather_all(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
     except GraderError as error:
-        return replace(episode, rollouts=(), error=f"GraderError: {error}")
+        text = f"GraderError: {error}"
+        return replace(episode, rollouts=(), error=text, blame="environment")
     return replace(episode, rollouts=tuple(rollouts))

@@ -13,6 +13,7 @@ import pettingzoo
 from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
+from ludic_gym.rollout.outcome import blame_reported
 from ludic_gym.rollout.pool import EnvPool, awaitable_env
 from ludic_gym.rollout.stream import EpisodeStream, Play
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
@@ -178,7 +179,8 @@ async def _play_alone(make_policy: MakePolicy, env: Env, task: Task) -> tuple[Ro
     last = rollout.steps[-1]
     # A sandbox or server of the env has failed, which is no result of the policy.
     if last.truncated and last.info.get("error"):
-        raise EpisodeError(str(last.info["error"]))
+        reason = str(last.info["error"])
+        raise EpisodeError(reason, blame=blame_reported(reason))
     return (rollout,)
 
 

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from ludic_gym.concurrency import Caught, cancel_all, closing_error_text
 from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.rollout.outcome import blame_of
 from ludic_gym.rollout.pool import Closable, EnvPool, aclose
 from ludic_gym.types import Episode, Rollout, Task
 
@@ -170,7 +171,9 @@ class EpisodeStream(Generic[E]):
         # This worker is cancelled; not a policy that cancelled something it waited for.
         if isinstance(failure.error, asyncio.CancelledError) and worker and worker.cancelling():
             raise failure.error
-        return Episode(index=index, task=task, error=failure.text + closing_error_text(trouble))
+        assert failure.error is not None
+        text = failure.text + closing_error_text(trouble)
+        return Episode(index=index, task=task, error=text, blame=blame_of(failure.error))
 
 
 async def _in_time(awaitable: Awaitable[T], timeout_s: float) -> T:

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
 
-from ludic_gym.bench.result import succeeded
 from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.rollout.outcome import succeeded
 from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CannotLearn

@@ -30,6 +30,7 @@ from ludic_gym.rollout.episodes import (
     run_episodes,
     run_matches,
 )
+from ludic_gym.rollout.outcome import failed_episode
 from ludic_gym.rollout.tasks import grouped
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.errors import CheckpointError, EmptyBatch
@@ -177,7 +178,7 @@ async def scored(episode: Episode, score: Score) -> Episode:
     try:
         return replace(episode, rollouts=tuple([await score(r) for r in episode.rollouts]))
     except EnvError as error:
-        return replace(episode, rollouts=(), error=f"EnvError: {error}")
+        return failed_episode(episode, error)
 
 
 class RolloutBatchSource:

@@ -38,7 +38,7 @@ def test_where_nothing_ended_the_row_has_dashes():
         reward_interval=None,
         errors=((0, "boom"),),
     )
-    assert result_table({"e": empty})[1] == ("e", "0/0", "-", "-", "-", "-", "-", "-", "1")
+    assert result_table({"e": empty})[1] == ("e", "0/0", "-", "-", "-", "-", "-", "-", "1 (100.0%)")
 
 
 def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():
@@ -51,7 +51,11 @@ def test_pass_at_k_is_shown_for_powers_of_two_and_all_samples():
 
 def test_failures_with_the_same_reason_share_a_line():
     errors = (*((i, "boom") for i in range(7)), (7, "bang"))
-    assert fault_lines({"e": result(errors=errors)}) == [
+    blames = {"environment": 1, "infrastructure": 7}
+    assert fault_lines({"e": result(errors=errors, blames=blames)}) == [
+        # 8 of 12, since 4 were finished.
+        "e: 8 (66.7%) episodes were ended by environment (1) and infrastructure (7) and do not "
+        "count; with --out, the same command plays them again",
         "e, episode 0, 1, 2, 3, 4 and 2 more: boom",
         "e, episode 7: bang",
     ]
@@ -59,7 +63,7 @@ def test_failures_with_the_same_reason_share_a_line():
 
 def test_ten_reasons_are_shown_and_the_rest_counted():
     lines = fault_lines({"e": result(errors=tuple((i, f"boom {i}") for i in range(12)))})
-    assert lines[9:] == ["e, episode 9: boom 9", "e: 2 more reasons"]
+    assert lines[10:] == ["e, episode 9: boom 9", "e: 2 more reasons"]
 
 
 def test_cut_off_replies_are_told_with_the_option_that_helps():

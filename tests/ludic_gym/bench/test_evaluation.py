@@ -73,7 +73,7 @@ def told_the_format(messages):
 
 @pytest.mark.parametrize(
     ("attempts", "successes", "outcomes", "requests"),
-    [(None, 0, {"parse_error": 12}, 12), (2, 12, {"success": 12}, 24)],
+    [(None, 0, {"illegal": 12}, 12), (2, 12, {"success": 12}, 24)],
 )
 def test_a_reply_without_an_answer_is_a_failure_unless_more_attempts_are_given(
     serve, sums, attempts, successes, outcomes, requests

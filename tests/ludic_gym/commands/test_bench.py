@@ -47,7 +47,7 @@ def test_a_question_has_one_attempt_unless_more_are_given(tmp_path, capsys, opti
     result = json.loads((tmp_path / "results.json").read_text())["ludic/Arithmetic-v0"]
     assert code == 0
     assert (result["successes"], result["turns"]) == (0, 2 * turns)
-    assert result["outcomes"] == {"parse_error": 2}
+    assert result["outcomes"] == {"illegal": 2}
 
 
 def silent(env):
