@@ -97,19 +97,30 @@ class WorkerThread:
         # SimpleQueue, because the finalizer may put at any point of the program, also inside a put.
         # The thread holds the queue and not this object, which could otherwise never be collected.
         self._calls: _Calls = SimpleQueue()
-        threading.Thread(target=_serve, args=[self._calls], name=name, daemon=True).start()
+        self._thread = threading.Thread(target=_serve, args=[self._calls], name=name, daemon=True)
+        self._thread.start()
         self._end = weakref.finalize(self, self._calls.put, None)
+        # Each counted by one side only, so that neither needs a lock.
+        self._begun, self._ended = 0, [0]
 
     async def run(self, function: Callable[[], T]) -> T:
         """Call the function on the thread; its result or error."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._calls.put(partial(_call_for, result, function))
+        self._begun += 1
+        self._calls.put(partial(_call_for, result, function, self._ended))
         return await result
 
-    def finish(self, last: Callable[[], object]) -> None:
-        """Call a last function after all pending calls, without waiting for it."""
-        self._calls.put(last)
+    @property
+    def is_busy(self) -> bool:
+        """True while a call runs, also one whose caller does not wait any more."""
+        return self._begun > self._ended[0]
+
+    def finish(self, last: Callable[[], object] | None = None) -> threading.Thread:
+        """The thread, which ends after all pending calls and a last one; no call is waited for."""
+        if last is not None:
+            self._calls.put(last)
         self._end()
+        return self._thread
 
 
 def _serve(calls: _Calls) -> None:
@@ -119,10 +130,11 @@ def _serve(calls: _Calls) -> None:
         del call
 
 
-def _call_for(result: asyncio.Future[T], function: Callable[[], T]) -> None:
+def _call_for(result: asyncio.Future[T], function: Callable[[], T], ended: list[int]) -> None:
     # Every error, KeyboardInterrupt too, belongs to the caller: the future raises it there.
     with Caught(BaseException) as failure:
         value = function()
+    ended[0] += 1
 
     def deliver() -> None:
         if result.done():

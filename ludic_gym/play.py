@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import gymnasium as gym
+
 from ludic_gym.policies.base import run_blocking
 from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
 from ludic_gym.reader import one_of, read_reply
@@ -41,11 +43,13 @@ def play(
     """
     env_id = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
     task = Task(env_id=env_id, seed=seed, options=options, max_turns=10_000)
-    episode = run_episode(env, human(env.unwrapped, read, write), task)
-    # An env that blocks or is asynchronous needs an event loop. All others run on the caller's
-    # thread without one, because notebooks can read input on no other thread.
-    needs_loop = env.metadata.get("blocking") or is_async(env)
-    return run_blocking(episode) if needs_loop else _run_through(episode)
+    policy = human(env.unwrapped, read, write)
+    if is_async(env):
+        return run_blocking(run_episode(env, policy, task))
+    # On the caller's thread, without an event loop: notebooks can read input on no other thread.
+    here = gym.Wrapper[str, str, str, str](env)
+    here.metadata = {**env.metadata, "blocking": False}
+    return _run_through(run_episode(here, policy, task))
 
 
 @runtime_checkable

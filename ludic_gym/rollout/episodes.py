@@ -14,7 +14,7 @@ from ludic_gym.errors import ConfigError, EpisodeError
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
 from ludic_gym.rollout.outcome import blame_reported
-from ludic_gym.rollout.pool import EnvPool, awaitable_env
+from ludic_gym.rollout.pool import QUICK, EnvPool, awaitable_env, is_made_on_loop
 from ludic_gym.rollout.stream import EpisodeStream, Play
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
 
@@ -40,7 +40,8 @@ def run_episodes(
         policy.
     make_policy: called for every episode, with its env. Envs are made once per env_id and kwargs
         and used again.
-    timeout_s: seconds after which an episode fails.
+    timeout_s: seconds after which an episode fails; making its env may take as long. A call of the
+        env that does not return is left behind on its thread, which ends with the program.
     envs: an `env_pool` to play in, which stays open; without it, envs are closed at the end.
     An episode that raises, takes too long, or is truncated by the env with an info["error"] is
     returned with its error. It leaves no task running, and its env is not used again. An error in
@@ -87,7 +88,16 @@ def env_pool(*, max_idle: int) -> EnvPool[Env]:
                 async for episode in run_episodes(tasks, make_policy, envs=envs):
                     ...
     """
-    return EnvPool(lambda task: awaitable_env(gym.make(task.env_id, **task.kwargs)), max_idle)
+
+    def is_on_loop(task: Task) -> bool:
+        # A module that is not imported yet registers its ids when the env is made.
+        spec = gym.registry.get(task.env_id.rpartition(":")[2])
+        return spec is not None and is_made_on_loop(spec.entry_point)
+
+    def made(task: Task) -> Env:
+        return awaitable_env(gym.make(task.env_id, **task.kwargs))
+
+    return EnvPool(made, max_idle, on_loop=is_on_loop)
 
 
 def fixed_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:
@@ -119,7 +129,12 @@ def match_pool(view: View = "aec", *, max_idle: int) -> EnvPool[MatchEnv]:
         match_env: MatchEnv = pettingzoo.make(view, task.env_id, **task.kwargs)
         return match_env
 
-    return EnvPool(made, max_idle)
+    def is_on_loop(task: Task) -> bool:
+        registry = pettingzoo.aec_registry if view == "aec" else pettingzoo.parallel_registry
+        spec = registry.get(task.env_id)
+        return spec is not None and str(spec.entry_point).startswith(QUICK)
+
+    return EnvPool(made, max_idle, on_loop=is_on_loop)
 
 
 def run_matches(

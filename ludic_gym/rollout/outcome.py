@@ -27,7 +27,7 @@ TOO_LONG = "too_long"
 _MACHINERY = (ClientError, SandboxError, ConnectionError, TimeoutError, MemoryError)
 _REPORTED = ("ClientError", "SandboxError", "NoSandbox")
 # An error that passed through one of these is the env's, whatever its class.
-_OF_ENVS = {call.__code__, EnvPool.lend.__code__}
+_OF_ENVS = {call.__code__, EnvPool.make.__code__}
 
 
 def outcome(rollout: Rollout) -> str:

@@ -1,19 +1,24 @@
 """Envs of rollouts: their calls, and a pool that makes them once per id and arguments.
 
-Calls are made on the event loop, or on a thread per env if it has `metadata["blocking"] = True`, as
-an env does whose calls take long. Coroutines that a call returns are awaited on the event loop.
+Calls that are known to be quick are made on the event loop: those of this library's environments,
+and of any env with `metadata["blocking"] = False`. So are those of asynchronous envs, which are
+awaited. Every other env has a thread of its own, on which the pool makes it, and on which it is
+called and closed, so that no other episode waits for it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from ludic_gym.concurrency import WorkerThread, result_of, run_to_end
@@ -23,6 +28,10 @@ from ludic_gym.types import Task
 P = ParamSpec("P")
 T = TypeVar("T")
 AnyEnv = gym.Env[Any, Any]
+# Modules of envs and wrappers whose calls take microseconds, unless their metadata says otherwise.
+QUICK = ("ludic_gym.envs.", "ludic_gym.wrappers.", "gymnasium.wrappers.common")
+CLOSE_S = 10.0
+"""Seconds that are waited for an env to close; the thread of one that takes longer is left."""
 
 
 class Closable(Protocol):
@@ -32,102 +41,196 @@ class Closable(Protocol):
     def metadata(self) -> Mapping[str, Any]:
         """The env's metadata."""
 
+    @property
+    def unwrapped(self) -> Any:  # noqa: ANN401
+        """The env below all wrappers."""
+
     def close(self) -> Awaitable[None] | None:
         """Release the env's resources."""
 
 
-# One thread per env, because an env may hold objects that are tied to a thread (a browser, a
-# database connection).
-_threads: WeakKeyDictionary[Closable, WorkerThread] = WeakKeyDictionary()
+E = TypeVar("E", bound=Closable)
+# The thread of each env, None for one that is called on the event loop. By id, because an env may
+# have no hash. One thread per env, because an env may hold objects that are tied to a thread (a
+# browser, a database connection).
+_threads: dict[int, WorkerThread | None] = {}
+
+
+def is_quick(env: Closable) -> bool:
+    """True for an env that is called on the event loop.
+
+    >>> is_quick(gym.make("ludic/ConnectFour-v0")), is_quick(gym.make("FrozenLake-v1"))
+    (True, False)
+    """
+    is_blocking = env.metadata.get("blocking")
+    if is_blocking is not None:
+        return not is_blocking
+    # mypy takes the `__hash__` of instances for that of the class, here and below.
+    if _has_coroutines(type(env.unwrapped)):  # type: ignore[arg-type]
+        return True
+    layer: object = env
+    while isinstance(layer, gym.Wrapper) and type(layer).__module__.startswith(QUICK):
+        layer = layer.env
+    return type(layer).__module__.startswith(QUICK)
 
 
 async def call(
     env: Closable, function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Call the function on the env's thread, or here if the env does not block; its result.
+    """Call the function where the env is called; its result.
 
     function: a method of the env, or of an env inside it; a coroutine function is awaited. Raises
         the errors of the function.
     A call that is cancelled continues on its thread; the next call of the env waits for it. A
     coroutine is cancelled itself.
     """
-    if not env.metadata.get("blocking"):
+    thread = _threads[id(env)] if id(env) in _threads else _first_thread(env)
+    if thread is None:
         result = function(*args, **kwargs)
         if type(result) is tuple:
             # The usual case: nothing to await.
             return result
     else:
-        if env not in _threads:
-            _threads[env] = WorkerThread("ludic-env")
-        result = await _threads[env].run(partial(function, *args, **kwargs))
+        result = await thread.run(partial(function, *args, **kwargs))
     return await result_of(result)
 
 
-def close(env: Closable) -> None:
-    """Close the env; one that blocks is closed on its thread, after its current call.
+def _first_thread(env: Closable, thread: WorkerThread | None = None) -> WorkerThread | None:
+    """The thread of an env before its first call. thread: the one that it was made on."""
+    chosen = None if is_quick(env) else thread or WorkerThread("ludic-env")
+    _threads[id(env)] = chosen
+    # Before another object can have its id.
+    weakref.finalize(env, _threads.pop, id(env), None).atexit = False
+    return chosen
 
-    A `close` that is a coroutine runs to its end here, or as a task of a running event loop.
+
+def is_made_on_loop(entry_point: object) -> bool:
+    """True for an entry point of Gymnasium's registry whose envs are made on the event loop.
+
+    entry_point: a class, a function, or "module:name" of one. Those of functions are not.
     """
-    thread = _threads.pop(env, None)
+    if isinstance(entry_point, str):
+        if entry_point.startswith(QUICK):
+            return True
+        entry_point = load_env_creator(entry_point)
+    if not (isinstance(entry_point, type) and issubclass(entry_point, gym.Env)):
+        return False
+    is_quick = entry_point.metadata.get("blocking") is False
+    return is_quick or _has_coroutines(entry_point)  # type: ignore[arg-type]
+
+
+async def make_env(make: Callable[[], E], *, on_loop: bool) -> E:
+    """An env, made here or on the thread on which it will be called.
+
+    If this is cancelled, an env that is made later is closed on its thread.
+    """
+    if on_loop:
+        return make()
+    thread, made = WorkerThread("ludic-env"), list[E]()
+
+    def close_late() -> None:
+        for env in made:
+            run_to_end(env.close())
+
+    try:
+        await thread.run(lambda: made.append(make()))
+    except asyncio.CancelledError:
+        thread.finish(close_late)
+        raise
+    (env,) = made
+    _first_thread(env, thread)
+    return env
+
+
+def close(env: Closable) -> None:
+    """Close the env on its thread, or here if it has none.
+
+    A `close` that is a coroutine runs to its end, or as a task of a running event loop.
+    """
+    thread = _threads.pop(id(env), None)
     if thread is None:
         run_to_end(env.close())
-    else:
-        thread.finish(lambda: run_to_end(env.close()))
+        return
+    ending = thread.finish(lambda: run_to_end(env.close()))
+    if not thread.is_busy:
+        ending.join(CLOSE_S)
 
 
 async def aclose(env: Closable) -> None:
-    """Close the env as `close` does; wait for a `close` that is a coroutine."""
-    if env in _threads:
-        close(env)
-    else:
+    """Close the env where it is called, and wait for it, with a warning after `CLOSE_S` seconds.
+
+    An env whose last call still runs is closed after that, without waiting.
+    """
+    thread = _threads.pop(id(env), None)
+    if thread is None:
         await result_of(env.close())
-
-
-E = TypeVar("E", bound=Closable)
+    elif thread.is_busy:
+        thread.finish(lambda: run_to_end(env.close()))
+    else:
+        try:
+            async with asyncio.timeout(CLOSE_S) as limit:
+                await result_of(await thread.run(env.close))
+        except TimeoutError:
+            # The env or a client of it may have a time limit of its own.
+            if not limit.expired():
+                raise
+            warnings.warn(f"{env}: close() takes longer than {CLOSE_S:g} s", stacklevel=2)
+        finally:
+            thread.finish()
 
 
 class EnvPool(Generic[E]):
     """Pool of envs; at most `max_idle` wait to be lent, the longest unused is closed first.
 
-    make: makes an env for the env_id and the kwargs of a task.
+    make: makes an env for the env_id and the kwargs of a task. on_loop: true for tasks whose envs
+        are made on the event loop.
     Envs are shared by tasks with equal env_id and kwargs. Those with unhashable kwargs are made for
     every episode. An env that failed is not given back, so that a broken one is never lent.
     """
 
-    def __init__(self, make: Callable[[Task], E], max_idle: int) -> None:
+    def __init__(
+        self, make: Callable[[Task], E], max_idle: int, *, on_loop: Callable[[Task], bool]
+    ) -> None:
         self._make = make
         self._max_idle = max_idle
+        self._on_loop = on_loop
         # In the order of their return.
         self._idle: list[tuple[Hashable, E]] = []
 
-    def lend(self, task: Task) -> E:
-        """An env for the task that is not in use. Raises the errors of `make`."""
+    def idle(self, task: Task) -> E | None:
+        """An env for the task that waits to be used again, if there is one."""
         key = _key(task)
         # From the end, because tasks that follow each other are mostly for the same env.
         for place in reversed(range(len(self._idle))):
             if self._idle[place][0] == key:
                 return self._idle.pop(place)[1]
-        return self._make(task)
+        return None
 
-    def give_back(self, task: Task, env: E) -> None:
+    async def make(self, task: Task) -> E:
+        """A new env for the task. Raises the errors of `make`."""
+        return await make_env(partial(self._make, task), on_loop=self._on_loop(task))
+
+    async def give_back(self, task: Task, env: E) -> None:
         """Return an env that can be used again. task: the one that it was lent for."""
         key = _key(task)
         if key is None:
-            close(env)
+            await aclose(env)
             return
         self._idle.append((key, env))
         if len(self._idle) > self._max_idle:
-            close(self._idle.pop(0)[1])
+            await aclose(self._idle.pop(0)[1])
 
     async def aclose(self) -> None:
-        """Close all envs that are not lent; wait for those whose `close` is a coroutine."""
-        async with AsyncExitStack() as closing:
-            while self._idle:
-                closing.push_async_callback(aclose, self._idle.pop()[1])
+        """Close all envs that are not lent, at the same time. Raises the first error."""
+        idle = [env for _, env in self._idle]
+        self._idle.clear()
+        # An error of one env must not leave the others open.
+        for error in await asyncio.gather(*map(aclose, idle), return_exceptions=True):
+            if error is not None:
+                raise error
 
     def close(self) -> None:
         """Close all envs that are not lent."""
-        # An error of one env must not leave the others open.
         with ExitStack() as closing:
             while self._idle:
                 closing.callback(close, self._idle.pop()[1])
@@ -160,7 +263,6 @@ def is_async(env: AnyEnv) -> bool:
     >>> is_async(gym.make("ludic/ConnectFour-v0"))
     False
     """
-    # mypy takes the `__hash__` of instances for that of the class.
     return _has_coroutines(type(env.unwrapped))  # type: ignore[arg-type]
 
 
@@ -177,8 +279,7 @@ def require_sync(env: AnyEnv, user: str) -> None:
     if is_async(env):
         raise EnvError(
             f"{user} cannot await {env}, whose methods are coroutines; play it with run_episodes, "
-            "run_episode or evaluate, or write its methods without async and set "
-            'metadata["blocking"]'
+            "run_episode or evaluate, or write its methods without async"
         )
 
 

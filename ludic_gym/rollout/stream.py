@@ -114,6 +114,7 @@ class EpisodeStream(Generic[E]):
         self._concurrency = concurrency
         self._timeout_s = timeout_s
         self._closes_envs = closes_envs
+        self._making = asyncio.Lock()
         # Episodes, and at a worker's end None, or the error from reading the tasks. A slow consumer
         # holds the workers back, so that finished episodes do not pile up.
         self._results: Backlog[Episode | BaseException | None] = Backlog(min(concurrency, WAITING))
@@ -156,12 +157,13 @@ class EpisodeStream(Generic[E]):
         env: E | None = None
         # Any error of the env, the policy or a client is the result of this episode only.
         with Caught(Exception, asyncio.CancelledError) as failure:
-            env = self._envs.lend(task)
-            if self._timeout_s is None:
-                rollouts = await play(env, task)
-            else:
-                rollouts = await _in_time(play(env, task), self._timeout_s)
-            self._envs.give_back(task, env)
+            env = self._envs.idle(task)
+            if env is None:
+                # One after the other: envs may load the same file, or download it.
+                async with self._making:
+                    env = await self._in_time(self._envs.make(task))
+            rollouts = await self._in_time(play(env, task))
+            await self._envs.give_back(task, env)
             return Episode(index=index, task=task, rollouts=rollouts)
         # A failed env may be in any state: it does not go back to the pool.
         with Caught(Exception) as trouble:
@@ -175,14 +177,17 @@ class EpisodeStream(Generic[E]):
         text = failure.text + closing_error_text(trouble)
         return Episode(index=index, task=task, error=text, blame=blame_of(failure.error))
 
-
-async def _in_time(awaitable: Awaitable[T], timeout_s: float) -> T:
-    """The result of the awaitable. Raises EpisodeError after `timeout_s` seconds."""
-    try:
-        async with asyncio.timeout(timeout_s) as limit:
+    async def _in_time(self, awaitable: Awaitable[T]) -> T:
+        """The result of the awaitable. Raises EpisodeError after `timeout_s` seconds."""
+        if self._timeout_s is None:
             return await awaitable
-    except TimeoutError as error:
-        # The env or a client may have a time limit of its own.
-        if not limit.expired():
-            raise
-        raise EpisodeError(f"the episode took longer than timeout_s={timeout_s:g}") from error
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                return await awaitable
+        except TimeoutError as error:
+            # The env or a client may have a time limit of its own.
+            if not limit.expired():
+                raise
+            raise EpisodeError(
+                f"the episode took longer than timeout_s={self._timeout_s:g}"
+            ) from error

@@ -95,6 +95,8 @@ class MATHEnv(DatasetEnv):
     hub_ids = MappingProxyType(
         {"test": "HuggingFaceH4/MATH-500", "train": "qwedsacf/competition_math"}
     )
+    # Expressions are compared in another process, which may take seconds.
+    metadata = {**DatasetEnv.metadata, "blocking": True}  # noqa: RUF012
     prompt = "Solve the problem step by step, then give the final answer in \\boxed{}."
     grade = grade_maths
 

@@ -54,6 +54,9 @@ class QAEnv(DatasetEnv):
     1.0
     """
 
+    # A grader of the user, or a judge, may take seconds.
+    metadata = {**DatasetEnv.metadata, "blocking": True}  # noqa: RUF012
+
     def __init__(
         self,
         rows: str | Path | Table | Mapping[str, Table] | QuestionTable,
@@ -76,9 +79,6 @@ class QAEnv(DatasetEnv):
         self.prompt = prompt
         self._table = table
         self._grader = grader
-        if isinstance(grader, Rubric):
-            # A judge takes seconds: rollouts give such an env a thread of its own.
-            self.metadata = {**self.metadata, "blocking": True}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # A rubric may hold a client with open connections, which copies share.

@@ -18,6 +18,7 @@ from ludic_gym.types import Sampling, Task
 class CountingEnv(gym.Env[str, str]):
     """Shows its seed; the action "boom" raises, any other ends the episode."""
 
+    metadata = {"render_modes": [], "blocking": False}  # noqa: RUF012
     observation_space = action_space = gym.spaces.Text(1000, min_length=0)
     made = 0
     closed = 0
@@ -43,9 +44,9 @@ class CountingEnv(gym.Env[str, str]):
 
 
 class HangingEnv(CountingEnv):
-    """Blocks, as it says, and perhaps for ever."""
+    """Does not say if it blocks, and perhaps does for ever."""
 
-    metadata = {"render_modes": [], "blocking": True}  # noqa: RUF012
+    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, hangs=False):
         super().__init__()

@@ -49,7 +49,6 @@ class Broken(gym.Env):
     """Fails in the way that the first argument names."""
 
     observation_space = action_space = gym.spaces.Text(50)
-    metadata = {"blocking": True, "render_modes": []}  # noqa: RUF012
 
     def __init__(self, fault):
         self.fault = fault
