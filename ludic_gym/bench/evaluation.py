@@ -28,6 +28,7 @@ from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
 from ludic_gym.models import Model, model
+from ludic_gym.offered import env_tools
 from ludic_gym.policies.base import PlainCall, PolicyWrapper, run_blocking
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.pool import close
@@ -145,22 +146,27 @@ async def _opened(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvPlan:
-    """The tasks of one env, its arguments, and name and hash of its rows, "" without rows."""
+    """The tasks of one env and its arguments.
+
+    data: name and hash of its rows, "" without rows. has_tools: true if it offers tools.
+    """
 
     tasks: tuple[Task, ...]
     kwargs: Mapping[str, Any]
     data: str
+    has_tools: bool = False
 
 
-def data_of(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """Name and hash of the rows of an environment with these arguments; "" without rows."""
+def env_plan(env_id: str, kwargs: Mapping[str, Any], tasks: tuple[Task, ...]) -> EnvPlan:
+    """The plan of the tasks in an environment with these arguments."""
     # Imported here: `ludic bench --help` makes no env.
     from ludic_gym.envs.core.question import DatasetEnv
 
     env = gym.make(env_id, **kwargs)
     try:
         inner = env.unwrapped
-        return str(inner.origin) if isinstance(inner, DatasetEnv) else ""
+        data = str(inner.origin) if isinstance(inner, DatasetEnv) else ""
+        return EnvPlan(tasks=tasks, kwargs=kwargs, data=data, has_tools=bool(env_tools(env)))
     finally:
         close(env)
 

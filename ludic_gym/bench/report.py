@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,21 @@ MAX_REASONS = 10
 MAX_INDICES = 5
 HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random", "legal")
 # Columns that are left out where all their numbers are 0.
+# Outcome of all episodes, or fault of all turns -> its likely reason.
+ZEROS = {
+    "too_long": "no prompt fits into the model's context: see --max-length, or the server's limit",
+    "filtered": "every reply was filtered: the vendor takes these prompts for harmful ones",
+    "refused": "every reply is a refusal: read some with `ludic view`, and see --harness",
+    "cut_off": "every reply was cut off before it ended: a thought may need more --max-tokens",
+    "empty": "every reply is empty: the server may take all of it for a thought (its reasoning "
+    "parser), or use another model's chat template",
+    "illegal": "no reply has a legal action: read some with `ludic view`; the model may not know "
+    "the form (see --harness)",
+}
+NO_TOOLS = (
+    "no tool was called, and there are tools: the model or its server may not know their format; "
+    "see tool_format=text of --harness"
+)
 RARE = {"cut": "cut_off", "empty": "empty", "failed": "errors"}
 
 
@@ -108,8 +123,13 @@ def figure_lines(results: Mapping[str, BenchResult]) -> list[str]:
     return lines
 
 
-def fault_lines(results: Mapping[str, BenchResult]) -> list[str]:
-    """Lines about failed episodes, one per reason, ten reasons per env, and about cut replies."""
+def fault_lines(
+    results: Mapping[str, BenchResult], *, with_tools: Collection[str] = ()
+) -> list[str]:
+    """Lines about failed episodes, ten reasons per env, about cut replies, and results of zero.
+
+    with_tools: labels of results where tools were offered.
+    """
     lines = []
     for label, result in results.items():
         if result.errors:
@@ -130,11 +150,31 @@ def fault_lines(results: Mapping[str, BenchResult]) -> list[str]:
             lines.append(f"{label}: {len(indices) - MAX_REASONS} more reasons")
         if result.stopped:
             lines.append(f"{label}: stopped after the same error {REFUSALS} times in a row")
-        if result.cut_off:
+        if reason := zero_line(result, has_tools=label in with_tools):
+            lines.append(f"{label}: {reason}")
+        elif result.cut_off:
             lines.append(
                 f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
             )
     return lines
+
+
+def zero_line(result: BenchResult, *, has_tools: bool = False) -> str:
+    """The likely reason of a result without a success; "" for one that replies may explain.
+
+    has_tools: true where tools are offered to the model.
+    """
+    number, turns = result.episodes, result.turns
+    if not number or result.successes:
+        return ""
+    everywhere = {word for word, count in result.outcomes.items() if count == number}
+    # Words without a count of turns are outcomes alone.
+    in_turns = {"cut_off": result.cut_off, "empty": result.empty, "illegal": result.illegal}
+    everywhere |= {word for word, count in in_turns.items() if turns and count == turns}
+    for word, reason in ZEROS.items():
+        if word in everywhere:
+            return reason
+    return NO_TOOLS if has_tools and result.tool_calls == 0 else ""
 
 
 def failed_cell(result: BenchResult) -> str:

@@ -65,7 +65,7 @@ class Score:
     cost: of all model calls, as the server states it, or by the given price; None if unknown.
     model: the served model, by its server's responses; several are joined by ", ".
     cut_off: turns whose reply ran into `max_tokens`. illegal: turns without a legal action. empty:
-        turns whose reply is blank.
+        turns whose reply is blank. tool_calls: replies that call tools; None without a model.
     data: the rows it was played from, with their hash; "" for an env without rows.
     metrics: further figures of the episode by name. weights: theirs in the mean, where it is not 1.
     error: of an episode that it ended, whose other numbers are 0; None for others. blame: the cause
@@ -86,6 +86,7 @@ class Score:
     cut_off: int = 0
     illegal: int = 0
     empty: int = 0
+    tool_calls: int | None = None
     data: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -111,8 +112,8 @@ class BenchResult:
         them, averaged over tasks; up to the number of samples that every task has, if it is at
         least two.
     outcomes: number of episodes with each outcome, the most frequent first.
-    turns, prompt_tokens, completion_tokens, cost, cut_off, illegal, empty: sums over the episodes;
-        None where it is unknown for one of them.
+    turns, prompt_tokens, completion_tokens, cost, cut_off, illegal, empty, tool_calls: sums over
+        the episodes; None where it is unknown for one of them.
     model: the served model, by its server's responses; "" for a policy without one.
     data: the rows they were played from, with their hash: "sample@..." for a bundled sample.
     metrics: weighted means of the benchmark's further figures, such as "f1", by name.
@@ -139,6 +140,7 @@ class BenchResult:
     cut_off: int = 0
     illegal: int = 0
     empty: int = 0
+    tool_calls: int | None = None
     data: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[tuple[int, str], ...] = ()
@@ -194,10 +196,16 @@ def score(episode: Episode, price: Price | None = None) -> Score:
         cut_off=sum(step.decision.cut_off for step in rollout.steps),
         illegal=sum(step.illegal for step in rollout.steps),
         empty=sum(step.decision.empty for step in rollout.steps),
+        tool_calls=sum(map(_calls_tools, calls)) if calls else None,
         data=str(last_info(rollout).get("data", "")),
         metrics=_figures(rollout, "metric/"),
         weights=_figures(rollout, "weight/"),
     )
+
+
+def _calls_tools(completion: Completion) -> bool:
+    # A call in text is one too, in whatever form a protocol reads it.
+    return bool(completion.tool_calls) or "<tool_call>" in completion.text
 
 
 def _figures(rollout: Rollout, prefix: str) -> dict[str, float]:
@@ -337,6 +345,7 @@ class Tally:
             cut_off=sum(score.cut_off for score in scores),
             illegal=sum(score.illegal for score in scores),
             empty=sum(score.empty for score in scores),
+            tool_calls=known_sum(score.tool_calls for score in scores) if scores else None,
             data=", ".join(sorted({score.data for score in scores} - {""})),
             metrics=_weighted_means(scores),
             errors=tuple(sorted((score.index, score.error or "") for score in self._dropped)),

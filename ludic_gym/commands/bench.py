@@ -63,6 +63,7 @@ from ludic_gym.commands.bench_args import (
     settings_like,
 )
 from ludic_gym.errors import ConfigError, LudicError
+from ludic_gym.harness import Harness
 from ludic_gym.models import Model, model, open_agent
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
@@ -251,11 +252,14 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
         print_table(headings, rows, title=f"policy: {args.policy}", numbers=True)
     console = screen()
     for outcome in outcomes:
-        results = outcome.results(f"{outcome.name}, " if several else "")
+        label = f"{outcome.name}, " if several else ""
+        results = outcome.results(label)
         for line in figure_lines(results):
             console.print(line, markup=False)
         failure = [f"{outcome.name}: {outcome.failure}"] if outcome.failure else []
-        for line in [*failure, *fault_lines(results)]:
+        own_tools = Harness.of(outcome.args.player.harness).tools is not None
+        with_tools = {f"{label}{i}" for i, plan in plans.items() if plan.has_tools or own_tools}
+        for line in [*failure, *fault_lines(results, with_tools=with_tools)]:
             console.print(line, style="red", markup=False)
     out = args.run.out
     if out is not None:

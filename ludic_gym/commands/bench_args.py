@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.evaluation import EnvPlan, data_of, named_envs
+from ludic_gym.bench.evaluation import EnvPlan, env_plan, named_envs
 from ludic_gym.bench.folder import ludic_version, read_request
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.runner import MAX_TURNS, bench_tasks
@@ -393,7 +393,7 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
             attempts=args.tasks.attempts,
             samples=args.tasks.samples,
         )
-        plan = plans[env_id] = EnvPlan(tasks=tasks, kwargs=kwargs, data=data_of(env_id, kwargs))
+        plan = plans[env_id] = env_plan(env_id, kwargs, tasks)
         if env_id in envs and envs[env_id]["data"] != plan.data:
             print(f"{env_id}: data was {envs[env_id]['data']}, is {plan.data}", file=sys.stderr)
     return plans

@@ -1,5 +1,7 @@
 import math
 
+import pytest
+
 from ludic_gym.bench.report import (
     fault_lines,
     figure_lines,
@@ -69,6 +71,40 @@ def test_ten_reasons_are_shown_and_the_rest_counted():
 def test_cut_off_replies_are_told_with_the_option_that_helps():
     lines = fault_lines({"a": result(cut_off=3), "b": result()})
     assert lines == ["a: 3 replies ran into the token limit; see --max-tokens"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ({"outcomes": {"too_long": 4}}, "no prompt fits into the model's context"),
+        ({"outcomes": {"filtered": 4}, "illegal": 4}, "every reply was filtered"),
+        ({"outcomes": {"refused": 4}, "illegal": 4}, "every reply is a refusal"),
+        ({"turns": 6, "cut_off": 6, "illegal": 6}, "every reply was cut off before it ended"),
+        ({"turns": 6, "empty": 6, "illegal": 6}, "every reply is empty"),
+        ({"turns": 6, "illegal": 6}, "no reply has a legal action"),
+        ({"turns": 6, "tool_calls": 0}, "no tool was called"),
+    ],
+)
+def test_a_rate_of_zero_that_is_the_same_fault_everywhere_has_one_line_with_its_reason(
+    numbers, reason
+):
+    (line,) = fault_lines({"e": result(successes=0, **numbers)}, with_tools={"e"})
+    assert line.startswith(f"e: {reason}")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"turns": 6, "illegal": 5},
+        {"successes": 1, "turns": 6, "illegal": 6},
+        {"outcomes": {"filtered": 3, "failure": 1}},
+        {"turns": 6, "tool_calls": 1},
+        # A scripted player calls no model.
+        {"turns": 6, "tool_calls": None},
+    ],
+)
+def test_a_rate_that_other_replies_explain_has_no_such_line(numbers):
+    assert fault_lines({"e": result(**{"successes": 0, **numbers})}, with_tools={"e"}) == []
 
 
 def test_a_score_on_the_bundled_sample_says_so():

@@ -62,6 +62,17 @@ def test_failed_episodes_are_named_and_the_code_is_1(capsys):
     assert "0/0" in screen
 
 
+def forgets_its_tools(env):
+    return lg.Harness(tool_format="text").policy(lg.ScriptedClient(["7"]), env)
+
+
+def test_a_model_that_calls_no_tool_where_there_are_some_is_named(capsys):
+    arguments = ["--episodes", "2", "--policy", f"{__name__}:forgets_its_tools"]
+    code, screen, _ = bench(capsys, "ludic/PythonToolMath-v0", *arguments)
+    assert code == 0
+    assert "ludic/PythonToolMath-v0: no tool was called, and there are tools" in screen
+
+
 def test_an_unknown_policy_is_refused_with_the_choices(capsys):
     code, _, error = bench(capsys, "ludic/Arithmetic-v0", "--policy", "orcale")
     assert code == 2
