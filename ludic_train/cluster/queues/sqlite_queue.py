@@ -48,8 +48,13 @@ from ludic_train.errors import QueueError, QueueReset, QueueUnavailable, Superse
 
 # Longer than any transaction of another process takes.
 BUSY_S, POLL_S = 10.0, 0.005
-TABLES = """
-CREATE TABLE IF NOT EXISTS groups (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, data BLOB);
+# Of the tables, in the file's header.
+SCHEMA = 2
+# `state.length` is the number of groups: counting them would read the whole table at each push.
+TABLES = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS groups (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT);
+CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, data BLOB);
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value);
 CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, n INTEGER);
 CREATE TABLE IF NOT EXISTS lags (lag INTEGER PRIMARY KEY, n INTEGER);
@@ -59,6 +64,16 @@ CREATE TABLE IF NOT EXISTS actors (name TEXT PRIMARY KEY, report TEXT, running I
 CREATE TABLE IF NOT EXISTS dead
     (n INTEGER PRIMARY KEY, id INTEGER, key TEXT, reason TEXT, size INTEGER, head BLOB);
 CREATE TABLE IF NOT EXISTS retired (n INTEGER PRIMARY KEY, task TEXT UNIQUE);
+INSERT OR IGNORE INTO state VALUES ('length', 0);
+CREATE TRIGGER IF NOT EXISTS pushed AFTER INSERT ON groups BEGIN
+    UPDATE state SET value = value + 1 WHERE name = 'length';
+END;
+CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON groups BEGIN
+    UPDATE state SET value = value - 1 WHERE name = 'length';
+    DELETE FROM blobs WHERE id = OLD.id;
+END;
+PRAGMA user_version = {SCHEMA};
+COMMIT;
 """
 # Adds to the number of a row that is there.
 ADDED = "ON CONFLICT DO UPDATE SET n = n + excluded.n"
@@ -118,6 +133,14 @@ def open_database(path: Path | str | None) -> sqlite3.Connection:
         _set_journal_mode(db)
         # A sync per checkpoint of the log and not per commit: a power cut may take the last few.
         db.execute("PRAGMA synchronous = NORMAL")
+        # In this order: another process may create the tables and their version just then.
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (schema,) = db.execute("PRAGMA user_version").fetchone()
+        if tables and schema != SCHEMA:
+            raise QueueError(
+                f"the queue {path} has tables of version {schema}, and this Ludic those of version "
+                f"{SCHEMA}: name a new file, or end the run with the Ludic that began it"
+            )
         db.executescript(TABLES)
     except sqlite3.Error as error:
         raise QueueError(f"cannot open the queue {path}: {error}; is its folder there?") from error
@@ -246,7 +269,8 @@ class SQLiteQueue:
         # The wait is outside the transaction, or the trainer could not make room.
         if self._queued() >= self._max_queued:
             return False
-        self._tables.run("INSERT INTO groups (key, data) VALUES (?, ?)", key, data)
+        group = self._tables.run("INSERT INTO groups (key) VALUES (?)", key).lastrowid
+        self._tables.run("INSERT INTO blobs VALUES (?, ?)", group or 0, data)
         return True
 
     @_transaction
@@ -298,6 +322,8 @@ class SQLiteQueue:
         if not self._seize():
             return None
         removed = self._tables.run("DELETE FROM groups WHERE id <= ?", last).rowcount
+        # Counted anew here alone, for a file whose state was lost.
+        self._tables.run("REPLACE INTO state SELECT 'length', count(*) FROM groups")
         # Absolute numbers, so that a takeover that is repeated counts nothing twice.
         before, left = self._tables.state("trained"), max(0, self._tables.state("held") - removed)
         lost = max(0, before - total - left)
@@ -350,7 +376,8 @@ class SQLiteQueue:
     def _read(self, count: int) -> list[Entry]:
         """As `read`, at once."""
         self._fence()
-        query = "SELECT id, key, data FROM groups WHERE id > ? ORDER BY id LIMIT ?"
+        groups = "SELECT id, key, data FROM groups JOIN blobs USING (id)"
+        query = f"{groups} WHERE id > ? ORDER BY id LIMIT ?"
         rows = self._tables.run(query, self._last_read, count).fetchall()
         if rows:
             # In the file too, for `status`.
@@ -479,8 +506,8 @@ class SQLiteQueue:
 
     def _queued(self) -> int:
         """Groups that wait to be trained on: all that are here but those held, and those apart."""
-        (length,) = self._tables.run("SELECT count(*) FROM groups").fetchone()
-        return int(length) - self._tables.state("held") + self._tables.state("apart")
+        waiting = self._tables.state("length") - self._tables.state("held")
+        return waiting + self._tables.state("apart")
 
     def _trainer(self) -> TrainerReport | None:
         values: dict[str, Any] = dict(self._tables.run("SELECT name, value FROM state").fetchall())

@@ -152,6 +152,32 @@ async def test_a_file_that_is_no_queue_is_refused(tmp_path):
         SQLiteQueue(tmp_path / "missing" / "queue.sqlite3")
 
 
+async def test_a_file_with_tables_of_another_version_is_refused(tmp_path):
+    await SQLiteQueue(tmp_path / "q").aclose()
+    with sqlite3.connect(tmp_path / "q") as other:
+        other.execute("PRAGMA user_version = 1")
+    with pytest.raises(QueueError, match="tables of version 1, and this Ludic those of version 2"):
+        SQLiteQueue(tmp_path / "q")
+
+
+async def test_a_push_and_an_admission_cost_the_same_at_any_depth():
+    queue = SQLiteQueue()
+    await take_over(queue)
+    steps = []
+    queue._tables.db.set_progress_handler(lambda: steps.append(1), 1)
+
+    async def cost(key):
+        steps.clear()
+        await queue.push(key, bytes(6000))
+        await queue.admit(ActorReport(name="one", running=0, version=0), 1)
+        return len(steps)
+
+    shallow = await cost("first")
+    for i in range(2000):
+        await queue.push(str(i), bytes(6000))
+    assert await cost("last") <= 1.1 * shallow
+
+
 async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
     queue, other = SQLiteQueue(tmp_path / "q"), sqlite3.connect(tmp_path / "q")
     await take_over(queue)
@@ -161,6 +187,8 @@ async def test_a_file_that_was_emptied_is_taken_over_again(tmp_path):
     with pytest.raises(QueueReset):
         await queue.read(1)
     await take_over(queue)
+    await queue.push("b", b"")
+    assert (await queue.status()).queued == 2
     assert [entry.key for entry in await queue.read(1)] == ["a"]
     await queue.aclose()
     other.close()
