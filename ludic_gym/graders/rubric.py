@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ludic_gym.concurrency import cancel_all, gather_all
+from ludic_gym.concurrency import WorkerThread, cancel_all, gather_all
 from ludic_gym.errors import ConfigError, GraderError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
@@ -121,7 +121,8 @@ def by_program(grade: Callable[[str, str], Grade]) -> AsyncGrader:
 
 
 async def _graded_on_a_thread(grade: Callable[[str, str], Grade], exchange: Exchange) -> Grade:
-    return await asyncio.to_thread(grade, exchange.answer, exchange.truth)
+    # Not the default executor: `asyncio.run` waits for its threads, one that hangs included.
+    return await WorkerThread("ludic-grader").run(partial(grade, exchange.answer, exchange.truth))
 
 
 def last_exchange(rollout: Rollout) -> Exchange:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, SupportsFloat
 
+from ludic_gym.concurrency import WorkerThread, result_of
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.graders.rubric import Rubric, graded_rollout
 from ludic_gym.packages import import_user_module
@@ -14,7 +16,10 @@ from ludic_gym.types import Rollout
 from ludic_train.sources.rollouts import Score
 
 Reward = Callable[[Rollout], Any] | Rubric
-"""A rubric, or a function from a finished rollout to its reward; the function may be async."""
+"""A rubric, or a function from a finished rollout to its reward; the function may be async.
+
+One that is not runs on a thread of its own, a rollout after the other.
+"""
 
 
 def score_of(reward: str | Reward) -> Score:
@@ -39,16 +44,20 @@ def score_of(reward: str | Reward) -> Score:
             f"reward={reward!r} is neither a function, a Rubric, nor module:name of one"
         )
 
+    thread = WorkerThread("ludic-reward")
+
     async def scored(rollout: Rollout) -> Rollout:
-        value = function(rollout)
-        return rewarded(rollout, await value if inspect.isawaitable(value) else value)
+        # The function may call a server, for which no episode has to wait.
+        value = await result_of(await thread.run(partial(function, rollout)))
+        return rewarded(rollout, value)
 
     return scored
 
 
-def rewarded(rollout: Rollout, reward: float) -> Rollout:
+def rewarded(rollout: Rollout, reward: SupportsFloat) -> Rollout:
     """The rollout with `reward` at its last step, in place of all rewards of the environment.
 
+    reward: a number, a NumPy scalar or a tensor of one element.
     What its parser gave for the form of replies stays.
     Raises EnvError for a reward that is no finite number.
 
@@ -58,9 +67,10 @@ def rewarded(rollout: Rollout, reward: float) -> Rollout:
     >>> [step.reward for step in rewarded(played, 0.25).steps]
     [0.0, 0.25]
     """
-    if not isinstance(reward, int | float) or not abs(reward) < float("inf"):
+    value = float(reward) if isinstance(reward, SupportsFloat) else math.nan
+    if not math.isfinite(value):
         raise EnvError(f"a reward function returned {reward!r}, which is no finite number")
     steps = [replace(step, reward=step.decision.reward) for step in rollout.steps]
     if steps:
-        steps[-1] = replace(steps[-1], reward=steps[-1].reward + reward)
+        steps[-1] = replace(steps[-1], reward=steps[-1].reward + value)
     return replace(rollout, steps=tuple(steps))

@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import time
 from functools import partial
 
 import pytest
@@ -115,3 +117,21 @@ async def test_grading_leaves_nothing_running_when_it_is_given_up():
         await asyncio.wait_for(anext(stream), 0.05)
     await stream.aclose()
     assert len(asyncio.all_tasks()) == 1
+
+
+def test_a_program_that_hangs_does_not_hold_up_the_end_of_the_loop():
+    go_on = threading.Event()
+
+    def hangs(reply, truth):
+        go_on.wait(60)
+
+    async def given_up():
+        rubric = Rubric((Component("value", by_program(hangs)),))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await rubric.grade(Exchange("1 + 1?", "2", truth="2"))
+
+    start = time.monotonic()
+    asyncio.run(given_up())
+    go_on.set()
+    assert time.monotonic() - start < 30

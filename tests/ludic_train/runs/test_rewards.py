@@ -1,6 +1,11 @@
 """Rewards of a run's own."""
 
+import asyncio
+import threading
+
+import numpy as np
 import pytest
+import torch
 
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.graders.extract import Grade
@@ -46,7 +51,28 @@ async def test_a_rubric_is_a_reward():
     assert scored.steps[-1].reward == -0.5 + 2.0
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", None])
+@pytest.mark.parametrize("value", [2, np.float32(2), np.int64(2), np.array(2.0), torch.tensor(2.0)])
+async def test_a_reward_may_be_a_number_of_any_kind(value):
+    scored = await score_of(lambda rollout: value)(ROLLOUT)
+    assert scored.steps[-1].reward == -0.5 + 2
+
+
+async def test_a_function_that_blocks_does_not_hold_up_the_loop():
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def reward(rollout):
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(30)
+        return 1
+
+    scoring = asyncio.ensure_future(score_of(reward)(ROLLOUT))
+    await begun.wait()
+    go_on.set()
+    assert (await scoring).steps[-1].reward == -0.5 + 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), np.float32("inf"), "1", None])
 async def test_a_reward_that_is_no_number_is_refused(value):
     with pytest.raises(EnvError, match="a reward function returned"):
         await score_of(lambda rollout: value)(ROLLOUT)
