@@ -24,6 +24,9 @@ from ludic_gym.records import read_lines
 # All 2^16 signs are tried; beyond that, as many random ones.
 EXACT_UP_TO = 16
 FLIPS = 1 << EXACT_UP_TO
+# Share of episodes that the model did not end, beyond which a run has no rank: they may be the
+# hardest, or the longest.
+MOST_DROPPED = 0.02
 Measure = Literal["success", "reward"]
 
 
@@ -51,7 +54,8 @@ def compare(
     """Compare the runs task by task; samples are averaged.
 
     Equal rows of data mean equal tasks, and where there are none, equal seeds. Raises ConfigError
-    for runs on different data, and if they have no task in common.
+    for runs on different data, if they have no task in common, and for a run of which the
+    environment or infrastructure ended more than 2% of the episodes.
 
     >>> before = [Score(index=i, task=i) for i in range(6)]
     >>> after = [Score(index=i, task=i, success=True) for i in range(6)]
@@ -59,6 +63,8 @@ def compare(
     >>> result.difference, result.p_value
     (1.0, 0.03125)
     """
+    if reason := _no_rank_of(first) or _no_rank_of(second):
+        raise ConfigError(f"no comparison: {reason}")
     # Names of files may differ, their hashes may not; an episode that was cut off names no data.
     sets = [{s.data: s.data.rpartition("@")[2] for s in run if s.data} for run in (first, second)]
     if all(sets) and set(sets[0].values()) != set(sets[1].values()):
@@ -89,6 +95,20 @@ def compare(
         interval=bootstrap_interval(differences, seed=seed) if len(shared) > 1 else None,
         p_value=sign_flip_p_value(differences, seed=seed),
     )
+
+
+def no_rank(failed: int, total: int) -> str:
+    """The reason for which so many failed episodes of all forbid a rank; "" if they do not."""
+    if failed <= MOST_DROPPED * total:
+        return ""
+    return (
+        f"{failed} of {total} episodes ({failed / total:.1%}) were ended by the environment or "
+        f"infrastructure, more than {MOST_DROPPED:.0%}; play them again"
+    )
+
+
+def _no_rank_of(scores: Sequence[Score]) -> str:
+    return no_rank(sum(not score.counts for score in scores), len(scores))
 
 
 def sign_flip_p_value(differences: Sequence[float], *, seed: int = 0) -> float:
@@ -158,9 +178,10 @@ class Run:
 class Standing:
     """A run in one environment.
 
-    rank: 1 + the number of runs with a higher mean; None without a finished episode.
+    rank: 1 + the number of ranked runs with a higher mean; None without a finished episode, and for
+        one with a reason in `no_rank`.
     difference: of the run from the baseline, on the tasks that both finished; None for the baseline
-        itself, and without a common task.
+        itself, and where they cannot be compared.
     """
 
     rank: int | None
@@ -168,6 +189,7 @@ class Standing:
     policy: str
     result: BenchResult
     difference: Comparison | None
+    no_rank: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +228,11 @@ def boards(
 def _board(setup: Setup, runs: Sequence[Run], measure: Measure, baseline: str | None) -> Board:
     played = [run for run in runs if setup in run.scores]
     results = {run.name: Tally(run.scores[setup]).result() for run in played}
+    reasons = {run.name: _no_rank_of(run.scores[setup]) for run in played}
     means = {
-        # nan is in no order: it counts as less than every mean.
+        # nan is in no order: it counts as less than every mean, as does one without a rank.
         name: -math.inf
-        if not result.episodes
+        if not result.episodes or reasons[name]
         else result.success_rate
         if measure == "success"
         else result.mean_reward
@@ -221,16 +244,17 @@ def _board(setup: Setup, runs: Sequence[Run], measure: Measure, baseline: str | 
     for run in played:
         rank = 1 + sum(mean > means[run.name] for mean in means.values())
         difference = None
-        # Runs of other seeds have no difference.
+        # Runs of other seeds, or with too few episodes that the model ended, have no difference.
         with suppress(ConfigError):
             if run is not first:
                 difference = compare(first.scores[setup], run.scores[setup], measure=measure)
         standing = Standing(
-            rank=rank if results[run.name].episodes else None,
+            rank=rank if means[run.name] > -math.inf else None,
             name=run.name,
             policy=run.policy,
             result=results[run.name],
             difference=difference,
+            no_rank=reasons[run.name],
         )
         standings.append(standing)
     return Board(setup=setup, measure=measure, baseline=first.name, standings=tuple(standings))
@@ -268,6 +292,11 @@ def board_table(board: Board) -> list[tuple[str, ...]]:
         rows.append(cells)
     # A column of zeros would only take room from the others.
     return rows if any(s.result.errors for s in board.standings) else [row[:-1] for row in rows]
+
+
+def board_lines(board: Board) -> list[str]:
+    """A line about each run without a rank that has a reason."""
+    return [f"{s.name} has no rank: {s.no_rank}" for s in board.standings if s.no_rank]
 
 
 def run_of(folder: Path, name: str) -> Run:

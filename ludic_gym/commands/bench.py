@@ -31,7 +31,15 @@ from typing import cast
 import pettingzoo
 from rich.console import Console
 
-from ludic_gym.bench.comparison import Run, Setup, board_table, boards, boards_json
+from ludic_gym.bench.comparison import (
+    Run,
+    Setup,
+    board_lines,
+    board_table,
+    boards,
+    boards_json,
+    no_rank,
+)
 from ludic_gym.bench.evaluation import EnvPlan, Play, play_env
 from ludic_gym.bench.folder import REQUEST, open_folder, transcript_path, write_results
 from ludic_gym.bench.report import (
@@ -247,6 +255,8 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
         for board in boards(board_runs(outcomes, plans), baseline=outcomes[0].name):
             headings, *rows = board_table(board)
             print_table(headings, rows, title=str(board), numbers=True)
+            for line in board_lines(board):
+                screen().print(line, style="red", markup=False)
     else:
         headings, *rows = result_table(outcomes[0].results(), args.tasks.env_kwargs)
         print_table(headings, rows, title=f"policy: {args.policy}", numbers=True)
@@ -305,7 +315,8 @@ def board_runs(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> lis
 def tournament(runs: Mapping[str, BenchArgs], args: BenchArgs) -> int:
     """Let the policies play each other, and print their ratings; 1 if a game failed.
 
-    Failed games are printed and do not count for the ratings. Raises ConfigError for fewer than
+    Failed games are printed and do not count for the ratings; more than 2% of them, and there are
+    no ratings. Raises ConfigError for fewer than
     two policies, an environment that is no game for two, or a file of games that exists.
     """
     if len(runs) < 2 or len(args.ids) != 1:
@@ -332,12 +343,16 @@ def tournament(runs: Mapping[str, BenchArgs], args: BenchArgs) -> int:
     episodes = asyncio.run(games_of(task, runs, args))
     games = [game_of(episode) for episode in episodes if episode.error is None]
     failed = [episode for episode in episodes if episode.error is not None]
-    ratings = bradley_terry(games) if games else ()
+    reason = no_rank(len(failed), len(episodes))
+    ratings = bradley_terry(games) if games and not reason else ()
     if args.run.json:
         errors = {episode.index: episode.error for episode in failed}
-        print_json({"ratings": [asdict(rating) for rating in ratings], "errors": errors})
+        rated = [asdict(rating) for rating in ratings]
+        print_json({"ratings": rated, "no_rank": reason, "errors": errors})
         return 1 if failed else 0
-    if games:
+    if reason:
+        screen().print(f"no ratings: {reason}", style="red", markup=False)
+    if ratings:
         headings, *rows = ratings_table(ratings, games)
         print_table(headings, rows, title="ratings", numbers=True)
     for episode in failed:

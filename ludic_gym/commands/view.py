@@ -22,9 +22,16 @@ from typing import Annotated
 
 import tyro
 
-from ludic_gym.bench.comparison import Measure, board_table, boards, boards_json, run_of
+from ludic_gym.bench.comparison import (
+    Measure,
+    board_lines,
+    board_table,
+    boards,
+    boards_json,
+    run_of,
+)
 from ludic_gym.bench.folder import REQUEST
-from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table
+from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table, screen
 from ludic_gym.errors import ConfigError
 from ludic_gym.view.page import run_folders, run_names, serve, view_of, write_page
 from ludic_gym.view.transcript import token_texts_from
@@ -114,3 +121,5 @@ def print_boards(args: ViewArgs) -> None:
     for board in board_list:
         headings, *rows = board_table(board)
         print_table(headings, rows, title=str(board), numbers=True)
+        for line in board_lines(board):
+            screen().print(line, style="red", markup=False)

@@ -94,8 +94,8 @@ def bench_run(
 def differences(runs: Sequence[BenchRun]) -> list[JSON]:
     """The paired differences between runs, per env and measure; see `bench.comparison.compare`.
 
-    Between all runs, or, of more than six, between the first and each other one. Envs without a
-    common task are left out. "first" and "second" are positions in `runs`.
+    Between all runs, or, of more than six, between the first and each other one. "first" and
+    "second" are positions in `runs`; "refused" is the reason of a pair without a difference.
     """
     pairs = [
         pair for pair in combinations(range(len(runs)), 2)
@@ -106,11 +106,12 @@ def differences(runs: Sequence[BenchRun]) -> list[JSON]:
         before, after = runs[first].scores, runs[second].scores
         for env_id in (env_id for env_id in before if env_id in after):
             for measure in get_args(Measure):
+                about = {"first": first, "second": second, "env": env_id, "measure": measure}
                 try:
                     result = compare(before[env_id], after[env_id], measure=measure)
-                except ConfigError:
+                except ConfigError as error:
+                    rows.append({**about, "refused": str(error)})
                     continue
-                about = {"first": first, "second": second, "env": env_id, "measure": measure}
                 # The page has the means already, over all tasks and not only the common ones.
                 numbers = {"tasks": result.tasks, "difference": result.difference}
                 rows.append({**about, **numbers, "interval": result.interval, "p": result.p_value})

@@ -95,7 +95,8 @@ function resultCell(run, base, env) {
 }
 
 function differenceLine(found) {
-  if (!found) return make("div", { class: "quiet" }, "no common task");
+  if (!found) return make("div", { class: "quiet" }, "not compared");
+  if (found.refused) return make("div", { class: "warn", title: visible(found.refused) }, "not compared");
   const scale = state.measure === "success" ? 100 : 1;
   const digits = state.measure === "success" ? 1 : 2;
   const tone = found.p >= SIGNIFICANT ? "quiet" : found.difference > 0 ? "good" : "bad";

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from ludic_gym.bench.comparison import (
     Run,
     Setup,
+    board_lines,
     board_table,
     boards,
     boards_json,
@@ -31,11 +32,29 @@ def test_five_tasks_won_and_none_lost_is_the_exact_mcnemar_test():
 
 
 def test_only_tasks_that_both_finished_count():
-    first = [*scores(True, True), Score(index=2, task=2, error="boom")]
-    second = [*scores(False, True), Score(index=2, task=2, success=True)]
+    # One of 50 is 2%, and no more.
+    first = [*scores(*[True] * 49), Score(index=49, task=49, error="boom")]
+    second = [*scores(False, *[True] * 48), Score(index=49, task=49, success=True)]
     comparison = compare(first, second)
-    assert comparison.tasks == 2
-    assert comparison.difference == -0.5
+    assert comparison.tasks == 49
+    assert comparison.difference == pytest.approx(-1 / 49)
+
+
+def test_a_run_with_over_2_percent_of_ends_by_others_is_neither_compared_nor_ranked():
+    # One of 49 is 2.04%; the model's own errors are failures.
+    own = [Score(index=i, task=i, error="PromptTooLong: 9", blame="model") for i in range(10)]
+    broken = [*own, *scores(*[True] * 38), Score(index=48, task=48, error="ClientError: 503")]
+    whole = scores(*[False] * 49)
+    with pytest.raises(ConfigError, match=r"1 of 49 episodes \(2.0%\) were ended by the"):
+        compare(whole, broken)
+    runs = [Run(name=n, policy="", scores={FOUR: s}) for n, s in (("a", broken), ("b", whole))]
+    (board,) = boards(runs, baseline="b")
+    assert [(s.rank, s.name, s.difference) for s in board.standings] == [
+        (1, "b", None),
+        (None, "a", None),
+    ]
+    (line,) = board_lines(board)
+    assert line.startswith("a has no rank: 1 of 49 episodes (2.0%) were ended by the environment")
 
 
 def test_samples_of_a_task_are_averaged():

@@ -157,6 +157,8 @@ def test_games_that_fail_are_named_and_the_code_is_1(tmp_path, capsys, monkeypat
     code, screen, _ = bench(capsys, *GAME, "--episodes", "1", *names)
     assert code == 1
     assert "game 0: ScriptExhausted" in screen
+    # Both games failed, the one from each seat.
+    assert "no ratings: 2 of 2 episodes (100.0%)" in " ".join(screen.split())
 
 
 @pytest.mark.parametrize(
