@@ -8,7 +8,6 @@ row only if each prompt begins with the previous prompt and completion.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
@@ -67,21 +66,6 @@ def sampled_message(
 ) -> Message:
     """The message with the tokens that `ExactPrompts` needs to continue it."""
     return cast(Message, SampledMessage(message, prompt, completion, added, tools))
-
-
-def sendable_arguments(text: str) -> str:
-    """The arguments of a tool call; "{}" for a text that is no JSON object.
-
-    Servers refuse each later request with a text that their templates cannot read. The completion
-    keeps it, and the result of the call tells the model what was wrong.
-
-    >>> sendable_arguments('{"a": 2}'), sendable_arguments('{"a": 2')
-    ('{"a": 2}', '{}')
-    """
-    try:
-        return text if isinstance(json.loads(text), dict) else "{}"
-    except (ValueError, RecursionError):
-        return "{}"
 
 
 class ExactPrompts:

@@ -15,8 +15,17 @@ _AFTER = _AROUND + ")].,;:!"
 _LONGEST = 20_000
 # Bounds the search for actions in running text: with more actions, some are words of any text.
 _MOST_MENTIONED = 64
-_THOUGHT_END = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-_THOUGHT_START = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+# Of most models and of Seed, of Mistral, of Kimi, of Cohere, and of gpt-oss.
+_THOUGHT_END = re.compile(
+    r"</(?:(?:seed:)?think|thinking|thought|reasoning)>|\[/THINK\]|\u25c1/think\u25b7"
+    r"|<\|END_THINKING\|>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+_THOUGHT_START = re.compile(
+    r"<(?:(?:seed:)?think|thinking|thought|reasoning)>|\[THINK\]|\u25c1think\u25b7"
+    r"|<\|START_THINKING\|>|<\|channel\|>analysis<\|message\|>",
+    re.IGNORECASE,
+)
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,30})>\s*([^<>]{1,300}?)\s*</\1>", re.DOTALL)
 _BOX = re.compile(r"\\boxed\s*\{(?:\\text\s*\{)?([^{}]{1,300})\}")
 _FENCE = re.compile(r"```[\w+-]*\n?([^`]{1,300})```")
@@ -120,11 +129,20 @@ def without_thought(text: str) -> str:
     >>> without_thought("<think>B1 or B2?</think> B2"), without_thought(" B2")
     ('B2', 'B2')
     """
-    if "<" not in text:
-        return text.strip()
+    return divided(text)[1].strip()
+
+
+def divided(text: str) -> tuple[str, str]:
+    """The thought of a reply, with its tags, and the rest; all of it for one that is not closed.
+
+    >>> divided("<think>B1 or B2?</think> B2"), divided("[THINK]B1")
+    (('<think>B1 or B2?</think>', ' B2'), ('[THINK]B1', ''))
+    """
     ends = list(_THOUGHT_END.finditer(text))
-    reply = text[ends[-1].end() :] if ends else text
-    return "" if _THOUGHT_START.match(reply.lstrip()) else reply.strip()
+    end = ends[-1].end() if ends else 0
+    if _THOUGHT_START.match(text[end:].lstrip()):
+        end = len(text)
+    return text[:end], text[end:]
 
 
 def bare_text(text: str) -> str:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ludic_gym.clients.chat_format import required_field
+from ludic_gym.clients.messages_format import (
+    Block,
+    content_blocks,
+    messages_body,
+    messages_completion,
+)
 from ludic_gym.clients.openai import HostedChatClient
-from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
-from ludic_gym.prompts import sendable_arguments
-from ludic_gym.types import Completion, FinishReason, Message, Sampling, ToolCall, ToolSchema
+from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 # The last version with temperature, top_p and top_k; models that take none of them refuse by name.
 VERSION = "2023-06-01"
 # Replies with tool calls whose thinking is remembered: more than there are episodes in flight.
 REMEMBERED = 2**12
-FINISH_REASONS: Mapping[str, FinishReason] = {
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-}
 INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-Block = dict[str, Any]
 
 
 class AnthropicChatClient(HostedChatClient):
@@ -79,57 +75,16 @@ class AnthropicChatClient(HostedChatClient):
         sampling: Sampling,
         tools: Sequence[ToolSchema],
     ) -> dict[str, Any]:
-        if sampling.min_p:
-            raise ConfigError(f"Anthropic's API has no min_p, got min_p={sampling.min_p}")
-        turns = list(messages)
-        rules = []
-        while turns and turns[0]["role"] == "system":
-            rules.append(turns.pop(0)["content"] or "")
-        fields: dict[str, Any] = {
-            "model": model,
-            "messages": joined_turns([(turn["role"], self._blocks(turn)) for turn in turns]),
-            "system": "\n\n".join(rules),
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "stop_sequences": list(sampling.stop),
-            "tools": [_tool(tool) for tool in tools],
-        }
-        # Without effect, and refused by some models.
-        unused = {"system": "", "top_k": 0, "stop_sequences": [], "tools": []}
-        return {name: value for name, value in fields.items() if unused.get(name) != value}
+        return messages_body(model, messages, sampling, tools, self._thoughts)
 
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
-        blocks = required_field(response, "content", list)
-        for block in blocks:
-            if not isinstance(block, dict):
-                raise ClientError(f"a block of the response is {block!r}, not an object")
-        # Others, such as "end_turn" and "refusal", end a reply as the model left it.
-        stop_reason = FINISH_REASONS.get(str(response.get("stop_reason")), "stop")
-        calls = [block for block in blocks if block.get("type") == "tool_use"]
-        if calls:
-            thoughts = [block for block in blocks if "thinking" in str(block.get("type"))]
-            if thoughts:
-                self._thoughts[required_field(calls[0], "id", str)] = thoughts
+        completion = messages_completion(response, sampling)
+        thoughts = [b for b in content_blocks(response) if "thinking" in str(b.get("type"))]
+        if thoughts and completion.tool_calls:
+            self._thoughts[completion.tool_calls[0].id] = thoughts
             while len(self._thoughts) > REMEMBERED:
                 self._thoughts.popitem(last=False)
-        return Completion(
-            text="".join(required_field(b, "text", str) for b in blocks if b.get("type") == "text"),
-            finish_reason=stop_reason,
-            sampling=sampling,
-            tool_calls=tuple(
-                ToolCall(
-                    id=required_field(call, "id", str),
-                    name=required_field(call, "name", str),
-                    arguments=json.dumps(required_field(call, "input", dict)),
-                )
-                for call in calls
-            ),
-            reasoning="\n\n".join(
-                required_field(b, "thinking", str) for b in blocks if b.get("type") == "thinking"
-            ),
-        )
+        return completion
 
     def _usage(self, response: Mapping[str, Any]) -> Mapping[str, Any]:
         usage = response.get("usage") or {}
@@ -141,49 +96,3 @@ class AnthropicChatClient(HostedChatClient):
             "cached_tokens": usage.get("cache_read_input_tokens") or 0,
             "completion_tokens": usage.get("output_tokens") or 0,
         }
-
-    def _blocks(self, message: Message) -> list[Block]:
-        """The content of a message."""
-        if message["role"] == "tool":
-            result = {"tool_use_id": message["tool_call_id"], "content": message["content"] or ""}
-            return [{"type": "tool_result", **result}]
-        # The API refuses a text without characters.
-        texts = [{"type": "text", "text": message["content"]}] if message["content"] else []
-        calls = message.get("tool_calls") or []
-        thoughts = self._thoughts.get(calls[0]["id"], []) if calls else []
-        uses = [
-            {
-                "type": "tool_use",
-                "id": call["id"],
-                "name": call["function"]["name"],
-                "input": json.loads(sendable_arguments(call["function"]["arguments"])),
-            }
-            for call in calls
-        ]
-        return [*thoughts, *texts, *uses]
-
-
-def joined_turns(turns: Sequence[tuple[str, list[Block]]]) -> list[dict[str, Any]]:
-    """Messages whose roles alternate; a turn without content is left out.
-
-    turns: role and content of each. The results of a reply's tool calls belong in one message.
-
-    >>> text = {"type": "text", "text": "hi"}
-    >>> [len(turn["content"]) for turn in joined_turns([("user", [text]), ("user", [text, text])])]
-    [3]
-    """
-    joined: list[dict[str, Any]] = []
-    for role, blocks in turns:
-        role = "user" if role == "tool" else role
-        if joined and joined[-1]["role"] == role:
-            joined[-1]["content"] += blocks
-        elif blocks:
-            joined.append({"role": role, "content": list(blocks)})
-    return joined
-
-
-def _tool(schema: ToolSchema) -> dict[str, Any]:
-    """The tool of a chat API's schema; the format is otherwise the same."""
-    function = dict(schema["function"])
-    parameters = function.pop("parameters", {"type": "object"})
-    return {**function, "input_schema": parameters}

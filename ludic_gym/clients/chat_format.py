@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from itertools import count
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
+from ludic_gym.clients.faults import ABORTED, RejectedReply
 from ludic_gym.clients.responses import excerpt
+from ludic_gym.dialogs import is_object, unreadable_call
 from ludic_gym.errors import ClientError
 from ludic_gym.types import (
     Completion,
@@ -57,25 +59,29 @@ def chat_body(
 def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Completion:
     """The response's first choice as a Completion without token ids and log-probs.
 
+    A call that cannot be read is a call of the tool `UNREADABLE`, and never none.
     sampling: the parameters that were requested; the response does not repeat them.
     Raises ClientError if the response is malformed, or ended for a reason that makes it unusable.
     """
     choice = first_choice(response)
     message = required_field(choice, "message", dict)
-    reason = finish_reason(choice)
+    text, ended, calls = _text(message), choice.get("finish_reason"), _calls(message)
+    # The server has read no call, but a part of one: the model wrote it, and it is no answer.
+    if not calls and _MALFORMED.search(str(ended)):
+        text, calls = "", (unreadable_call(text),)
     return Completion(
-        text=_text(message),
-        finish_reason=reason,
+        text=text,
+        finish_reason=finish_reason(ended, has_calls=bool(calls)),
         sampling=sampling,
-        tool_calls=tuple(map(_tool_call, count(), message.get("tool_calls") or ())),
+        tool_calls=calls,
         reasoning=_reasoning(message),
     )
 
 
 def _text(message: Mapping[str, Any]) -> str:
     """The text of a message. Raises ClientError for content that is neither text nor its parts."""
-    # null in a message that has only tool calls.
-    content = message.get("content") or ""
+    # null in a message that has only tool calls, and in one that refuses in a field of its own.
+    content = message.get("content") or message.get("refusal") or ""
     # Reasoning models of Mistral send parts, their thoughts among them.
     if isinstance(content, list):
         return "".join(_parts(content, "text"))
@@ -102,6 +108,31 @@ def _reasoning(message: Mapping[str, Any]) -> str:
         return reasoning
     content = message.get("content")
     return "\n\n".join(_parts(content, "thinking")) if isinstance(content, list) else ""
+
+
+def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    # Older servers send one call in a field of its own.
+    legacy = message.get("function_call")
+    sent = message.get("tool_calls") or ([{"function": legacy}] if legacy else [])
+    return tool_calls(sent if isinstance(sent, list) else [sent])
+
+
+def tool_calls(sent: Sequence[object]) -> tuple[ToolCall, ...]:
+    """The calls of a message, with ids that differ: servers leave ids out, or repeat them."""
+    calls: list[ToolCall] = []
+    for number, each in enumerate(sent):
+        call = _tool_call(each, f"call_{number}")
+        is_repeated = call.id in (other.id for other in calls)
+        calls.append(replace(call, id=f"{call.id}_{number}") if is_repeated else call)
+    return tuple(calls)
+
+
+def rejected_completion(reply: RejectedReply, sampling: Sampling) -> Completion:
+    """The completion of a reply that its server has rejected: its call, or nothing at all."""
+    calls = () if reply.unreadable is None else (unreadable_call(reply.unreadable),)
+    return Completion(
+        text="", finish_reason=reply.finish_reason, sampling=sampling, tool_calls=calls
+    )
 
 
 def token_trace(prompt_ids: object, completion_ids: object, logprobs: object) -> dict[str, Any]:
@@ -142,24 +173,33 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
     "length": "length",
     "model_length": "length",
     "max_tokens": "length",
+    "model_context_window_exceeded": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "prohibited_content": "content_filter",
+    "refusal": "refusal",
 }
-"""Finish reasons of servers that are no plain stop, with the one used here."""
-# Ends that the server made: such a text is no sample of the model, and may pass.
-ABORTED = ("abort", "error", "cancelled")
+"""Finish reasons of servers that are no plain stop, in lower case, with the one used here."""
+# Of Gemini, with or without words of its filter before it.
+_MALFORMED = re.compile("MALFORMED_FUNCTION_CALL|UNEXPECTED_TOOL_CALL")
 
 
-def finish_reason(choice: Mapping[str, Any]) -> FinishReason:
-    """The reason for which the model stopped: "stop", "length" or "tool_calls".
+def finish_reason(ended: object, *, has_calls: bool = False) -> FinishReason:
+    """The reason for which the model stopped.
 
-    Any reason that is not in `FINISH_REASONS` is a "stop", a missing one too: what the model said
-    then, or was kept from saying, is its reply. Raises ClientError for one of `ABORTED`.
+    ended: as the server names it. One that is not in `FINISH_REASONS` is a "stop", a missing one
+    too: what the model said then is its reply. Raises ClientError for one of `ABORTED`.
     """
-    reason = choice.get("finish_reason")
-    if reason in ABORTED:
-        raise ClientError(f"finish_reason is {reason!r}: the server ended the reply")
-    return FINISH_REASONS.get(reason, "stop") if isinstance(reason, str) else "stop"
+    if ended in ABORTED:
+        raise ClientError(f"finish_reason is {ended!r}: the server ended the reply")
+    # Filters write words before it.
+    reason = FINISH_REASONS.get(str(ended).lower().rpartition(": ")[2], "stop")
+    # Several servers send "stop", or nothing, with calls.
+    return "tool_calls" if has_calls and reason == "stop" else reason
 
 
 def required_field(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
@@ -176,20 +216,36 @@ def required_field(response: Mapping[str, Any], key: str, kind: type[T]) -> T:
     return value
 
 
-def _tool_call(number: int, call: object) -> ToolCall:
-    """A tool call of a response; its arguments stay text, which the model may have got wrong.
+def _tool_call(sent: object, id: str) -> ToolCall:
+    """A tool call of a message; its arguments stay text, which the model may have got wrong.
 
-    Servers leave out arguments, send them as an object, or send no id; `number` makes one.
+    id: of a call that has none. One without a name is `unreadable_call`.
     """
-    if not isinstance(call, dict):
-        raise ClientError(f"a tool call is an object, got {call!r}")
-    function = required_field(call, "function", dict)
-    arguments = function.get("arguments")
-    return ToolCall(
-        id=call.get("id") or f"call_{number}",
-        name=required_field(function, "name", str),
-        arguments=arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
-    )
+    call = sent if isinstance(sent, dict) else {}
+    function = call.get("function", call)
+    name = function.get("name") if isinstance(function, dict) else None
+    id = call["id"] if isinstance(call.get("id"), str) and call["id"] else id
+    if not isinstance(name, str) or not name:
+        return replace(unreadable_call(sent if isinstance(sent, str) else json.dumps(sent)), id=id)
+    return ToolCall(id=id, name=name, arguments=_arguments(function.get("arguments")))
+
+
+def _arguments(sent: object) -> str:
+    """Arguments as JSON text, of a server that leaves them out, sends an object, or doubles them.
+
+    >>> [_arguments(sent) for sent in (None, {"a": 2}, '{"a": 2}{"a": 2}', '"{}"', '{"a": 2')]
+    ['{}', '{"a": 2}', '{"a": 2}', '{}', '{"a": 2']
+    """
+    if not isinstance(sent, str):
+        return json.dumps(sent or {})
+    half = sent[: len(sent) // 2]
+    if half * 2 == sent and is_object(half):
+        return half
+    try:
+        inner = json.loads(sent)
+    except (ValueError, RecursionError):
+        return sent
+    return inner if isinstance(inner, str) and is_object(inner) else sent
 
 
 def _integers(name: str, values: object) -> tuple[int, ...]:

@@ -17,9 +17,11 @@ from ludic_gym.clients.chat_format import (
     chat_body,
     count_usage,
     plain_completion,
+    rejected_completion,
     required_field,
     with_cached_tokens,
 )
+from ludic_gym.clients.faults import RejectedReply
 from ludic_gym.clients.transport import HttpTransport, Usage, bearer
 from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ClientError, ConfigError
@@ -179,10 +181,17 @@ class HostedChatClient(HttpClient, ABC):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:
-        """The next assistant message. Raises ClientError if there is no usable response."""
+        """The next assistant message; an empty one where the vendor's filter rejects the request.
+
+        Raises ClientError if there is no usable response.
+        """
         body = self._adapted(self._body(await self.model(), messages, sampling, tools))
         start = time.perf_counter()
-        response = await self.request(self._chat_route, body)
+        rejected = None
+        try:
+            response = await self.request(self._chat_route, body)
+        except RejectedReply as reply:
+            response, rejected = {}, rejected_completion(reply, sampling)
         seconds = time.perf_counter() - start
         call = ModelCall(
             # A server that names no model in its response has the requested one.
@@ -194,6 +203,8 @@ class HostedChatClient(HttpClient, ABC):
             usage=self._usage(response),
             seconds=round(seconds, 4),
         )
+        if rejected is not None:
+            return replace(rejected, call=call)
         completion = replace(self._completion(response, sampling), call=call)
         return within_length(completion, sampling, *count_usage(call.usage))
 

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from ludic_gym.errors import ClientError, PromptTooLong
+from ludic_gym.clients.faults import fault_of, reason_of
+from ludic_gym.errors import ClientError
 
 # Names of the remaining number and of its reset, by the kind of limit.
 LIMITS = (
@@ -27,16 +28,6 @@ LIMITS = (
 UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _EXCERPT_CHARACTERS = 300
-# Of vLLM, SGLang and OpenAI, of the latter's codes, of Anthropic, and of llama.cpp.
-_TOO_LONG = re.compile(
-    r"maximum (context|model|prompt) length|longer than the model's context|context_length_exceeded"
-    r"|context.?window.?exceeded|(prompt|input|request) is too (long|large)|request too large"
-    r"|exceeds? the (available )?context|exceed context limit|too many tokens"
-    r"|token count.{0,40} exceeds the maximum|`inputs` tokens .{0,40} must be",
-    re.IGNORECASE,
-)
-# Vendors say so with either of these.
-_PROMPT_STATUSES = (400, 413, 422)
 # Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
 # and a limit of requests.
 _MAY_PASS = (408, 409, 429)
@@ -103,55 +94,21 @@ class TryAgainError(Exception):
 def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -> None:
     """Raise ClientError for another status than 200, TryAgainError for one that may pass.
 
-    PromptTooLong, a ClientError, is raised where the server says so of the prompt.
-    text, headers: of the response.
+    PromptTooLong and RejectedReply, which are ClientErrors, are raised where the server says so of
+    the prompt, or of what the model wrote. text, headers: of the response.
     """
     if status == 200:
         return
-    message = f"{url} returned {status}: {excerpt(_reason(text))}"
+    message = f"{url} returned {status}: {excerpt(reason_of(text))}"
+    if (fault := fault_of(message, status, text)) is not None:
+        raise fault
     # Overload and errors of the server may pass. Other statuses are about the request itself.
     # OpenAI's and Anthropic's servers say it where it is otherwise, as of a quota that is spent.
     wanted = headers.get("x-should-retry")
     may_pass = (status in _MAY_PASS or status >= 500) and wanted != "false"
     if may_pass or wanted == "true":
         raise TryAgainError(message, retry_after_s(headers), status=status)
-    if status in _PROMPT_STATUSES and _TOO_LONG.search(text):
-        raise PromptTooLong(message, status=status)
     raise ClientError(message, status=status)
-
-
-def status_within(status: int, text: str) -> int:
-    """The status of the failure that a response of status 200 reports in its text, else `status`.
-
-    OpenRouter does so where a model fails after its start: {"error": {"code": 502, ...}} for the
-    whole response or in its choice.
-
-    >>> status_within(200, '{"error": {"code": 502, "message": "no server"}}')
-    502
-    """
-    # Completions, which are long, rarely have this word and are not read twice.
-    if status != 200 or '"error"' not in text:
-        return status
-    try:
-        response = json.loads(text)
-        code = (response.get("error") or response["choices"][0]["error"])["code"]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return status
-    return code if type(code) is int and 400 <= code < 600 else status
-
-
-def _reason(text: str) -> str:
-    """The message of an error, as servers write it; any other text as it is.
-
-    {"error": {"message": ...}} as OpenAI, Anthropic, vLLM and Ollama, in a list as Gemini, or
-    {"message": ...} as Mistral and older vLLM.
-    """
-    try:
-        value = json.loads(text)
-        value = value[0] if isinstance(value, list) else value
-        return str(value.get("error", value)["message"])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return text
 
 
 def json_object(url: str, text: str) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ludic_gym.clients.faults import status_within
 from ludic_gym.clients.responses import (
     BUSY,
     TryAgainError,
     check_status,
     json_object,
     retry_after_s,
-    status_within,
     used_up_s,
 )
 from ludic_gym.clients.routing import Pace, Router, Server, droppable

@@ -328,7 +328,7 @@ class VLLMTokenClient(VLLMClient):
         versions = None if adapter else versions_of(choice, published=version, length=length)
         return Completion(
             text=required_field(choice, "text", str),
-            finish_reason=finish_reason(choice),
+            finish_reason=finish_reason(choice.get("finish_reason")),
             sampling=sampling,
             # The oldest, because staleness must not be underestimated.
             policy_version=min(versions) if versions else version,

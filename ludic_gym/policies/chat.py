@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.contexts import Context, FullDialog
+from ludic_gym.dialogs import sendable_arguments
 from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
-from ludic_gym.prompts import sampled_message, sendable_arguments
+from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling
 from ludic_gym.types import (
     ChatClient,

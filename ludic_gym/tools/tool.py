@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union
 
 from ludic_gym.concurrency import WorkerThread
+from ludic_gym.dialogs import UNREADABLE
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import ToolCall, ToolSchema
 
@@ -277,6 +278,9 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
     3
     Error: 'a' should be of type integer, got 'x'
     """
+    if call.name == UNREADABLE:
+        text = f"Error: the call is not a name and JSON arguments: {call.arguments}"
+        return shorten(text, OUTPUT_LIMIT)
     if call.name not in tools:
         return f"Error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
     tool = tools[call.name]

@@ -162,35 +162,6 @@ async def test_tools_are_offered_called_and_their_results_sent_with_the_thinking
 
 
 @pytest.mark.parametrize(
-    ("stop_reason", "finish_reason"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-    ],
-)
-async def test_stop_reasons_are_those_of_other_clients(served, stop_reason, finish_reason):
-    client, _ = await served(message(text(), stop_reason=stop_reason))
-    assert (await client.complete(ASK, Sampling())).finish_reason == finish_reason
-
-
-@pytest.mark.parametrize("stop_reason", ["refusal", "pause_turn", "some_new_one", None])
-async def test_any_other_end_is_that_of_the_model_s_reply(served, stop_reason):
-    client, _ = await served(message(text(), stop_reason=stop_reason))
-    assert (await client.complete(ASK, Sampling())).finish_reason == "stop"
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"), [(429, "rate_limit_error"), (500, "api_error"), (529, "overloaded_error")]
-)
-async def test_an_overloaded_server_is_asked_again(served, status, kind):
-    client, seen = await served(refusal(status, kind, "Overloaded"), message(text()))
-    assert (await client.complete(ASK, Sampling())).text == "4"
-    assert (len(seen), client.usage.retries) == (2, 1)
-
-
-@pytest.mark.parametrize(
     ("status", "kind", "reason"),
     [
         (400, "invalid_request_error", "messages: Input should be a valid list"),
@@ -210,7 +181,6 @@ async def test_a_refusal_is_shown_and_not_sent_again(served, status, kind, reaso
     [
         ({}, "'content' is None"),
         (message({"type": "text"}), "'text' is None"),
-        (message({**USE, "input": "{"}, stop_reason="tool_use"), "'input' is '{'"),
         (message("4"), "a block of the response is '4'"),
     ],
 )

@@ -4,11 +4,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from vendor_rows import CHAT, MESSAGES
+from vendors.chat import CALLS, TEXTS
+from vendors.faults import FAULTS
+from vendors.messages import MESSAGES
+from vendors.streams import STREAMS
 
 from ludic_gym.clients.anthropic import AnthropicChatClient
 from ludic_gym.clients.openai import OpenAIChatClient
 from ludic_gym.limits import HttpOptions
+from ludic_gym.policies.tool_use import NativeTools
 from ludic_gym.types import Sampling
 
 ASK = [{"role": "user", "content": "2+2?"}]
@@ -49,7 +53,7 @@ async def serving(*replies):
     [
         pytest.param(kind, row, id=f"{dialect}: {row.name}")
         for dialect, kind, rows in (
-            ("chat", OpenAIChatClient, CHAT),
+            ("chat", OpenAIChatClient, [*CALLS, *TEXTS, *FAULTS, *STREAMS]),
             ("messages", AnthropicChatClient, MESSAGES),
         )
         for row in rows
@@ -71,6 +75,8 @@ async def test_what_a_vendor_sends_is_read(kind, row):
                 row.reasoning,
                 row.finish,
             )
-            assert [(call.name, call.arguments) for call in read.tool_calls] == row.calls
-            assert all(call.id for call in read.tool_calls)
+            calls = NativeTools().calls_in(read)
+            assert [(call.name, call.arguments) for call in calls] == row.calls
+            # Results name their calls by it.
+            assert len({call.id for call in calls} - {""}) == len(calls)
         assert len(seen) == row.tries

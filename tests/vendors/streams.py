@@ -1,29 +1,9 @@
-"""What vendors send, one row each: a response, and what a client has to make of it."""
+"""What servers of the chat route send as events."""
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
 
-from ludic_gym.errors import LudicError
-
-
-@dataclass(frozen=True)
-class Row:
-    """sent: an object, or the text of a response that is no JSON object.
-
-    calls: name and arguments of each. error: of a response that is no reply. tries: requests until
-    the client has its result, where the server sends `sent` but once and then `good`.
-    """
-
-    name: str
-    sent: Any
-    status: int = 200
-    text: str = ""
-    reasoning: str = ""
-    calls: list[tuple[str, str]] = field(default_factory=list)
-    finish: str = "stop"
-    error: type[LudicError] | None = None
-    tries: int = 1
+from ludic_gym.dialogs import UNREADABLE
+from vendors.rows import Row, called
 
 
 def sse(*events, done=True):
@@ -46,7 +26,7 @@ def fragment(index, arguments, id=None, name=None):
 
 
 USAGE = {"id": "1", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
-CHAT = [
+STREAMS = [
     Row(
         "a stream, with its usage last",
         sse(
@@ -149,70 +129,9 @@ CHAT = [
         text="good",
         tries=2,
     ),
-]
-
-
-def event(kind, **fields):
-    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
-
-
-def messages_stream(*blocks, reason="end_turn", cut=False):
-    """A stream of Anthropic's messages. blocks: the begun block, and the deltas of each."""
-    text = event("message_start", message={"role": "assistant", "content": [], "usage": {}})
-    for index, (block, *deltas) in enumerate(blocks):
-        text += event("content_block_start", index=index, content_block=block)
-        text += event("ping")
-        for each in deltas:
-            text += event("content_block_delta", index=index, delta=each)
-        text += event("content_block_stop", index=index)
-    if cut:
-        return text
-    ended = {"stop_reason": reason, "stop_sequence": None}
-    text += event("message_delta", delta=ended, usage={"output_tokens": 5})
-    return text + event("message_stop")
-
-
-MESSAGES = [
-    Row(
-        "a stream of a thought and a text",
-        messages_stream(
-            [
-                {"type": "thinking", "thinking": "", "signature": ""},
-                {"type": "thinking_delta", "thinking": "2 and"},
-                {"type": "thinking_delta", "thinking": " 2"},
-                {"type": "signature_delta", "signature": "c2ln"},
-            ],
-            [{"type": "text", "text": ""}, {"type": "text_delta", "text": "4"}],
-        ),
-        text="4",
-        reasoning="2 and 2",
-    ),
-    Row(
-        "a stream of a call",
-        messages_stream(
-            [
-                {"type": "tool_use", "id": "a", "name": "add", "input": {}},
-                {"type": "input_json_delta", "partial_json": ""},
-                {"type": "input_json_delta", "partial_json": '{"a": '},
-                {"type": "input_json_delta", "partial_json": "2}"},
-            ],
-            reason="tool_use",
-        ),
-        calls=[("add", '{"a": 2}')],
-        finish="tool_calls",
-    ),
-    Row(
-        "a stream of a call without arguments",
-        messages_stream(
-            [{"type": "tool_use", "id": "a", "name": "now", "input": {}}], reason="tool_use"
-        ),
-        calls=[("now", "{}")],
-        finish="tool_calls",
-    ),
-    Row(
-        "a stream that is cut",
-        messages_stream([{"type": "text", "text": "4"}], cut=True),
-        text="good",
-        tries=2,
+    called(
+        "a stream whose call cannot be read",
+        sse(delta(content="add("), delta("function_call_filter: MALFORMED_FUNCTION_CALL")),
+        (UNREADABLE, "add("),
     ),
 ]

@@ -1,0 +1,1 @@
+"""Behaviours of vendors, for tests of whatever reads or writes their formats."""
