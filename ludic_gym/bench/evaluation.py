@@ -209,15 +209,15 @@ class Play:
 async def play_env(
     env_id: str, plan: EnvPlan, play: Play, *, tally: Tally, note: Callable[[], str]
 ) -> None:
-    """Play the env's tasks that its file lacks, behind a bar, then sort the file by task.
+    """Play the tasks that the env's file lacks, failed ones first, then sort the file by task.
 
     tally: receives all scores, those in the file first. note: the text behind the bar.
     """
     path = None if play.folder is None else transcript_path(play.folder, env_id)
-    done = set()
+    done, failed = set(), list[int]()
     if path is not None:
         # Those that the model did not end say nothing about it: they are removed, and played again.
-        keep_finished(path, plan.tasks)
+        failed = keep_finished(path, plan.tasks)
         # Before the bar begins, which includes them and their success rate.
         for score in read_scores(path):
             tally.add(score)
@@ -262,6 +262,7 @@ async def play_env(
             on_episode=on_episode,
             on_time=on_time,
             skip=done,
+            first=failed,
             tally=tally,
             price=play.price,
         )

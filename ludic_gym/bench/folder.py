@@ -183,28 +183,33 @@ def read_scores(path: Path | str) -> Iterator[Score]:
         yield from read_lines(path, lambda record: Score(**record["score"]))
 
 
-def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
+def keep_finished(path: Path, tasks: Iterable[Task]) -> list[int]:
     """Remove episodes to be played again: those that the model did not end, and a cut line.
 
     Only the last line can be cut, by a crash, and then it has no end. A missing file stays missing.
     tasks: every episode gets the index of its task among them, and the task's group: both change
         with the number of samples.
+    Returns the indices of the removed ones whose line is whole, in the order of the file.
     Raises DataError for an episode of none of the tasks.
     """
+    failed: list[int] = []
     if not path.exists():
-        return
+        return failed
     places = {_key(task): (i, task["group"]) for i, task in enumerate(map(to_json, tasks))}
 
     def finished_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             # A line without an end was cut by a crash and may be no JSON: it is not parsed.
-            record: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else {"error": "cut"}
-            if record["error"] is not None and record.get("blame") != "model":
+            if not line.endswith(b"\n"):
                 continue
+            record: dict[str, Any] = json.loads(line)
             place = places.get(_key(record["task"]))
             if place is None:
                 task = record["task"]
                 raise DataError(f"{path} has an episode that this command does not play: {task}")
+            if record["error"] is not None and record.get("blame") != "model":
+                failed.append(place[0])
+                continue
             if place != (record["index"], record["task"]["group"]):
                 record["index"] = record["score"]["index"] = place[0]
                 record["task"]["group"] = place[1]
@@ -213,6 +218,7 @@ def keep_finished(path: Path, tasks: Iterable[Task]) -> None:
 
     with path.open("rb") as file:
         _rewrite(path, finished_lines(file))
+    return failed
 
 
 def _key(task: Mapping[str, Any]) -> str:

@@ -136,7 +136,7 @@ def fault_lines(
             causes = " and ".join(f"{cause} ({count})" for cause, count in result.blames.items())
             lines.append(
                 f"{label}: {failed_cell(result)} episodes were ended by {causes} and do not count; "
-                "with --out, the same command plays them again"
+                "with --out, the same command plays them first"
             )
         # By reason, because a server that is down fails all episodes with the same text.
         indices: dict[str, list[int]] = {}

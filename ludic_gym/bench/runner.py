@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ async def run_bench(
     on_episode: Callable[[Episode], None] | None = None,
     on_time: Callable[[Episode, float], None] | None = None,
     skip: Container[int] = (),
+    first: Collection[int] = (),
     tally: Tally | None = None,
     price: Price | None = None,
 ) -> BenchResult:
@@ -43,7 +44,7 @@ async def run_bench(
     timeout_s: seconds after which an episode fails; None for no limit.
     on_episode: called with every episode as it ends, failed ones included, in order of completion.
     on_time: called with every episode and its duration in seconds.
-    skip: indices of tasks that were played before.
+    skip: indices of tasks that were played before. first: of tasks that come before the others.
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
     price: as of `score`.
 
@@ -65,7 +66,10 @@ async def run_bench(
         return make_policy(env)
 
     def wanted() -> Iterator[tuple[Task, MakePolicy]]:
-        for index, task in enumerate(tasks):
+        numbered: Iterable[tuple[int, Task]] = enumerate(tasks)
+        if first:
+            numbered = sorted(numbered, key=lambda pair: pair[0] not in first)
+        for index, task in numbered:
             if index not in skip:
                 indices.append(index)
                 yield task, partial(timed, index)

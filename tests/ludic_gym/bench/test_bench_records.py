@@ -70,8 +70,15 @@ async def test_failed_episodes_are_taken_out(tmp_path):
     path = tmp_path / "a.jsonl"
     good, bad = [await recorded(path, sums(1), p) for p in (OraclePolicy, lambda e: SILENT)]
     assert (len(good), len(bad)) == (1, 2)
-    keep_finished(path, sums(1))
+    assert keep_finished(path, sums(1)) == [0]
     assert [json.loads(line) for line in path.read_text().splitlines()] == good
+
+
+async def test_an_episode_that_the_model_ended_by_an_error_is_kept(tmp_path):
+    path = tmp_path / "a.jsonl"
+    await recorded(path, sums(1), lambda env: SILENT)
+    path.write_text(path.read_text().replace('"blame": "infrastructure"', '"blame": "model"'))
+    assert (keep_finished(path, sums(1)), len(list(read_scores(path)))) == ([], 1)
 
 
 async def test_episodes_are_put_in_the_order_of_their_tasks(tmp_path):

@@ -57,7 +57,7 @@ def test_failures_with_the_same_reason_share_a_line():
     assert fault_lines({"e": result(errors=errors, blames=blames)}) == [
         # 8 of 12, since 4 were finished.
         "e: 8 (66.7%) episodes were ended by environment (1) and infrastructure (7) and do not "
-        "count; with --out, the same command plays them again",
+        "count; with --out, the same command plays them first",
         "e, episode 0, 1, 2, 3, 4 and 2 more: boom",
         "e, episode 7: bang",
     ]

@@ -49,6 +49,14 @@ async def test_skipped_tasks_are_not_played_and_the_others_keep_their_index():
     assert sorted((e.index, e.task) for e in seen) == [(i, tasks[i]) for i in (1, 4, 5)]
 
 
+async def test_tasks_that_failed_before_are_played_first():
+    tasks = bench_tasks("ludic/Arithmetic-v0", episodes=6)
+    seen = []
+    run = {"first": [5, 2], "skip": {0}, "on_episode": seen.append, "concurrency": 1}
+    await run_bench(tasks, OraclePolicy, **run)
+    assert [(e.index, e.task) for e in seen] == [(i, tasks[i]) for i in (2, 5, 1, 3, 4)]
+
+
 async def test_a_tally_goes_on_from_what_it_holds():
     tasks = bench_tasks("ludic/Arithmetic-v0", episodes=6)
     tally = Tally()
