@@ -1,15 +1,18 @@
 """Micro-batches of an update: which rows share a forward pass, and the share of every token.
 
-A row holds one item, or several one after the other (packing), and items of equal prompts may share
-its tokens. B rows in one forward pass cost B times the largest width. Rows of one rollout stay in
-one chunk where they fit, because losses may compare whole rollouts.
+A row holds one item, or several one after the other (packing). Items of equal tokens share them,
+and items of equal prompts may share those. B rows in one forward pass cost B times the largest
+width. Rows of one rollout stay in one chunk where they fit, because losses may compare whole
+rollouts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +20,23 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from ludic_gym.sampling import unpacked_masks
-from ludic_train.algorithms.aggregation import Aggregation, by_sequence, sequence_ids, token_mean
+from ludic_train.algorithms.aggregation import Aggregation, sequence_ids, token_mean
 from ludic_train.errors import EmptyBatch, OverlongRow, UntrainableRollout
 from ludic_train.expert_text import UNKNOWN
-from ludic_train.trainer.packing import ATTENTION_TOKENS, Family, chunks_of_rows, families
+from ludic_train.trainer.packing import (
+    ATTENTION_TOKENS,
+    Family,
+    blocks_of_rollouts,
+    chunks_of_rows,
+    equal_rows,
+    families,
+    linked,
+)
 from ludic_train.types import SAWItem, TopTokens
 
 Array = NDArray[Any]
+# Rows of a forward pass.
+Chunk = list[list[Family]]
 # Prefix of attachments among the arrays of a micro-batch.
 ATTACHED = "attachments/"
 # Arrays of a micro-batch whose first axis is of rows; those of all others is of action tokens.
@@ -42,7 +55,8 @@ class MicroBatch:
         keeps items from attending to each other; None where every row holds one item.
     shares_prompts: True if items share prompts in some row; the others of a prompt start again at
         its last position.
-    row, column: int64 [N], where each action token stands in `input_ids`, in row-major order.
+    row, column: int64 [N], where each action token stands in `input_ids`; those of items of equal
+        tokens stand in one place.
     item: int64 [N], index of the planned item that an action token is of.
     rollout: int64 [N], which of the `num_rollouts` rollouts an action token is of.
     whole: False if a rollout has action tokens in other micro-batches of the update too.
@@ -151,24 +165,19 @@ def plan_update(
     elif any(item.experts is not None for item in items):
         items = [replace(item, experts=None) for item in items]
     streams = _token_streams(items, aggregation)
-    chunks: list[list[list[Family]]] = []
-    for members in _by_streams(learned, streams):
-        partition = families(
-            items,
-            members,
-            token_budget=token_budget,
-            share_prompts=share_prompts,
-            attention=attention,
-        )
-        rows = chunks_of_rows(
-            [family.width(lengths) for family in partition],
-            by_sequence([items[family.members[0]] for family in partition]),
-            token_budget=token_budget,
-            world_size=world_size,
-            packing=packing,
-            attention=attention,
-        )
-        chunks += [[[partition[k] for k in row] for row in chunk] for chunk in rows]
+    forms = list(_by_streams(learned, streams))
+    layout = partial(
+        _chunks_of,
+        items,
+        token_budget=token_budget,
+        world_size=world_size,
+        packing=packing,
+        share_prompts=share_prompts,
+        attention=attention,
+    )
+    chunks = _least_torn(
+        lambda parts: [chunk for form in forms for chunk in layout(form, parts)], items, world_size
+    )
     of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
     made = [_collate(chunk, items, streams, of_rollout) for chunk in chunks]
     # Chunks come widest first and cost nearly the same, so dealing them out balances the ranks.
@@ -177,6 +186,70 @@ def plan_update(
         tuple(micro_batches + [_without_tokens(made[0])] * (len(ranks[0]) - len(micro_batches)))
         for micro_batches in ranks
     )
+
+
+def _chunks_of(
+    items: Sequence[SAWItem],
+    members: Sequence[int],
+    parts: int,
+    *,
+    token_budget: int,
+    world_size: int,
+    packing: bool,
+    share_prompts: bool,
+    attention: int,
+) -> list[Chunk]:
+    """The members in chunks, as of `plan_update`.
+
+    parts: number of blocks of rollouts of several rows, which share tokens within theirs alone.
+    """
+    block = blocks_of_rollouts(items, parts)
+    rows = equal_rows(items, members, block)
+    partition = [Family((row,)) for row in rows]
+    if share_prompts:
+        partition = families(items, rows, block, token_budget=token_budget, attention=attention)
+    lengths = [len(item.input_ids) for item in items]
+    chunks = chunks_of_rows(
+        [family.width(lengths) for family in partition],
+        linked(partition, sequence_ids(items)),
+        token_budget=token_budget,
+        world_size=world_size,
+        packing=packing,
+        attention=attention,
+    )
+    return [[[partition[k] for k in row] for row in chunk] for chunk in chunks]
+
+
+def _least_torn(
+    layout: Callable[[int], list[Chunk]], items: Sequence[SAWItem], least: int
+) -> list[Chunk]:
+    """The chunks of as few blocks as tear no rollout apart that could be whole.
+
+    Rollouts that share tokens have to be in one chunk to be whole, and what is linked in this way
+    may exceed the budget, where each of them does not.
+    layout: chunks by the number of blocks. least: blocks to begin with, one for each rank.
+    """
+    rollout = sequence_ids(items)
+
+    def torn(chunks: Sequence[Chunk]) -> set[int]:
+        """Rollouts with rows in several chunks."""
+        of_chunk = [
+            {rollout[i] for row in chunk for family in row for i in family.items}
+            for chunk in chunks
+        ]
+        times = Counter(number for numbers in of_chunk for number in numbers)
+        return {number for number, count in times.items() if count > 1}
+
+    most, parts = len(set(rollout)), least
+    chunks = layout(parts)
+    if not torn(chunks):
+        return chunks
+    apart = layout(most)
+    unavoidable = torn(apart)
+    while torn(chunks) - unavoidable and parts < most:
+        parts *= 2
+        chunks = layout(parts) if parts < most else apart
+    return chunks
 
 
 def _token_streams(items: Sequence[SAWItem], aggregation: Aggregation) -> list[dict[str, Array]]:
@@ -281,7 +354,7 @@ def _collate(
     of_rollout: NDArray[np.int64],
 ) -> MicroBatch:
     """The micro-batch of these rows; `of_rollout` counts tokens per rollout of the update."""
-    members = [i for row in rows for family in row for i in family.members]
+    members = [i for row in rows for family in row for i in family.items]
     names = streams[members[0]]
     arrays = {name: np.concatenate([streams[i][name] for i in members]) for name in names}
     input_ids, position_ids, corners = _grid(rows, items)
@@ -297,7 +370,7 @@ def _collate(
         "num_rollouts": np.array(len(numbers)),
         "whole": np.array(len(rollout) == of_rollout[numbers].sum()),
     }
-    if len(members) > len(rows):
+    if sum(len(family.members) for row in rows for family in row) > len(rows):
         arrays["position_ids"] = position_ids
         arrays["shares_prompts"] = np.array(any(family.shared for row in rows for family in row))
     if items[members[0]].experts is not None:
@@ -316,16 +389,17 @@ def _grid(
     for r, row in enumerate(rows):
         column = 0
         for family in row:
-            prompt = items[family.members[0]].input_ids[: family.shared]
+            prompt = items[family.items[0]].input_ids[: family.shared]
             # Members begin with the prompt's last token, whose logits predict their first one.
             copied = max(family.shared - 1, 0)
-            rests = [(copied, items[i].input_ids) for i in family.members]
-            for start, ids in [(0, prompt), *rests]:
+            rests = [
+                (copied, items[i].input_ids, 1 + len(further)) for i, *further in family.members
+            ]
+            for start, ids, readers in [(0, prompt, 0), *rests]:
                 end = column + len(ids) - start
                 input_ids[r, column:end] = ids[start:]
                 position_ids[r, column:end] = np.arange(start, len(ids))
-                if ids is not prompt:
-                    corners.append((r, column - start))
+                corners += [(r, column - start)] * readers
                 column = end
         # Padding counts from 0 too, so that it looks like one more item and not like a longer one.
         position_ids[r, column:] = np.arange(shape[1] - column)

@@ -1,5 +1,6 @@
-"""Rows and chunks: which items share a prompt or a row, and which rows a forward pass.
+"""Rows and chunks: which items share tokens or a row, and which rows a forward pass.
 
+Items of equal tokens stand in a row once: each reads its log-probs there, so that no loss can tell.
 Items with equal prompts are a family, whose prompt is computed once. It stands in a row as the
 prompt, followed by the rest of each member:
 
@@ -46,16 +47,21 @@ WORTH_JOINING = 0.8
 class Family:
     """Items that stand in a row together.
 
-    members: their indices. shared: tokens of the prompt that all of them begin with; 0 for a single
-    item.
+    members: sets of items of equal tokens, by their indices.
+    shared: tokens of the prompt that all of them begin with; 0 for a single member.
     """
 
-    members: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
     shared: int = 0
+
+    @property
+    def items(self) -> list[int]:
+        """The indices of all items."""
+        return [i for equal in self.members for i in equal]
 
     def width(self, lengths: Sequence[int]) -> int:
         """Cells that the family takes, for the lengths of all items."""
-        rests = (lengths[i] - max(self.shared - 1, 0) for i in self.members)
+        rests = (lengths[i] - max(self.shared - 1, 0) for i, *_ in self.members)
         return self.shared + sum(rests)
 
 
@@ -67,46 +73,95 @@ def attention_tokens(width: int) -> int:
     return ATTENTION_TOKENS * max(width, ATTENTION_WIDTH) // ATTENTION_WIDTH
 
 
+def equal_rows(
+    items: Sequence[SAWItem], indices: Sequence[int], block: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """A partition of the items into sets of equal tokens within a block.
+
+    block: of each item, by its index. Items whose experts are known stay alone.
+    """
+    sets: dict[tuple[int, bytes], list[int]] = {}
+    for i in indices:
+        key = (block[i], items[i].input_ids.tobytes()) if items[i].experts is None else (i, b"")
+        sets.setdefault(key, []).append(i)
+    return [tuple(equal) for equal in sets.values()]
+
+
 def families(
     items: Sequence[SAWItem],
-    indices: Sequence[int],
+    rows: Sequence[tuple[int, ...]],
+    block: Sequence[int],
     *,
     token_budget: int,
-    share_prompts: bool,
     attention: int = ATTENTION_TOKENS,
 ) -> list[Family]:
-    """A partition of the kept items, each family at most `token_budget` tokens wide.
+    """A partition of the `equal_rows` by their prompts, each family at most `token_budget` wide.
 
-    attention: see `attention_tokens`.
-    Members are the only rows of their rollouts: rows of one rollout have prompts of their own, and
-    have to stay in one chunk. Items whose experts are known stay alone.
+    attention: see `attention_tokens`. Items whose experts are known stay alone.
     """
-    if not share_prompts or any(items[i].experts is not None for i in indices):
-        return [Family((i,)) for i in indices]
-    single = {rows[0] for rows in by_sequence(items) if len(rows) == 1}
-    starts = {i: int(items[i].action_mask.argmax()) for i in indices}
-    of_prompt: dict[tuple[int, bytes], list[int]] = {}
-    for i in indices:
-        prompt = items[i].input_ids[: starts[i]].tobytes()
-        of_prompt.setdefault((-1, prompt) if i in single else (i, b""), []).append(i)
+    of_prompt: dict[tuple[int, bytes], list[tuple[int, ...]]] = {}
+    for equal in rows:
+        first = items[equal[0]]
+        prompt = first.input_ids[: first.action_mask.argmax()].tobytes()
+        key = (block[equal[0]], prompt) if first.experts is None else (equal[0], b"")
+        of_prompt.setdefault(key, []).append(equal)
     lengths = [len(item.input_ids) for item in items]
     result: list[Family] = []
-    for first, *others in of_prompt.values():
-        family, width = Family((first,)), lengths[first]
-        for i in others:
-            joined = Family((*family.members, i), starts[first])
+    for first_row, *others in of_prompt.values():
+        family, width = Family((first_row,)), lengths[first_row[0]]
+        prompt_tokens = int(items[first_row[0]].action_mask.argmax())
+        for equal in others:
+            joined = Family((*family.members, equal), prompt_tokens)
             wider = joined.width(lengths)
             # Causal attention without a mask leaves out half of the pairs.
-            alone = lengths[i] * (1 + lengths[i] / (2 * attention))
+            alone = lengths[equal[0]] * (1 + lengths[equal[0]] / (2 * attention))
             more = _cost(wider, attention) - _cost(width, attention)
             # Each is taken in where that costs less than a row of its own.
             if wider <= token_budget and more <= WORTH_JOINING * alone:
                 family, width = joined, wider
             else:
                 result.append(family)
-                family, width = Family((i,)), lengths[i]
+                family, width = Family((equal,)), lengths[equal[0]]
         result.append(family)
     return result
+
+
+def blocks_of_rollouts(items: Sequence[SAWItem], parts: int) -> list[int]:
+    """Number of the block of each item, in which items may share tokens.
+
+    Rollouts of several rows are in `parts` blocks one after the other, as equal as can be; those of
+    one row, which no chunk can tear apart, are in one more.
+    """
+    block = [-1] * len(items)
+    long = [rows for rows in by_sequence(items) if len(rows) > 1]
+    for number, rows in enumerate(long):
+        for i in rows:
+            block[i] = number * parts // len(long)
+    return block
+
+
+def linked(partition: Sequence[Family], rollout: Sequence[int]) -> list[list[int]]:
+    """Families in sets that have no rollout in common, by their indices.
+
+    rollout: of each item, by its index.
+    """
+    # A forest in which each family points to one before it, or to itself.
+    parent = list(range(len(partition)))
+
+    def root(k: int) -> int:
+        while parent[k] != k:
+            k = parent[k]
+        return k
+
+    first: dict[int, int] = {}
+    for k, family in enumerate(partition):
+        for i in family.items:
+            low, high = sorted((root(first.setdefault(rollout[i], k)), root(k)))
+            parent[high] = low
+    sets: dict[int, list[int]] = {}
+    for k in range(len(partition)):
+        sets.setdefault(root(k), []).append(k)
+    return list(sets.values())
 
 
 def _cost(width: int, attention: int) -> float:

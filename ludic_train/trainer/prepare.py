@@ -305,6 +305,7 @@ def plan_rows(
     tokens = sum(len(item.input_ids) for item in usable)
     return for_ranks(plan, execution), left_out | {
         "rows": Total(len(usable)),
+        "rows/distinct": Total(len({item.input_ids.tobytes() for item in usable})),
         "tokens/trained": Total(tokens),
         "tokens/fill": Stat(tokens, computed),
     }

@@ -22,8 +22,8 @@ def tiny_model():
     return make_tiny_model(tokenizer, hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1)
 
 
-def row():
-    ids, mask = np.array([5, 6, 7, 8], np.int32), np.array([False, False, True, True])
+def row(number=8):
+    ids, mask = np.array([5, 6, 7, number], np.int32), np.array([False, False, True, True])
     return SAWItem(input_ids=ids, action_mask=mask, weight=mask.astype(np.float32))
 
 
@@ -94,7 +94,7 @@ PLAIN = grpo(filter=None)
 @pytest.mark.parametrize("algo", [PLAIN, sft(), replace(PLAIN, loss=with_entropy(PLAIN.loss, 0.1))])
 def test_a_card_is_waited_for_as_often_in_many_micro_batches_as_in_one(algo):
     given = {"behavior_logprobs": np.full(4, -1.0, np.float32), "versions": np.zeros(4, np.int32)}
-    rows = [replace(row(), **given) for _ in range(8)]
+    rows = [replace(row(8 + k), **given) for k in range(8)]
     (often, eight), (few, one) = waits(rows, 4, algo), waits(rows, 32, algo)
     assert (eight, one) == (8, 1)
     # The norm of the gradient.

@@ -16,6 +16,8 @@ from two_ranks.learning import (
 )
 from two_ranks.learning import settings as trainer_settings
 
+from ludic_train.algorithms.aggregation import token_mean
+from ludic_train.algorithms.presets import grpo, gspo, sft
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes, plan_update
 from ludic_train.trainer.packing import families, mask_of_positions
 from ludic_train.trainer.step import forward
@@ -99,23 +101,77 @@ def test_a_group_of_eight_computes_less_than_half():
 def test_no_family_is_wider_than_the_budget():
     lengths = [len(row.input_ids) for row in THREE]
     for budget in range(6, 13):
-        found = families(THREE, range(3), token_budget=budget, share_prompts=True)
+        found = families(THREE, [(0,), (1,), (2,)], [-1] * 3, token_budget=budget)
         assert all(family.width(lengths) <= budget for family in found)
-        assert sorted(i for family in found for i in family.members) == [0, 1, 2]
+        assert sorted(i for family in found for i in family.items) == [0, 1, 2]
 
 
-def test_rows_of_one_rollout_are_not_shared_with_others():
-    # Each turn of it is a row, and the losses of whole rollouts need all of them in one chunk.
-    turns = [item(PROMPT, [1], rollout="a"), item([*PROMPT, 1, 2], [3], rollout="a")]
-    other = item(PROMPT, [1], rollout="b")
-    found = families([*turns, other], range(3), token_budget=64, share_prompts=True)
-    assert [family.members for family in found] == [(0,), (1,), (2,)]
+def played(rollout, *replies):
+    """Rows of a rollout whose turns all begin with the prompt."""
+    return [item(PROMPT, reply, rollout=rollout) for reply in replies]
+
+
+def test_equal_rows_are_computed_once_and_read_by_each():
+    items = [*played("a", [1, 2], [3]), *played("b", [1, 2], [4])]
+    ((micro,),) = plan_update(items, token_budget=64)
+    assert micro.input_ids.tolist() == [[5, 6, 7, 1, 2], [5, 6, 7, 3, 0], [5, 6, 7, 4, 0]]
+    assert micro.item.tolist() == [0, 0, 2, 2, 1, 3]
+    assert micro.row.tolist() == [0, 0, 0, 0, 1, 2]
+    assert micro.column.tolist() == [3, 4, 3, 4, 3, 3]
+    assert micro.whole
+
+
+def test_rows_of_several_rollouts_share_a_prompt():
+    items = [*played("a", [1, 2], [3]), *played("b", [1, 2], [4])]
+    ((micro,),) = plan_update(items, token_budget=64, share_prompts=True)
+    assert micro.input_ids.tolist() == [[5, 6, 7, 7, 1, 2, 7, 3, 7, 4]]
+
+
+def test_equal_tokens_of_which_other_ones_were_sampled_are_equal_rows():
+    later = replace(item([5, 6, 7, 1], [2]), rollout="b")
+    ((micro,),) = plan_update([item(PROMPT, [1, 2], "a"), later], token_budget=64)
+    assert micro.input_ids.tolist() == [[5, 6, 7, 1, 2]]
+    assert micro.column.tolist() == [3, 4, 4]
+
+
+def test_sharing_tears_no_rollout_apart_that_fits_into_a_micro_batch():
+    # Each rollout has 20 tokens; all of them begin with one row, and so would be in one chunk.
+    rollouts = [played(str(k), [1, 2], [10 + k, k], [20 + k, k], [30 + k, k]) for k in range(8)]
+    items = [row for rows in rollouts for row in rows]
+    (micro_batches,) = plan_update(items, token_budget=40)
+    assert all(micro.whole for micro in micro_batches)
+    assert sum(micro.input_ids.size for micro in micro_batches) < 8 * 20
+    assert sorted(i for m in micro_batches for i in {*m.item.tolist()}) == [*range(32)]
+
+
+@pytest.mark.parametrize("algo", [grpo(), gspo(), sft()], ids=lambda algo: algo.name)
+@pytest.mark.parametrize("share_prompts", [False, True])
+def test_the_gradient_does_not_depend_on_what_is_shared(algo, share_prompts):
+    rows = random_rows(12, seed=4)
+    again = [
+        replace(row, rollout=f"again {row.rollout or i}", weight=-0.5 * row.weight)
+        for i, row in enumerate(rows)
+    ]
+    options = {"packing": share_prompts, "share_prompts": share_prompts}
+    algo = replace(algo, aggregation=token_mean)
+    both, metrics = gradient_of([*rows, *again], trainer_settings(**options), algo)
+    # Each as an update of its own, in which nothing is equal; both have as many tokens.
+    (first, of_first), (second, of_second) = (
+        gradient_of(part, trainer_settings(packing=False), algo) for part in (rows, again)
+    )
+    assert relative_error(both, (first + second) / 2) < 1e-6
+    losses = of_first["loss"].value, of_second["loss"].value
+    assert metrics["loss"].value == pytest.approx(sum(losses) / 2, rel=1e-5)
+    assert (metrics["rows"].value, metrics["rows/distinct"].value) == (24, 12)
+    assert metrics["tokens/fill"].value > 1
 
 
 def test_rows_with_experts_are_not_shared():
-    rows = [replace(row, experts=np.zeros((len(row.input_ids), 2, 1), np.int16)) for row in THREE]
-    found = families(rows, range(3), token_budget=64, share_prompts=True)
-    assert [family.shared for family in found] == [0, 0, 0]
+    experts = np.zeros((5, 2, 1), np.int16)
+    rows = [replace(row, experts=experts) for row in [item(PROMPT, [1, 2]), item(PROMPT, [1, 2])]]
+    options = {"token_budget": 64, "share_prompts": True, "router_replay": True, "packing": False}
+    ((micro,),) = plan_update(rows, **options)
+    assert micro.input_ids.shape == (2, 5)
 
 
 def test_a_prompt_may_be_left_to_each_row():
