@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 
 class LudicError(Exception):
-    """Root of every error that Ludic raises on purpose."""
+    """Root of every error that Ludic raises on purpose.
+
+    blame: the cause of an episode that it ends, one of `Blame`; None for that which raised it.
+    """
+
+    blame: Blame | None = None
 
 
 class ConfigError(LudicError, ValueError):
@@ -40,6 +45,8 @@ class MissingPackage(ConfigError):
 
 class EnvError(LudicError):
     """An environment was used against its contract."""
+
+    blame = "environment"
 
 
 class ContractError(EnvError):
@@ -57,12 +64,16 @@ class NoOracle(EnvError):
 class DataError(LudicError):
     """Rows of a dataset are missing, unreadable, or lack a field."""
 
+    blame = "environment"
+
 
 class ClientError(LudicError):
     """A chat endpoint failed, or returned an unusable response.
 
     status: HTTP status of the response; None if there was none, or it was 200.
     """
+
+    blame: Blame | None = "infrastructure"
 
     def __init__(self, message: str = "", *, status: int | None = None) -> None:
         super().__init__(message)
@@ -72,6 +83,8 @@ class ClientError(LudicError):
 class PromptTooLong(ClientError):
     """A prompt leaves no room for a completion, by `max_length` or by the model's positions."""
 
+    blame = "model"
+
 
 class ScriptExhausted(ClientError):
     """A `ScriptedClient` has no reply left."""
@@ -79,6 +92,8 @@ class ScriptExhausted(ClientError):
 
 class SandboxError(LudicError):
     """A sandbox failed; this is no evidence about its program."""
+
+    blame: Blame | None = "infrastructure"
 
 
 class NoSandbox(SandboxError):
@@ -88,12 +103,11 @@ class NoSandbox(SandboxError):
 class GraderError(LudicError):
     """A grader reached no verdict, so that the reply is neither right nor wrong."""
 
+    blame = "environment"
+
 
 class EpisodeError(LudicError):
-    """An episode failed: its env, client, a tool, or its time limit.
-
-    blame: the cause, one of `Blame`; None to tell it from the place where it was raised.
-    """
+    """An episode failed: its env, client, a tool, or its time limit."""
 
     def __init__(self, message: str = "", *, blame: Blame | None = None) -> None:
         super().__init__(message)

@@ -157,7 +157,8 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
 
     "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
     "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
-    "episodes/failed" is a share; "replies/legal", "replies/cut" and "replies/empty" are shares of
+    "episodes/failed" is a share, and so are its parts by cause, "episodes/failed_environment" and
+    "episodes/failed_infrastructure"; "replies/legal", "replies/cut" and "replies/empty" are of
     turns. Those of an environment alone end with its id, as in "reward/ludic/Maze-v0".
     """
     ids = dict.fromkeys(episode.task.env_id for episode in episodes)
@@ -186,5 +187,9 @@ def _metrics_of(episodes: Sequence[Episode]) -> Metrics:
         "tokens/completion": Stat.of([len(call.completion_ids or ()) for call in calls]),
         "tokens/sampled": Total(sum(len(call.completion_ids or ()) for call in calls)),
         "episodes/failed": Stat.of([float(episode.error is not None) for episode in episodes]),
+        **{
+            f"episodes/failed_{cause}": Stat.of([float(e.blame == cause) for e in episodes])
+            for cause in ("environment", "infrastructure")
+        },
         "episodes": Total(len(episodes)),
     }

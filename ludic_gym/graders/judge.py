@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, GraderError
 from ludic_gym.graders.extract import Exchange, Grade, after_thought
 from ludic_gym.types import ChatClient, Message, Sampling
 
@@ -51,8 +51,9 @@ async def grade_by_judge(
     sampling: temperature 0 unless given, so that equal requests have equal verdicts.
     The texts stand between marks that are derived from their content, so that no text can contain
     its own mark. The verdict must repeat the mark, so that no text can pass for a verdict. The rule
-    is "judge"; "judge_error" if two replies in a row are no verdict or the client fails, without an
-    exception; "none" or "unfinished" for a blank answer, without a request.
+    is "judge"; "none" or "unfinished" for a blank answer, without a request.
+    Raises ClientError at the second failure of the client, and GraderError if neither of two
+    replies is a verdict.
 
         exchange = Exchange("Capital of France?", "It is Paris.", "Paris")
         grade = await grade_by_judge(client, exchange, criterion="it names the reference's city.")
@@ -71,13 +72,15 @@ async def grade_by_judge(
     if answer is None:
         return Grade(False, None, rule)
     messages, mark = judge_prompt(replace(exchange, answer=answer), criterion)
-    for _ in range(ATTEMPTS):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             completion = await client.complete(messages, sampling)
-        # One request of a long run may fail. The rule "judge_error" lets the caller drop the
-        # rollout.
-        except (ClientError, TimeoutError):
-            continue
+        except (ClientError, TimeoutError) as error:
+            # One request of a long run may fail.
+            if attempt < ATTEMPTS:
+                continue
+            text = f"{type(error).__name__}: {error}"
+            raise ClientError(f"the judge gave no reply: {text}") from error
         # A reply that was cut off may end in a verdict that the judge was still weighing.
         if completion.finish_reason == "stop" and (verdict := verdict_in(completion.text, mark)):
             return Grade(verdict == CORRECT, answer, "judge")
@@ -86,7 +89,7 @@ async def grade_by_judge(
             Message(role="assistant", content=completion.text),
             Message(role="user", content=REMINDER.format(mark=mark)),
         ]
-    return Grade(False, answer, "judge_error")
+    raise GraderError(f"the judge gave no verdict in {ATTEMPTS} replies")
 
 
 def judge_prompt(exchange: Exchange, criterion: str) -> tuple[list[Message], str]:

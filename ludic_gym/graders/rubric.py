@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from ludic_gym.concurrency import WorkerThread, cancel_all, gather_all
-from ludic_gym.errors import ConfigError, GraderError
+from ludic_gym.errors import ClientError, ConfigError, GraderError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.types import Episode, Rollout
 
@@ -58,12 +58,11 @@ class RubricGrade:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Keys of a last info: "reward/<name>", "rule/<name>", "success" and "judge_error"."""
+        """Keys of a last info: "reward/<name>", "rule/<name>" and "success"."""
         return {
             **{f"reward/{name}": float(reward) for name, reward in self.rewards.items()},
             **{f"rule/{name}": grade.rule for name, grade in self.grades.items()},
             "success": self.success,
-            "judge_error": any(grade.rule == "judge_error" for grade in self.grades.values()),
         }
 
 
@@ -145,8 +144,8 @@ async def graded_rollout(
 
     The decision's own reward, for its format, stays. The last info has "reward/<name>" and
     "rule/<name>" for every component instead of the env's rewards, and "success" by the rubric.
-    Its "judge_error" is True if a judge reached no verdict; drop such rollouts by it.
-    exchange: selects the text to grade. Raises ConfigError for a rollout without steps.
+    exchange: selects the text to grade. Raises ConfigError for a rollout without steps, and the
+    errors of the graders.
 
     >>> import asyncio
     >>> from ludic_gym import Decision, Step, Task, grade_number
@@ -198,11 +197,12 @@ async def graded_episodes(
 async def graded_episode(episode: Episode, rubric: Rubric) -> Episode:
     """The episode with all its rollouts graded at once; a failed one, which has none, unchanged.
 
-    An episode on which a grader reaches no verdict is a failed one.
+    An episode on which a grader reaches no verdict, or whose judge cannot be reached, is a failed
+    one.
     """
     try:
         rollouts = await gather_all(graded_rollout(rollout, rubric) for rollout in episode.rollouts)
-    except GraderError as error:
-        text = f"GraderError: {error}"
-        return replace(episode, rollouts=(), error=text, blame="environment")
+    except (GraderError, ClientError) as error:
+        text = f"{type(error).__name__}: {error}"
+        return replace(episode, rollouts=(), error=text, blame=error.blame)
     return replace(episode, rollouts=tuple(rollouts))

@@ -9,22 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.errors import (
-    ClientError,
-    DataError,
-    EnvError,
-    EpisodeError,
-    GraderError,
-    PromptTooLong,
-    SandboxError,
-)
+from ludic_gym.errors import LudicError
 from ludic_gym.policies.chat import MAX_LENGTH
 from ludic_gym.rollout.pool import EnvPool, call
 from ludic_gym.types import Blame, Decision, Episode, Rollout
 
 TOO_LONG = "too_long"
 # Texts of `info["error"]` begin with the class of the error.
-_MACHINERY = (ClientError, SandboxError, ConnectionError, TimeoutError, MemoryError)
 _REPORTED = ("ClientError", "SandboxError", "NoSandbox")
 # An error that passed through one of these is the env's, whatever its class.
 _OF_ENVS = {call.__code__, EnvPool.make.__code__}
@@ -81,14 +72,11 @@ def blame_of(error: BaseException) -> Blame:
     return in time, or its grader reached no verdict. "infrastructure": all else, such as a client,
     a sandbox, a time limit, or the code of a policy.
     """
-    if isinstance(error, PromptTooLong):
-        return "model"
-    if isinstance(error, EpisodeError) and error.blame is not None:
+    if isinstance(error, LudicError) and error.blame is not None:
         return error.blame
-    if isinstance(error, _MACHINERY):
+    if isinstance(error, ConnectionError | TimeoutError | MemoryError):
         return "infrastructure"
-    is_envs = isinstance(error, EnvError | GraderError | DataError)
-    return "environment" if is_envs or _raised_in_env(error) else "infrastructure"
+    return "environment" if _raised_in_env(error) else "infrastructure"
 
 
 def failed_episode(episode: Episode, error: Exception) -> Episode:

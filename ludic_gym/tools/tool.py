@@ -14,7 +14,7 @@ from typing import Any, Literal, Union
 
 from ludic_gym.concurrency import WorkerThread
 from ludic_gym.dialogs import UNREADABLE
-from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.errors import ClientError, ConfigError, EpisodeError, SandboxError
 from ludic_gym.types import ToolCall, ToolSchema
 
 JSONSchema = dict[str, Any]
@@ -267,8 +267,9 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
     """Run a tool call; the result as text, or "Error: ..." for any failure.
 
     tools: by name. call: its arguments are JSON as the model wrote it, checked against the schema
-    before the function runs. Only cancellation is raised, and a tool's EpisodeError, by which
-    the episode fails without a fault of the model.
+    before the function runs.
+    Raises the EpisodeError, ClientError or SandboxError of a tool: what a model does without its
+    tool says nothing about it.
 
     >>> def add(a: int, b: int = 1) -> str:
     ...     '''Add two numbers.'''
@@ -301,7 +302,7 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
             (result,) = await outcome
     except TimeoutError:
         return f"Error: {call.name} took longer than {tool.timeout_s:g} s"
-    if isinstance(result, EpisodeError):
+    if isinstance(result, EpisodeError | ClientError | SandboxError):
         raise result
     if isinstance(result, BaseException):
         result = f"Error: {type(result).__name__}: {result}"

@@ -18,7 +18,7 @@ import gymnasium as gym
 import torch
 
 from ludic_gym.concurrency import Caught, cancel_all
-from ludic_gym.errors import EpisodeError, LudicError
+from ludic_gym.errors import ClientError, EpisodeError, LudicError, SandboxError
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
@@ -55,7 +55,8 @@ class AgentPolicy(FinishingPolicy):
 
     Completions of a turn are the model calls since the turn before; those after the last turn
     belong to it too. A program that fails before its first model call fails the episode; one that
-    fails later, or runs out of time, truncates it.
+    fails later, or runs out of time, truncates it, unless the model's server had failed it. A tool
+    whose own server or sandbox fails, fails the episode.
     parser: finds the action in an answer; None: the whole answer.
     deadline_s: seconds of an episode. running: limits the programs that run at a time.
     """
@@ -80,6 +81,7 @@ class AgentPolicy(FinishingPolicy):
         self._waiting: asyncio.Future[str] | None = None
         self._system_prompt = self._seen = ""
         self._is_over = self._holds = False
+        self._tool_fault: LudicError | None = None
         self._ends_at = 0.0
 
     def reset(self, system_prompt: str) -> None:
@@ -105,6 +107,7 @@ class AgentPolicy(FinishingPolicy):
             async with asyncio.timeout_at(self._ends_at):
                 action = await self._next_action()
         except TimeoutError:
+            self._raise_fault()
             return Decision(action=None, give_up=DEADLINE, completions=session.taken())
         completions = session.taken()
         if action is not None:
@@ -125,6 +128,8 @@ class AgentPolicy(FinishingPolicy):
         session = cast(Session, self._session)
         later = session.taken()
         await self.abort()
+        if self._tool_fault is not None:
+            raise self._tool_fault
         return _with_last(rollout, later)
 
     async def abort(self) -> None:
@@ -140,11 +145,15 @@ class AgentPolicy(FinishingPolicy):
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The result of a tool, or the observation after an action.
 
-        Raises LudicError when the episode is over.
+        Raises LudicError when the episode is over, and the errors of `call_tool`.
         """
         if self._is_over:
             raise LudicError(OVER)
-        return await self._calls.call(name, arguments, self._take)
+        try:
+            return await self._calls.call(name, arguments, self._take)
+        except (EpisodeError, ClientError, SandboxError) as error:
+            self._tool_fault = error
+            raise
 
     @property
     def tools(self) -> Sequence[ToolSchema]:
@@ -227,13 +236,22 @@ class AgentPolicy(FinishingPolicy):
                 f"the agent failed before its first model call: {failure.text}"
             ) from failure.error
         if failure.error is not None or answer is None:
+            self._raise_fault()
             reason = FAILED if failure.error is not None else ENDED
             return Decision(action=None, give_up=reason, completions=completions)
+        if self._tool_fault is not None:
+            raise self._tool_fault
         decision = Decision(action=answer, completions=completions)
         if self._parser is None:
             return decision
         read = self._parser(answer)
         return replace(decision, action=read.action, reward=read.reward, feedback=read.feedback)
+
+    def _raise_fault(self) -> None:
+        """Raise the error of infrastructure that kept the program from its end, if there is one."""
+        fault = self._tool_fault or cast(Session, self._session).fault
+        if fault is not None:
+            raise fault
 
     def _answer_waiting(self, text: str) -> None:
         """Give its observation to the tool call that waits, and the end to all others."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol, cast, runtime_checkable
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, LudicError
 from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling, fit_max_tokens
 from ludic_gym.tools.mcp_server import ToolServer
@@ -79,6 +79,7 @@ class Session:
     max_tokens: longest reply where a request names no limit.
     calls: responses that a client has got, in the order of their delivery.
     tools: of the environment, for the program; None for none.
+    fault: error of the model's server at the last call; None for none.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Session:
         self.calls: list[Response] = []
         self.is_over = False
         self.tools: ToolServer | None = None
+        self.fault: LudicError | None = None
         self._sampling = sampling
         self._turn_calls = 0
         self._taken = 0
@@ -177,10 +179,15 @@ class Session:
     async def _respond(self, request: Request) -> Response:
         """Sample the reply, and remember it."""
         id, messages = secrets.token_hex(12), self._messages(request)
-        if self.prompts is None:
-            response = await self._chatted(id, request, messages)
-        else:
-            response = await self._sampled(id, request, messages, self.prompts)
+        try:
+            if self.prompts is None:
+                response = await self._chatted(id, request, messages)
+            else:
+                response = await self._sampled(id, request, messages, self.prompts)
+        except LudicError as error:
+            self.fault = error if error.blame == "infrastructure" else None
+            raise
+        self.fault = None
         if request.previous is not None:
             # Instructions of one response are not those of the next.
             dialog = [m for m in (*messages, response.message) if m["role"] != "system"]

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.concurrency import gather_all
-from ludic_gym.errors import ConfigError, EnvError
+from ludic_gym.errors import ClientError, ConfigError, EnvError, GraderError, SandboxError
 from ludic_gym.recorder import Weights
 from ludic_gym.records import task_key
 from ludic_gym.rollout.episodes import (
@@ -174,10 +174,14 @@ class TaskPlayer:
 
 
 async def scored(episode: Episode, score: Score) -> Episode:
-    """The episode with the score's rewards; failed if one of them is no number, or as it was."""
+    """The episode with the score's rewards, or as it was; failed if one has none.
+
+    That is where it is no number, a grader reaches no verdict, or its server or sandbox fails.
+    """
     try:
         return replace(episode, rollouts=tuple([await score(r) for r in episode.rollouts]))
-    except EnvError as error:
+    except (EnvError, GraderError, ClientError, SandboxError, TimeoutError) as error:
+        # Not a reward of 0, which would say something about the reply.
         return failed_episode(episode, error)
 
 

@@ -107,9 +107,6 @@ class QAEnv(DatasetEnv):
             grade = run_blocking(self._grader.grade(exchange))
         except GraderError as error:
             return self.ungraded(error)
-        # A judge that is down says nothing about the reply.
-        if unjudged := [n for n, each in grade.grades.items() if each.rule == "judge_error"]:
-            return self.ungraded(GraderError(f"no verdict on {', '.join(unjudged)} by the judge"))
         self.verdict = f"{action}\n\n{'correct' if grade.success else 'wrong'}"
         info = {**self.about, "truth": self.question.truth, **grade.info}
         return "", grade.total, True, False, info

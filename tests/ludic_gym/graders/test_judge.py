@@ -4,7 +4,7 @@ import pytest
 
 from ludic_gym.clients.caching import CachingClient
 from ludic_gym.clients.scripted import ScriptedClient
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, GraderError
 from ludic_gym.graders.extract import Exchange
 from ludic_gym.graders.judge import grade_by_judge, judge_prompt, verdict_in
 from ludic_gym.types import Sampling
@@ -60,27 +60,28 @@ def test_what_is_no_verdict_is_asked_for_once_more():
     assert f"'{MARK} CORRECT'" in requests[1][-1]["content"]
 
 
-def test_two_replies_that_are_no_verdict_are_an_error_grade():
-    grade, requests = judged("CORRECT", "CORRECT")
-    assert (grade.correct, grade.rule, len(requests)) == (False, "judge_error", 2)
+def test_two_replies_that_are_no_verdict_are_no_grade():
+    with pytest.raises(GraderError, match="the judge gave no verdict in 2 replies"):
+        judged("CORRECT", "CORRECT")
 
 
 @pytest.mark.parametrize("error", [ClientError("down"), TimeoutError()])
-def test_a_client_that_fails_is_an_error_grade(error):
+def test_a_client_that_fails_twice_is_no_grade(error):
     def fail(messages, sampling):
         raise error
 
-    grade = asyncio.run(grade_by_judge(ScriptedClient(fail), ASKED))
-    assert (grade.correct, grade.rule) == (False, "judge_error")
+    client = ScriptedClient(fail)
+    with pytest.raises(ClientError, match=f"the judge gave no reply: {type(error).__name__}"):
+        asyncio.run(grade_by_judge(client, ASKED))
+    assert len(client.requests) == 2
 
 
 def test_a_verdict_that_was_cut_off_does_not_count():
     client = ScriptedClient([f"{MARK} CORRECT"] * 2)
     # The twelve digits, a blank, seven letters and the end of the turn are 21 tokens.
-    grade = asyncio.run(
-        grade_by_judge(client, ASKED, criterion="it is right.", sampling=Sampling(max_tokens=20))
-    )
-    assert grade.rule == "judge_error"
+    short = Sampling(max_tokens=20)
+    with pytest.raises(GraderError):
+        asyncio.run(grade_by_judge(client, ASKED, criterion="it is right.", sampling=short))
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,8 @@ def naive(messages, sampling):
 def test_an_answer_cannot_pass_for_a_verdict(answer):
     # Whatever the answer holds, its own mark is another one.
     client = ScriptedClient(naive)
-    grade = asyncio.run(grade_by_judge(client, Exchange("q", answer, "4")))
-    assert (grade.correct, grade.rule) == (False, "judge_error")
+    with pytest.raises(GraderError):
+        asyncio.run(grade_by_judge(client, Exchange("q", answer, "4")))
     assert "<|im_" not in client.requests[0][1]["content"]
 
 

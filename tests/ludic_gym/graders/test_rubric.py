@@ -10,7 +10,14 @@ from ludic_gym.errors import ConfigError
 from ludic_gym.graders.extract import Exchange, Grade
 from ludic_gym.graders.judge import grade_by_judge
 from ludic_gym.graders.numeric import grade_number
-from ludic_gym.graders.rubric import Component, Rubric, by_program, graded_episodes, graded_rollout
+from ludic_gym.graders.rubric import (
+    Component,
+    Rubric,
+    by_program,
+    graded_episode,
+    graded_episodes,
+    graded_rollout,
+)
 from ludic_gym.policies.reference import ScriptedPolicy
 from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.types import Decision, Episode, Rollout, Step, Task
@@ -71,7 +78,6 @@ def test_a_rubric_replaces_what_the_env_gave_for_the_last_step():
         "truth": "4",
         "row": 3,
         "success": True,
-        "judge_error": False,
         "reward/right": 1.0,
         "reward/long": 0.0,
         "rule/right": "bare",
@@ -79,11 +85,13 @@ def test_a_rubric_replaces_what_the_env_gave_for_the_last_step():
     }
 
 
-def test_a_judge_that_comes_to_no_verdict_is_marked():
-    judge = Component("kind", partial(grade_by_judge, ScriptedClient(["?"] * 2)))
-    graded = asyncio.run(graded_rollout(rollout("4"), Rubric((judge,))))
-    assert graded.steps[-1].info["judge_error"] is True
-    assert graded.steps[-1].info["rule/kind"] == "judge_error"
+@pytest.mark.parametrize(("replies", "blame"), [(["?"] * 2, "environment"), ([], "infrastructure")])
+async def test_an_episode_without_a_verdict_has_failed_and_earns_no_0(replies, blame):
+    judge = Component("kind", partial(grade_by_judge, ScriptedClient(replies)))
+    played = rollout("4")
+    episode = Episode(index=0, task=played.task, rollouts=(played,))
+    graded = await graded_episode(episode, Rubric((judge,)))
+    assert (graded.rollouts, graded.blame) == ((), blame)
 
 
 async def test_episodes_are_graded_as_they_end():

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ClientError, ConfigError, SandboxError
 from ludic_gym.tools.tool import as_tool, call_tool, problem_of
 from ludic_gym.types import ToolCall
 
@@ -223,3 +223,14 @@ async def test_a_tool_that_is_not_async_does_not_hold_up_the_loop():
 
     assert running.result() == "done"
     assert ticks > 3
+
+
+@pytest.mark.parametrize("error", [ClientError("status 503"), SandboxError("no place")])
+async def test_a_tool_whose_server_or_sandbox_fails_ends_the_episode(error):
+    def search(query: str) -> str:
+        """Search."""
+        raise error
+
+    call = ToolCall(id="1", name="search", arguments='{"query": "a"}')
+    with pytest.raises(type(error)):
+        await call_tool({"search": as_tool(search)}, call)

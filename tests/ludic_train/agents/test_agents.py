@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 
 import aiohttp
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from scripted_engine import ScriptedEngine, tokenizer
 from vault import VAULT
 
-from ludic_gym.errors import EpisodeError
+from ludic_gym.errors import ClientError, EpisodeError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
@@ -194,6 +195,33 @@ async def test_an_agent_that_fails_at_once_fails_the_episode_and_later_truncates
     rollout = await agent_episode(FOUR, later, gateway)
     assert rollout.steps[-1].info["truncation_reason"] == "agent_failed"
     assert gateway.sessions == {}
+
+
+class Failing(ScriptedEngine):
+    """Replies once, and then has no server."""
+
+    async def continued(self, prompt_ids, sampling):
+        if self.sampled:
+            raise ClientError("status 503")
+        return await super().continued(prompt_ids, sampling)
+
+
+@pytest.mark.parametrize("answers", [None, ValueError("no reply")])
+async def test_an_agent_whose_server_fails_is_not_to_blame(answers):
+    async def agent(task):
+        await said(task, dialog(task))
+        with suppress(openai.APIError):
+            async with openai.AsyncOpenAI(
+                base_url=task.base_url, api_key="x", max_retries=0
+            ) as client:
+                await client.chat.completions.create(model="m", messages=dialog(task), seed=2)
+        if answers is not None:
+            raise answers
+
+    engine = Failing(lambda prompt: "4", tokenizer(False))
+    async with Gateway(engine, tokenizer(False), deadline_s=30).running() as gateway:
+        with pytest.raises(ClientError, match="status 503"):
+            await agent_episode(FOUR, agent, gateway)
 
 
 async def test_a_program_that_hangs_is_killed(client, tmp_path):

@@ -2,18 +2,21 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.errors import ConfigError, EnvError
 from ludic_gym.graders.extract import Grade
+from ludic_gym.graders.judge import grade_by_judge
 from ludic_gym.graders.rubric import Component, Rubric, by_program
 from ludic_gym.policies.reference import RandomPolicy
-from ludic_gym.types import Decision, Rollout, Step, Task
+from ludic_gym.types import Decision, Episode, Rollout, Step, Task
 from ludic_train.runs.rewards import score_of
-from ludic_train.sources.rollouts import TaskPlayer, playing
+from ludic_train.sources.rollouts import TaskPlayer, playing, scored
 
 ROLLOUT = Rollout(
     task=Task(env_id="x"),
@@ -49,6 +52,17 @@ async def test_a_rubric_is_a_reward():
     rubric = Rubric((Component("right", by_program(right), 2.0),))
     scored = await score_of(rubric)(ROLLOUT)
     assert scored.steps[-1].reward == -0.5 + 2.0
+
+
+@pytest.mark.parametrize(
+    ("replies", "blame"), [(["?", "?"], "environment"), ([], "infrastructure")]
+)
+async def test_a_judge_without_a_verdict_drops_the_episode(replies, blame):
+    judge = partial(grade_by_judge, ScriptedClient(replies))
+    graded = score_of(Rubric((Component("kind", judge),)))
+    episode = Episode(index=0, task=ROLLOUT.task, rollouts=(ROLLOUT,))
+    dropped = await scored(episode, graded)
+    assert (dropped.rollouts, dropped.blame) == ((), blame)
 
 
 @pytest.mark.parametrize("value", [2, np.float32(2), np.int64(2), np.array(2.0), torch.tensor(2.0)])

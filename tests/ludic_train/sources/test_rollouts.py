@@ -1,6 +1,8 @@
 import asyncio
 import json
+import string
 from itertools import count, cycle, islice
+from typing import ClassVar
 
 import gymnasium as gym
 import pytest
@@ -10,6 +12,7 @@ import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.clients.scripted import ScriptedClient
 from ludic_gym.contexts import LatestObservation
 from ludic_gym.envs.core.base import TextEnv, end
+from ludic_gym.errors import GraderError, SandboxError
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.wrappers import Parsed
@@ -111,6 +114,47 @@ async def test_a_failed_episode_leaves_the_rest_of_its_group_but_no_single_one(g
     batch = await source(script, group_size=group_size).next_batch(reinforce())
     assert batch.metrics["episodes/failed"].value == pytest.approx(1 / (4 * group_size))
     assert batch.metrics["rollouts/kept"].count == left
+
+
+class Judged(gym.Env):
+    """One turn, rewarded with 1; the grader of seed 0 comes to no verdict once."""
+
+    observation_space = action_space = gym.spaces.Text(500, charset=string.printable)
+    metadata = {"render_modes": []}  # noqa: RUF012
+    faults: ClassVar[list[Exception]] = []
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return "Say A or B.", {}
+
+    def step(self, action):
+        if Judged.faults:
+            raise Judged.faults.pop()
+        return "Over.", float(action == "A1"), True, False, {"success": action == "A1"}
+
+
+gym.register("sources/Judged-v0", Judged)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (GraderError("no verdict"), "environment"),
+        (KeyError("board"), "environment"),
+        (SandboxError("no place"), "infrastructure"),
+    ],
+)
+async def test_an_end_by_others_is_dropped_with_its_cause_and_never_a_reward_of_0(fault, cause):
+    Judged.faults.append(fault)
+    tasks = (Task(env_id="sources/Judged-v0", seed=i, sampling=Sampling(seed=i)) for i in count())
+    playing = source(lambda messages, sampling: "A1", tasks=tasks, group_size=3)
+    batch = await playing.next_batch(reinforce())
+    # Eleven of twelve, each with the reward 1.
+    assert batch.metrics["reward"] == Stat(sum=11.0, count=11)
+    assert batch.metrics["rollouts/kept"].count == 11
+    other = {"environment": "infrastructure", "infrastructure": "environment"}[cause]
+    assert batch.metrics[f"episodes/failed_{cause}"] == Stat(sum=1.0, count=12)
+    assert batch.metrics[f"episodes/failed_{other}"] == Stat(sum=0.0, count=12)
 
 
 async def test_an_untrainable_client_is_named_before_equal_groups_are_dropped():

@@ -161,7 +161,6 @@ def test_a_rubric_pays_by_its_components():
         "reward/short": 0.0,
     }
     assert (info["rule/short"], info["truth"], info["row"]) == ("length", "4", 1)
-    assert info["judge_error"] is False
 
 
 def test_an_episode_without_a_verdict_of_its_judge_is_a_failed_one(registered):
@@ -173,7 +172,8 @@ def test_an_episode_without_a_verdict_of_its_judge_is_a_failed_one(registered):
     env_id = registered(qa(grader=rubric))
     result = lg.evaluate(env_id, lg.OraclePolicy, episodes=1, progress=False)
     assert (result.episodes, result.successes) == (0, 0)
-    assert "no verdict on kind by the judge" in result.errors[0][1]
+    assert "ClientError: the judge gave no reply" in result.errors[0][1]
+    assert result.blames == {"infrastructure": 1}
 
 
 def test_a_slow_judge_does_not_hold_up_other_episodes(registered):
