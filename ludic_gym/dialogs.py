@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
-from ludic_gym.types import ToolCall
+from ludic_gym.prompts import SampledMessage
+from ludic_gym.types import Message, ToolCall
 
 UNREADABLE = "unreadable_call"
 """Name of a call that could not be read. No tool has it, so that its result is an error."""
+Change = Callable[[Sequence[Message]], list[Message]]
+"""Another form of a dialog, for a server or chat template that refuses the usual one."""
 
 
 def unreadable_call(text: str) -> ToolCall:
@@ -33,3 +39,153 @@ def sendable_arguments(text: str) -> str:
     ('{"a": 2}', '{}')
     """
     return text if is_object(text) else "{}"
+
+
+def message_calls(calls: Iterable[ToolCall]) -> list[Any]:
+    """Tool calls in the format of messages, with the arguments as the model wrote them."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in calls
+    ]
+
+
+def tool_names(messages: Iterable[Message]) -> dict[str, str]:
+    """Names of the called tools, by the ids of their calls."""
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    return {call["id"]: call["function"]["name"] for call in calls}
+
+
+def sendable_dialog(
+    messages: Sequence[Message], names: Mapping[str, str] | None = None
+) -> list[Message]:
+    r"""The dialog as every server and chat template takes it; messages that fit stay the same.
+
+    Messages of one role in a row are one. A result has the name of its tool, and one without its
+    call is a message of the user. Arguments of calls are JSON objects.
+    names: of the calls that the results are of; None for those of the messages.
+
+    >>> user: Message = {"role": "user", "content": "a"}
+    >>> sendable_dialog([user, {"role": "tool", "tool_call_id": "1", "content": "b"}])
+    [{'role': 'user', 'content': 'a\n\n<tool_result>\nb\n</tool_result>'}]
+    """
+    names = tool_names(messages) if names is None else names
+    made: list[Message] = []
+    for message in messages:
+        fitting = _fitting(message, names)
+        if made and made[-1]["role"] == fitting["role"] != "tool":
+            made[-1] = _joined(made[-1], fitting)
+        else:
+            made.append(fitting)
+    return made
+
+
+def change_for(refusal: str) -> Change | None:
+    """The form of dialogs that a server or chat template accepts; None for any other refusal.
+
+    >>> change_for("System role not supported") is system_in_user
+    True
+    """
+    return next((change for words, change in CHANGES if words.search(refusal)), None)
+
+
+def changed_dialog(messages: Sequence[Message], changes: Iterable[Change]) -> Sequence[Message]:
+    """The dialog with these changes, in their order."""
+    for change in changes:
+        messages = sendable_dialog(change(messages))
+    return messages
+
+
+def system_in_user(messages: Sequence[Message]) -> list[Message]:
+    """The dialog with its system prompt at the beginning of the first message of the user."""
+    return [_from_user(m) if m["role"] == "system" else m for m in messages]
+
+
+def system_first(messages: Sequence[Message]) -> list[Message]:
+    """The dialog with no system message but the first; later ones are the user's."""
+    return [*messages[:1], *system_in_user(messages[1:])]
+
+
+def results_of_user(messages: Sequence[Message]) -> list[Message]:
+    """The dialog with what the user says after results of tools at the end of the last result."""
+    made: list[Message] = []
+    for message in messages:
+        if made and made[-1]["role"] == "tool" and message["role"] == "user":
+            made[-1] = _joined(made[-1], message)
+        else:
+            made.append(message)
+    return made
+
+
+def without_thoughts(messages: Sequence[Message]) -> list[Message]:
+    """The dialog without the thoughts beside its messages."""
+    return [
+        cast(Message, {n: value for n, value in m.items() if not n.startswith("reasoning")})
+        for m in messages
+    ]
+
+
+# Of Mistral's API and templates; of Qwen's; of Gemma's, of older ones of Mistral and of Google.
+CHANGES: Sequence[tuple[re.Pattern[str], Change]] = [
+    (re.compile(words, re.IGNORECASE | re.DOTALL), change)
+    for words, change in (
+        (r"role 'user' after role 'tool'|must alternate.*except for tool", results_of_user),
+        (r"system message must be (at the beginning|(the )?first)", system_first),
+        (
+            r"reasoning(_content)?\b.{0,80}(extra|not permitted|not supported|unsupported|unknown)"
+            r"|extra_forbidden.{0,80}reasoning",
+            without_thoughts,
+        ),
+        (
+            r"(system|developer) (role|message|prompt|instruction)s?.{0,30}"
+            r"(not|n't|un).{0,4}(support|enabled|allow)|roles must alternate"
+            r"|only user.{0,60}roles? (are|is) (supported|allowed)|got system\b",
+            system_in_user,
+        ),
+    )
+]
+
+
+def _fitting(message: Message, names: Mapping[str, str]) -> Message:
+    """The message itself, or as another that can be sent."""
+    fields: dict[str, Any] = dict(message)
+    if message["role"] == "tool" and message.get("tool_call_id") not in names:
+        text = f"<tool_result>\n{message['content'] or ''}\n</tool_result>"
+        return {"role": "user", "content": text}
+    if message["role"] == "tool" and not message.get("name"):
+        return cast(Message, {**fields, "name": names[message["tool_call_id"]]})
+    calls = message.get("tool_calls") or []
+    if all(is_object(call["function"]["arguments"]) for call in calls):
+        return message
+    functions = [call["function"] for call in calls]
+    fields["tool_calls"] = [
+        {**call, "function": {**each, "arguments": sendable_arguments(each["arguments"])}}
+        for call, each in zip(calls, functions, strict=True)
+    ]
+    return cast(Message, fields)
+
+
+def _joined(first: Message, second: Message) -> Message:
+    """Two messages as one of the first one's role."""
+    text = "\n\n".join(filter(None, (first["content"], second["content"])))
+    both: dict[str, Any] = {**first, "content": text}
+    # That of a user's message says where a single text is from.
+    if first["role"] != "tool":
+        both.pop("name", None)
+    if calls := [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())]:
+        both |= {"tool_calls": calls, "content": text or None}
+    return cast(Message, both)
+
+
+def _from_user(message: Message) -> Message:
+    return {"role": "user", "content": message["content"]}
+
+
+def thought_of(message: Message) -> str:
+    """The thought beside a reply, of those that were sampled here or came with a request."""
+    beside = cast("Mapping[str, Any]", message).get("reasoning_content") or ""
+    sampled: object = message
+    return str(beside or (sampled.reasoning if isinstance(sampled, SampledMessage) else ""))

@@ -52,6 +52,11 @@ class SampledMessage(dict[str, Any]):
             return None
         return completion.prompt_ids + completion.completion_ids
 
+    @property
+    def reasoning(self) -> str:
+        """The thought that the server returned beside the text."""
+        return self._completion.reasoning
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Messages never change, and each one holds the prompt before it: copies would be quadratic.
         return self

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ludic_gym.clients.messages_format import (
-    Block,
     content_blocks,
     messages_body,
     messages_completion,
@@ -18,8 +16,6 @@ from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 # The last version with temperature, top_p and top_k; models that take none of them refuse by name.
 VERSION = "2023-06-01"
-# Replies with tool calls whose thinking is remembered: more than there are episodes in flight.
-REMEMBERED = 2**12
 INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -60,9 +56,6 @@ class AnthropicChatClient(HostedChatClient):
             params=params,
             extra_body=extra_body,
         )
-        # By the id of the reply's first tool call. The signed blocks have to be sent back with it,
-        # and messages have no place for them.
-        self._thoughts: OrderedDict[str, list[Block]] = OrderedDict()
 
     @staticmethod
     def _headers(key: str | None) -> dict[str, str]:
@@ -75,15 +68,13 @@ class AnthropicChatClient(HostedChatClient):
         sampling: Sampling,
         tools: Sequence[ToolSchema],
     ) -> dict[str, Any]:
-        return messages_body(model, messages, sampling, tools, self._thoughts)
+        return messages_body(model, messages, sampling, tools, self._signed)
 
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
         completion = messages_completion(response, sampling)
         thoughts = [b for b in content_blocks(response) if "thinking" in str(b.get("type"))]
         if thoughts and completion.tool_calls:
-            self._thoughts[completion.tool_calls[0].id] = thoughts
-            while len(self._thoughts) > REMEMBERED:
-                self._thoughts.popitem(last=False)
+            self._remember({completion.tool_calls[0].id: thoughts})
         return completion
 
     def _usage(self, response: Mapping[str, Any]) -> Mapping[str, Any]:

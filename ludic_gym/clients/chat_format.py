@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ludic_gym.clients.faults import ABORTED, RejectedReply
 from ludic_gym.clients.responses import excerpt
-from ludic_gym.dialogs import is_object, unreadable_call
+from ludic_gym.dialogs import is_object, sendable_dialog, thought_of, unreadable_call
 from ludic_gym.errors import ClientError
 from ludic_gym.types import (
     Completion,
@@ -23,6 +23,10 @@ from ludic_gym.types import (
 )
 
 T = TypeVar("T")
+
+
+# vLLM has renamed the field; hosted servers use either name.
+THOUGHT_FIELDS = ("reasoning_content", "reasoning")
 
 
 def sampling_fields(sampling: Sampling) -> dict[str, Any]:
@@ -44,16 +48,57 @@ def sampling_fields(sampling: Sampling) -> dict[str, Any]:
 
 
 def chat_body(
-    model: str, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema]
+    model: str,
+    messages: Sequence[Message],
+    sampling: Sampling,
+    tools: Sequence[ToolSchema],
+    *,
+    thought_field: str = "",
+    signed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A chat request for any OpenAI-style server, as the JSON object of its body.
 
     model: name of the model on the server.
     tools: schemas that the model may call; "tools" is left out of the request if there are none.
+    thought_field: in which the server has sent thoughts; it gets those back that led to calls.
+    signed: further fields of calls, by their ids, as of `signed_calls`.
     """
     # OpenAI rejects an empty list of tools.
     offer = {"tools": list(tools)} if tools else {}
-    return {"model": model, "messages": list(messages), **sampling_fields(sampling), **offer}
+    sent = [
+        _sent_message(message, thought_field, signed or {}) for message in sendable_dialog(messages)
+    ]
+    return {"model": model, "messages": sent, **sampling_fields(sampling), **offer}
+
+
+def _sent_message(
+    message: Message, thought_field: str, signed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The message without what servers reject in it: names of users, and thoughts of others."""
+    fields = {n: value for n, value in message.items() if not n.startswith("reasoning")}
+    # Mistral's API has it for tools alone.
+    if message["role"] != "tool":
+        fields.pop("name", None)
+    if calls := message.get("tool_calls"):
+        fields["tool_calls"] = [{**call, **signed.get(call["id"], {})} for call in calls]
+        if thought_field and (thought := thought_of(message)):
+            fields[thought_field] = thought
+    return fields
+
+
+def signed_calls(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a response's calls that only its server knows, by the ids of the calls.
+
+    Gemini refuses a call that comes back without its signature.
+    """
+    calls = required_field(first_choice(response), "message", dict).get("tool_calls")
+    known = ("id", "type", "function", "index")
+    signed: dict[str, Any] = {}
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]:
+            fields = {name: value for name, value in call.items() if name not in known}
+            signed |= {call["id"]: fields} if fields else {}
+    return signed
 
 
 def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Completion:
@@ -101,11 +146,16 @@ def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
                 yield required_field(part, kind, str)
 
 
+def thought_field_of(response: Mapping[str, Any]) -> str:
+    """The field in which a response has a thought beside its text; "" without one."""
+    message = required_field(first_choice(response), "message", dict)
+    return next((name for name in THOUGHT_FIELDS if message.get(name)), "")
+
+
 def _reasoning(message: Mapping[str, Any]) -> str:
-    # vLLM has renamed the field; hosted servers use either name.
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str):
-        return reasoning
+    for name in THOUGHT_FIELDS:
+        if isinstance(message.get(name), str) and message[name]:
+            return str(message[name])
     content = message.get("content")
     return "\n\n".join(_parts(content, "thinking")) if isinstance(content, list) else ""
 

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from ludic_gym.dialogs import Change, change_for
 from ludic_gym.errors import ClientError, PromptTooLong
 from ludic_gym.types import FinishReason
 
@@ -68,6 +69,17 @@ class RejectedReply(ClientError):
         self.unreadable = unreadable
 
 
+class RefusedDialog(ClientError):
+    """A server or its chat template takes no dialog of this form.
+
+    change: to the form that it takes.
+    """
+
+    def __init__(self, message: str, status: int, change: Change) -> None:
+        super().__init__(message, status=status)
+        self.change = change
+
+
 def fault_of(message: str, status: int, text: str) -> ClientError | None:
     """The error that the prompt or the model has caused; None for one of server or request.
 
@@ -86,7 +98,8 @@ def fault_of(message: str, status: int, text: str) -> ClientError | None:
         error = error_in(text)
         raw = error.get("failed_generation") if isinstance(error, dict) else None
         return RejectedReply(message, status, "tool_calls", str(raw or reason_of(text)))
-    return None
+    change = change_for(words)
+    return RefusedDialog(message, status, change) if change else None
 
 
 def status_within(status: int, text: str) -> int:

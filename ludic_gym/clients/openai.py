@@ -7,10 +7,11 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from ludic_gym.clients.chat_format import (
@@ -19,16 +20,22 @@ from ludic_gym.clients.chat_format import (
     plain_completion,
     rejected_completion,
     required_field,
+    signed_calls,
+    thought_field_of,
     with_cached_tokens,
 )
-from ludic_gym.clients.faults import RejectedReply
+from ludic_gym.clients.faults import RefusedDialog, RejectedReply
 from ludic_gym.clients.transport import HttpTransport, Usage, bearer
 from ludic_gym.concurrency import gather_all
+from ludic_gym.dialogs import Change, changed_dialog, without_thoughts
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.sampling import fit_max_tokens
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
 
+T = TypeVar("T")
+# Calls whose signatures are remembered: more than there are episodes in flight.
+REMEMBERED = 2**12
 QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
 # A few more than a word: some servers have a minimum.
 PROBE_TOKENS = 16
@@ -68,6 +75,8 @@ class HttpClient:
         self._http = HttpTransport(urls, api_key_env, options, headers=self._headers)
         self._model = model
         self._extra_body = dict(extra_body or {})
+        # Of dialogs, because the server or its chat template has refused others.
+        self._changes: list[Change] = []
 
     @property
     def usage(self) -> Usage:
@@ -119,6 +128,21 @@ class HttpClient:
         self.usage.completion_tokens += completion_tokens
         self.usage.cached_tokens += usage.get("cached_tokens") or 0
         return response
+
+    async def _accepted(
+        self, messages: Sequence[Message], send: Callable[[Sequence[Message]], Awaitable[T]]
+    ) -> T:
+        """The result of `send` for the dialog, in a form that the server has not refused."""
+        while True:
+            changes = tuple(self._changes)
+            try:
+                return await send(changed_dialog(messages, changes))
+            except RefusedDialog as error:
+                if error.change in changes:
+                    raise
+                # Another request may have found it meanwhile.
+                if error.change not in self._changes:
+                    self._changes.append(error.change)
 
     @staticmethod
     def _headers(key: str | None) -> dict[str, str]:
@@ -177,6 +201,9 @@ class HostedChatClient(HttpClient, ABC):
         )
         self._params = dict(params or {})
         self.renamed: dict[str, str | None] = {}
+        # Signatures by the ids of calls. They have to be sent back with them, and messages have no
+        # place for them.
+        self._signed: OrderedDict[str, Any] = OrderedDict()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
@@ -185,28 +212,41 @@ class HostedChatClient(HttpClient, ABC):
 
         Raises ClientError if there is no usable response.
         """
-        body = self._adapted(self._body(await self.model(), messages, sampling, tools))
-        start = time.perf_counter()
-        rejected = None
-        try:
-            response = await self.request(self._chat_route, body)
-        except RejectedReply as reply:
-            response, rejected = {}, rejected_completion(reply, sampling)
-        seconds = time.perf_counter() - start
-        call = ModelCall(
+        model = await self.model()
+
+        async def send(dialog: Sequence[Message]) -> Completion:
+            body = self._adapted(self._body(model, dialog, sampling, tools))
+            start = time.perf_counter()
+            response: Mapping[str, Any] = {}
+            try:
+                response = await self.request(self._chat_route, body)
+                counts = count_usage(self._usage(response))
+                completion = within_length(self._completion(response, sampling), sampling, *counts)
+            except RejectedReply as reply:
+                completion = rejected_completion(reply, sampling)
+            seconds = time.perf_counter() - start
+            return replace(completion, call=self._call(body, dialog, response, seconds))
+
+        return await self._accepted(messages, send)
+
+    def _call(
+        self,
+        body: Mapping[str, Any],
+        dialog: Sequence[Message],
+        response: Mapping[str, Any],
+        seconds: float,
+    ) -> ModelCall:
+        """The account of a request and its response; {} for a response that is none."""
+        return ModelCall(
             # A server that names no model in its response has the requested one.
             model=str(response.get("model") or body["model"]),
             fingerprint=str(response.get("system_fingerprint") or ""),
             # As plain dicts: those of a dialog hold the tokens that they were sampled from.
-            messages=tuple(cast(Message, dict(message)) for message in messages),
+            messages=tuple(cast(Message, dict(message)) for message in dialog),
             parameters={n: v for n, v in body.items() if n not in ("messages", "system")},
             usage=self._usage(response),
             seconds=round(seconds, 4),
         )
-        if rejected is not None:
-            return replace(rejected, call=call)
-        completion = replace(self._completion(response, sampling), call=call)
-        return within_length(completion, sampling, *count_usage(call.usage))
 
     @abstractmethod
     def _body(
@@ -221,6 +261,12 @@ class HostedChatClient(HttpClient, ABC):
     @abstractmethod
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
         """The response, without its call."""
+
+    def _remember(self, signed: Mapping[str, Any]) -> None:
+        """Remember what goes back with calls, by their ids."""
+        self._signed.update(signed)
+        while len(self._signed) > REMEMBERED:
+            self._signed.popitem(last=False)
 
     def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request as this server and this user want it."""
@@ -244,6 +290,8 @@ class OpenAIChatClient(HostedChatClient):
     """
 
     _chat_route = "/chat/completions"
+    # The name under which this server sends thoughts, and expects those that led to calls.
+    _thought_field = ""
 
     def _body(
         self,
@@ -255,10 +303,20 @@ class OpenAIChatClient(HostedChatClient):
         # This route would begin a new message, and the caller would join two half replies.
         if messages and messages[-1]["role"] == "assistant":
             raise ClientError("this route cannot continue an assistant message; use VLLMChatClient")
-        return chat_body(model, messages, sampling, tools)
+        return chat_body(
+            model,
+            messages,
+            sampling,
+            tools,
+            thought_field="" if without_thoughts in self._changes else self._thought_field,
+            signed=self._signed,
+        )
 
     def _completion(self, response: Mapping[str, Any], sampling: Sampling) -> Completion:
-        return plain_completion(response, sampling)
+        completion = plain_completion(response, sampling)
+        self._thought_field = thought_field_of(response) or self._thought_field
+        self._remember(signed_calls(response))
+        return completion
 
 
 def within_length(

@@ -208,13 +208,17 @@ class VLLMChatClient(VLLMClient):
         # Read before the request, because the publisher may change it meanwhile.
         sampling, version = self._sent(sampling), self.policy_version
         async with self._counted(sampling) as model:
-            body = {**NEUTRAL, **chat_body(model, messages, sampling, tools)}
-            # 0 alternatives: the log-prob of the sampled token is returned besides.
-            body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
-            if messages and messages[-1]["role"] == "assistant":
-                body |= {"add_generation_prompt": False, "continue_final_message": True}
-            said = [(message["role"], str(message["content"])) for message in messages]
-            response = await self.request(CHAT_ROUTE, body, prefix=said)
+
+            async def send(dialog: Sequence[Message]) -> dict[str, Any]:
+                body = {**NEUTRAL, **chat_body(model, dialog, sampling, tools)}
+                # 0 alternatives: the log-prob of the sampled token is returned besides.
+                body |= {"return_token_ids": True, "logprobs": True, "top_logprobs": 0}
+                if dialog and dialog[-1]["role"] == "assistant":
+                    body |= {"add_generation_prompt": False, "continue_final_message": True}
+                said = [(message["role"], str(message["content"])) for message in dialog]
+                return await self.request(CHAT_ROUTE, body, prefix=said)
+
+            response = await self._accepted(messages, send)
         completion = plain_completion(response, sampling)
         choice = first_choice(response)
         content = required_field(choice, "logprobs", dict).get("content")

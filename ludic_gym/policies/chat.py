@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.contexts import Context, FullDialog
-from ludic_gym.dialogs import sendable_arguments
+from ludic_gym.dialogs import message_calls, sendable_arguments, sendable_dialog
 from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
 from ludic_gym.prompts import sampled_message
@@ -116,7 +116,7 @@ class ChatPolicy(PlainCall):
         beginning: of the reply, which the model continues.
         """
         tools, messages = self._tools, self.context.messages()
-        messages = joined_messages([*messages, *self._unstored])
+        messages = sendable_dialog([*messages, *self._unstored])
         # `store` needs it: the sampled tokens continue exactly this prompt.
         self._prompt = messages
         if beginning is not None:
@@ -141,34 +141,12 @@ def assistant_message(completion: Completion, prefill: str = "") -> Message:
     text = prefill + completion.text
     if not completion.tool_calls:
         return {"role": "assistant", "content": text}
-    return {
-        "role": "assistant",
-        # As the chat API has it for a message that consists of calls.
-        "content": text or None,
-        "tool_calls": [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": sendable_arguments(call.arguments),
-                },
-            }
-            for call in completion.tool_calls
-        ],
-    }
-
-
-def joined_messages(messages: Sequence[Message]) -> list[Message]:
-    """The messages with those of the user that follow each other as one: templates want turns."""
-    joined: list[Message] = []
-    for message in messages:
-        if joined and message["role"] == joined[-1]["role"] == "user":
-            texts = (joined[-1]["content"], message["content"])
-            joined[-1] = {"role": "user", "content": "\n\n".join(filter(None, texts))}
-        else:
-            joined.append(message)
-    return joined
+    calls = [
+        replace(call, arguments=sendable_arguments(call.arguments))
+        for call in completion.tool_calls
+    ]
+    # As the chat API has it for a message that consists of calls.
+    return {"role": "assistant", "content": text or None, "tool_calls": message_calls(calls)}
 
 
 def chat_policy_in(policy: Policy) -> ChatPolicy:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ludic_gym.dialogs import message_calls
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.types import Message, ToolCall, ToolSchema
-from ludic_train.agents.types import message_calls
 from ludic_train.models.chat_template import render_chat, with_parsed_arguments
 from ludic_train.models.tool_calls import (
     CALL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ludic_gym.dialogs import message_calls
 from ludic_gym.types import Completion, Message, Sampling, ToolCall, ToolSchema
 
 Json = dict[str, Any]
@@ -81,15 +82,3 @@ class Response:
             return {"role": "assistant", "content": self.content}
         calls = message_calls(self.calls)
         return {"role": "assistant", "content": self.content or None, "tool_calls": calls}
-
-
-def message_calls(calls: tuple[ToolCall, ...] | list[ToolCall]) -> list[Any]:
-    """Tool calls in the format of messages."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for call in calls
-    ]

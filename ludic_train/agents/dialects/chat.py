@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from ludic_gym.dialogs import message_calls
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.agents.dialects.fields import (
@@ -17,7 +18,7 @@ from ludic_train.agents.dialects.fields import (
     text_of,
     tool_of,
 )
-from ludic_train.agents.types import Event, Json, Request, Response, message_calls
+from ludic_train.agents.types import Event, Json, Request, Response
 
 ROLES = {"developer": "system", "function": "tool"}
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta
 
+from ludic_gym.dialogs import message_calls
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.agents.dialects.fields import (
@@ -22,7 +23,7 @@ from ludic_train.agents.dialects.fields import (
     text_of,
     tool_of,
 )
-from ludic_train.agents.types import Event, Json, Request, Response, message_calls
+from ludic_train.agents.types import Event, Json, Request, Response
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 # Clients demand a signature of every thought, and send it back unread.

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from ludic_gym.dialogs import message_calls
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.agents.dialects.fields import (
@@ -22,7 +23,7 @@ from ludic_train.agents.dialects.fields import (
     text_of,
     tool_of,
 )
-from ludic_train.agents.types import Event, Json, Request, Response, message_calls
+from ludic_train.agents.types import Event, Json, Request, Response
 
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
