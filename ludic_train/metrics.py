@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from operator import add
 
+from ludic_gym.rollout.outcome import succeeded
 from ludic_gym.types import Episode
 from ludic_train.errors import MetricError
 
@@ -155,7 +156,7 @@ def metrics_from_bytes(data: bytes) -> Metrics:
 def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
     """Metrics of episodes, failed ones included; of several environments, also for each of them.
 
-    "reward", "turns" and "success" are means per rollout, the last of those whose info has it;
+    "reward", "turns" and "success" are means per rollout, the last where environments name it;
     "tokens/completion" is a mean per model call; "tokens/sampled" and "episodes" are totals, and
     "episodes/failed" is a share, and so are its parts by cause, "episodes/failed_environment" and
     "episodes/failed_infrastructure"; "replies/legal", "replies/cut" and "replies/empty" are of
@@ -174,12 +175,12 @@ def episode_metrics(episodes: Sequence[Episode]) -> Metrics:
 def _metrics_of(episodes: Sequence[Episode]) -> Metrics:
     rollouts = [rollout for episode in episodes for rollout in episode.rollouts]
     steps = [step for rollout in rollouts for step in rollout.steps]
-    ends = [rollout.steps[-1].info for rollout in rollouts if rollout.steps]
+    successes = [success for success in map(succeeded, rollouts) if success is not None]
     calls = [call for step in steps for call in step.decision.completions]
     return {
         "reward": Stat.of([rollout.total_reward for rollout in rollouts]),
-        # Not every environment knows success: a missing one is no failure.
-        "success": Stat.of([float(info["success"]) for info in ends if "success" in info]),
+        # Not every environment knows success: without it, no end is a failure.
+        "success": Stat.of(map(float, successes if len(successes) == len(rollouts) else ())),
         "turns": Stat.of([len(rollout.steps) for rollout in rollouts]),
         "replies/legal": Stat.of([float(not step.illegal) for step in steps]),
         "replies/cut": Stat.of([float(step.decision.cut_off) for step in steps]),

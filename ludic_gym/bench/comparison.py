@@ -55,7 +55,8 @@ def compare(
 
     Equal rows of data mean equal tasks, and where there are none, equal seeds. Raises ConfigError
     for runs on different data, if they have no task in common, and for a run of which the
-    environment or infrastructure ended more than 2% of the episodes.
+    environment or infrastructure ended more than 2% of the episodes; for successes, also of an
+    environment that says nothing of them.
 
     >>> before = [Score(index=i, task=i) for i in range(6)]
     >>> after = [Score(index=i, task=i, success=True) for i in range(6)]
@@ -79,6 +80,8 @@ def compare(
         values: dict[int, list[float]] = defaultdict(list)
         for score in scores:
             value = score.success if measure == "success" else score.reward
+            if value is None:
+                raise ConfigError('the environment says nothing of success: use measure="reward"')
             values[score.row if by_row and score.row is not None else score.task].append(value)
         # The task is the independent draw, so its samples become one number first.
         means.append({task: fmean(of_task) for task, of_task in values.items()})
@@ -194,7 +197,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """All runs of a setup, the best first. baseline: name of the run that is subtracted."""
+    """All runs of a setup, the best first. baseline: name of the run that is subtracted.
+
+    measure: that which was asked for, or the reward where the environment says nothing of success.
+    """
 
     setup: Setup
     measure: Measure
@@ -228,6 +234,8 @@ def boards(
 def _board(setup: Setup, runs: Sequence[Run], measure: Measure, baseline: str | None) -> Board:
     played = [run for run in runs if setup in run.scores]
     results = {run.name: Tally(run.scores[setup]).result() for run in played}
+    if any(score.success is None for run in played for score in run.scores[setup]):
+        measure = "reward"
     reasons = {run.name: _no_rank_of(run.scores[setup]) for run in played}
     means = {
         # nan is in no order: it counts as less than every mean, as does one without a rank.

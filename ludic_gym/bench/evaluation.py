@@ -171,6 +171,11 @@ def env_plan(env_id: str, kwargs: Mapping[str, Any], tasks: tuple[Task, ...]) ->
         close(env)
 
 
+def has_tools(plan: EnvPlan, harness: Harness | str | None) -> bool:
+    """True if the environment or the harness offers tools."""
+    return plan.has_tools or Harness.of(harness).tools is not None
+
+
 def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
     """The named ids and those of the named suites and benchmarks, each once, with kwargs.
 

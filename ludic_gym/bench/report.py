@@ -76,6 +76,8 @@ def result_table(
         # Scores on the bundled sample are marked: it is not the data set itself.
         mark = " (sample)" if "sample@" in result.data else ""
         turns = result.turns or math.nan
+        # An environment of another package may say nothing of success.
+        is_unknown = bool(result.episodes) and math.isnan(result.success_rate)
         shares = {
             "cut": percent(result.cut_off / turns),
             "empty": percent(result.empty / turns),
@@ -83,9 +85,9 @@ def result_table(
         }
         cells = (
             label + mark,
-            f"{result.successes}/{result.episodes}",
+            f"{'-' if is_unknown else result.successes}/{result.episodes}",
             percent(result.success_rate),
-            result.success_interval.in_percent() if result.episodes else "-",
+            "-" if math.isnan(result.success_rate) else result.success_interval.in_percent(),
             f"{result.mean_reward:.2f}" if result.episodes else "-",
             f"{result.reward_interval:.2f}" if result.reward_interval else "-",
             percent(random.get(label, math.nan)),
@@ -165,7 +167,8 @@ def zero_line(result: BenchResult, *, has_tools: bool = False) -> str:
     has_tools: true where tools are offered to the model.
     """
     number, turns = result.episodes, result.turns
-    if not number or result.successes:
+    earns = math.isnan(result.success_rate) and result.mean_reward > 0
+    if not number or result.successes or earns:
         return ""
     everywhere = {word for word, count in result.outcomes.items() if count == number}
     # Words without a count of turns are outcomes alone.

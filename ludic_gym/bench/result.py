@@ -59,6 +59,7 @@ class Score:
     index: the episode's position in the request.
     task: the same for all samples of a task: its env seed, or the index where it has none.
     row: of a task that names a row of the data, its number; None for others.
+    success: None where the environment does not say.
     outcome: the end in a word, as of `rollout.outcome`; "error" where an error ended the episode.
     prompt_tokens, completion_tokens: of all model calls, by their token ids or the server's count;
         None where a server returned neither.
@@ -75,7 +76,7 @@ class Score:
     index: int
     task: int
     row: int | None = None
-    success: bool = False
+    success: bool | None = False
     reward: float = 0.0
     outcome: str = "error"
     turns: int = 0
@@ -105,6 +106,7 @@ class BenchResult:
 
     episodes: number of episodes that the model ended; `success_rate` and `mean_reward` are over
         these, nan if there are none.
+        `success_rate` is also nan where the environment says nothing of success.
     success_interval: Wilson's, 95%, on the effective number of trials if tasks have samples.
     reward_interval: 95%, from resampling tasks; None with fewer than two of them.
     tasks: number of different tasks.
@@ -285,7 +287,7 @@ class Tally:
         self.scores: list[Score] = []
         self._counted: list[Score] = []
         self._dropped: list[Score] = []
-        self._successes = 0
+        self._successes, self._unknown = 0, 0
         self._failure, self._in_a_row = "", 0
         for score in scores:
             self.add(score)
@@ -296,7 +298,8 @@ class Tally:
         if score.counts:
             self._in_a_row = 0
             self._counted.append(score)
-            self._successes += score.success
+            self._successes += bool(score.success)
+            self._unknown += score.success is None
         else:
             self._dropped.append(score)
             failure = _NUMBERS.sub("#", score.error or "")
@@ -311,16 +314,21 @@ class Tally:
 
     @property
     def success_rate(self) -> float:
-        """The share of successes so far, nan before the first episode."""
-        return self._successes / len(self._counted) if self._counted else math.nan
+        """The share of successes so far; nan before the first episode, and where none is known."""
+        if not self._counted or self._unknown:
+            return math.nan
+        return self._successes / len(self._counted)
 
     def result(self) -> BenchResult:
         """The result, independent of the order of the scores."""
         # Sums of floats and resampled tasks depend on the order, and episodes end in any order.
         scores = sorted(self._counted, key=lambda score: (score.task, score.index))
         tasks = [list(group) for _, group in groupby(scores, key=lambda score: score.task)]
-        wins = [sum(score.success for score in task) for task in tasks]
         trials = [len(task) for task in tasks]
+        # Without successes that are known there is no rate, and no interval of one.
+        known = [] if self._unknown else tasks
+        wins = [sum(bool(score.success) for score in task) for task in known]
+        tried = [len(task) for task in known]
         totals = [math.fsum(score.reward for score in task) for task in tasks]
         outcomes = Counter(score.outcome for score in scores)
         # Records of earlier versions name no blame; most of their errors are of servers.
@@ -329,12 +337,12 @@ class Tally:
             episodes=len(scores),
             successes=self._successes,
             success_rate=self.success_rate,
-            success_interval=clustered_wilson_interval(wins, trials),
+            success_interval=clustered_wilson_interval(wins, tried),
             mean_reward=fmean(score.reward for score in scores) if scores else math.nan,
             reward_interval=bootstrap_interval(totals, trials) if len(trials) > 1 else None,
             tasks=len(trials),
-            pass_at_k=_over_tasks(pass_at_k, wins, trials),
-            pass_hat_k=_over_tasks(pass_hat_k, wins, trials),
+            pass_at_k=_over_tasks(pass_at_k, wins, tried),
+            pass_hat_k=_over_tasks(pass_hat_k, wins, tried),
             # Equal counts by name, so that equal results are equal texts.
             outcomes=dict(sorted(outcomes.items(), key=lambda item: (-item[1], item[0]))),
             turns=sum(score.turns for score in scores),

@@ -40,7 +40,7 @@ from ludic_gym.bench.comparison import (
     boards_json,
     no_rank,
 )
-from ludic_gym.bench.evaluation import EnvPlan, Play, play_env
+from ludic_gym.bench.evaluation import EnvPlan, Play, has_tools, play_env
 from ludic_gym.bench.folder import REQUEST, open_folder, transcript_path, write_results
 from ludic_gym.bench.report import (
     fault_lines,
@@ -71,7 +71,6 @@ from ludic_gym.commands.bench_args import (
     settings_like,
 )
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_gym.harness import Harness
 from ludic_gym.models import Model, model, open_agent
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
@@ -236,7 +235,7 @@ def exit_code(outcomes: Sequence[Outcome], args: BenchArgs) -> int:
         if least is not None and not result.success_rate >= least
     }
     for label, rate in low.items():
-        text = f"{label}: success rate {rate:.1%} is not at least {least:.1%}"
+        text = f"{label}: success rate {percent(rate)} is not at least {least:.1%}"
         console.print(text, style="red", markup=False)
     failed = any(outcome.failure for outcome in outcomes)
     return int(failed or bool(low) or any(result.errors for result in results.values()))
@@ -267,8 +266,8 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
         for line in figure_lines(results):
             console.print(line, markup=False)
         failure = [f"{outcome.name}: {outcome.failure}"] if outcome.failure else []
-        own_tools = Harness.of(outcome.args.player.harness).tools is not None
-        with_tools = {f"{label}{i}" for i, plan in plans.items() if plan.has_tools or own_tools}
+        harness = outcome.args.player.harness
+        with_tools = {f"{label}{i}" for i, plan in plans.items() if has_tools(plan, harness)}
         for line in [*failure, *fault_lines(results, with_tools=with_tools)]:
             console.print(line, style="red", markup=False)
     out = args.run.out

@@ -53,11 +53,16 @@ def _fault_of_reply(decision: Decision) -> str:
     return words.get(reason) or ("empty" if decision.empty else "")
 
 
-def succeeded(rollout: Rollout) -> bool:
-    """True if the env calls the end a success; a truncated episode is none."""
-    success = last_info(rollout).get("success")
-    # Any other value, such as a text, is a mistake of the env and no success.
-    return isinstance(success, bool | np.bool_) and bool(success)
+def succeeded(rollout: Rollout) -> bool | None:
+    """True for an end that the env calls a success, False for any other.
+
+    None where the env ended the episode and says nothing of success, as many of other packages do.
+    """
+    info = last_info(rollout)
+    if "success" in info:
+        # Any other value, such as a text, is a mistake of the env and no success.
+        return isinstance(info["success"], bool | np.bool_) and bool(info["success"])
+    return None if rollout.steps and "truncation_reason" not in info else False
 
 
 def last_info(rollout: Rollout) -> Mapping[str, Any]:

@@ -88,7 +88,8 @@ def columns(
         "nth": nth,
         # JavaScript rounds large whole numbers, by which two tasks could become one.
         "task": [str(score.task) for score in scores],
-        "error": [score.error or "" for score in scores],
+        # An error of the model, such as a prompt that is too long, is an end like others.
+        "error": ["" if score.counts else score.error for score in scores],
         "tokens": [score.completion_tokens for score in scores],
         "seconds": seconds,
         **{name: [getattr(score, name) for score in scores] for name in COLUMNS},

@@ -43,7 +43,8 @@ async def evaluate(
     episodes: of each set. keep: called with every episode as it ends.
     The keys are "set/success" with its 95% interval "set/success_low" and "set/success_high",
     "set/reward", "set/cut_off" (share of replies that reached their limit) and
-    "set/OUTCOME" for each outcome of the recipe.
+    "set/OUTCOME" for each outcome of the recipe. Those of success are left out where the
+    environment says nothing of it.
     Raises EpisodeError if an episode fails: a rate over the others would be of easier tasks.
     """
     shares: dict[str, float] = {}
@@ -52,11 +53,14 @@ async def evaluate(
         if result.errors:
             index, reason = result.errors[0]
             raise EpisodeError(f"{len(result.errors)} of {name} failed; task {index}: {reason}")
-        low, high = result.success_interval
+        if not math.isnan(result.success_rate):
+            low, high = result.success_interval
+            shares |= {
+                f"{name}/success": result.success_rate,
+                f"{name}/success_low": low,
+                f"{name}/success_high": high,
+            }
         shares |= {
-            f"{name}/success": result.success_rate,
-            f"{name}/success_low": low,
-            f"{name}/success_high": high,
             f"{name}/reward": result.mean_reward,
             f"{name}/cut_off": result.cut_off / max(result.turns, 1),
         }

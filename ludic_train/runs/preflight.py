@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,8 +31,8 @@ class Preflight:
     """Numbers of the first episodes of a run.
 
     episodes, failed: that ended in time, and of these by an error.
-    reward, success: means over the episodes. groups, differing: whole groups, and of these with
-        rewards that are not all equal.
+    reward, success: means over the episodes; success is nan where the environment says nothing of
+        it. groups, differing: whole groups, and of these with rewards that are not all equal.
     replies: turns with model calls. cut: of these that reached their limit. without_action: turns
         whose reply had no action, or an answer that the environment could not find.
     tokens: sampled, in all. seconds: that it took.
@@ -82,11 +83,13 @@ async def preflight(
     decisions = [step.decision for rollout in rollouts for step in rollout.steps]
     calls = [call for decision in decisions for call in decision.completions]
     number = max(len(rollouts), 1)
+    successes = [success for success in map(succeeded, rollouts) if success is not None]
+    is_known = len(successes) == len(rollouts)
     return Preflight(
         episodes=len(ended),
         failed=sum(episode.error is not None for episode in ended),
         reward=sum(rollout.total_reward for rollout in rollouts) / number,
-        success=sum(map(succeeded, rollouts)) / number,
+        success=sum(successes) / number if is_known else math.nan,
         groups=len(whole),
         # Rewards are sums of floats, whose last bits differ with the order of adding.
         differing=sum(max(group) - min(group) > 1e-9 for group in whole),
@@ -117,8 +120,9 @@ def lines(stats: Preflight, config: RunConfig) -> list[str]:
     groups, size = config.learn.groups, config.learn.group_size
     batch_s = groups * size / max(played, 1e-9)
     share = f"{stats.differing} of {stats.groups} groups differ in reward"
+    success = "-" if math.isnan(stats.success) else f"{stats.success:.0%}"
     text = [
-        f"first look: reward {stats.reward:.3g}, success {stats.success:.0%}, {share}",
+        f"first look: reward {stats.reward:.3g}, success {success}, {share}",
         f"  {stats.cut} of {stats.replies} replies were cut, {stats.without_action} of "
         f"{stats.turns} turns had no action",
         f"  {stats.tokens / max(stats.replies, 1):.0f} tokens a reply, {tokens_s:,.0f} tokens/s; a "
@@ -141,7 +145,7 @@ def remedies(stats: Preflight, config: RunConfig) -> list[str]:
             "last-number, a --system-prompt that shows the form, or --demonstrations 1000, which "
             "are imitated first"
         )
-    if stats.success and not stats.reward and stats.groups and not stats.differing:
+    if stats.success > 0 and not stats.reward and stats.groups and not stats.differing:
         advice.append(
             f"success is {stats.success:.0%} and every reward 0: the environment pays nothing for "
             "it; give its last turn a reward, or use --reward"

@@ -38,7 +38,8 @@ function chooseSides() {
 function verdict(row, side) {
   if (row.at[side] < 0) return { word: "not played", tone: "quiet" };
   if (column(row, side, "error")) return { word: "error", tone: "warn" };
-  return { word: column(row, side, "outcome"), tone: column(row, side, "success") ? "good" : "bad" };
+  const success = column(row, side, "success");
+  return { word: column(row, side, "outcome"), tone: success ? "good" : known(success) ? "bad" : "quiet" };
 }
 
 const played = (row) => row.at.map((_, side) => side).filter((side) => row.at[side] >= 0);

@@ -68,7 +68,7 @@ function matrix(benches) {
   const shown = named.length ? benches.filter((run) => run === base || named.includes(run)) : benches;
   const envIn = (run, id) => run.envs.find((env) => env.id === id && env.episodes);
   const rows = ids.filter((id) => named.length || finds(id)).map((id) => ({ id }));
-  const common = rows.filter((row) => shown.every((run) => envIn(run, row.id)));
+  const common = rows.filter((row) => shown.every((run) => envIn(run, row.id) && known(measured(envIn(run, row.id)))));
   const mean = (run) => common.reduce((sum, row) => sum + measured(envIn(run, row.id)), 0) / common.length;
   const columns = [
     { id: "env", head: "environment", text: true, always: true, value: (row) => row.id,
@@ -85,14 +85,17 @@ function matrix(benches) {
 
 function resultCell(run, base, env) {
   if (!env) return make("span", { class: "quiet" }, "not played");
-  const range = state.measure === "success" ? env.success_interval : env.reward_interval;
+  const range = state.measure === "success" ? rateInterval(env) : env.reward_interval;
   const parts = [make("div", {}, make("a", { href: address({ tab: "episodes", env: env.id, left: run.name, episode: "",
     right: run === base ? "" : base.name, outcome: "" }) }, inWords(measured(env))),
   make("span", { class: "quiet" }, ` ${interval(range)}`))];
-  if (state.measure === "success") parts.push(rateBar(env));
+  if (state.measure === "success" && known(env.success_rate)) parts.push(rateBar(env));
   if (run !== base) parts.push(differenceLine(difference(base, run, env.id)));
   return make("div", { class: "result" }, ...parts);
 }
+
+/** Of an environment without success there is none. */
+const rateInterval = (env) => (known(env.success_rate) ? env.success_interval : null);
 
 function differenceLine(found) {
   if (!found) return make("div", { class: "quiet" }, "not compared");
@@ -120,9 +123,9 @@ function details(benches) {
     { id: "run", head: "run", text: true, always: true, value: ({ run }) => run.name },
     { id: "model", head: "model", text: true, value: ({ run, env }) => env.model || run.model },
     { id: "env", head: "environment", text: true, value: ({ env }) => env.id, cell: ({ run, env }) => envCell(run, env) },
-    { id: "rate", head: "success", value: ({ env }) => env.success_rate, cell: ({ env }) => make("div", { class: "result" },
+    { id: "rate", head: "success", value: ({ env }) => env.success_rate, cell: ({ env }) => (!known(env.success_rate) ? "-" : make("div", { class: "result" },
       make("div", {}, percent(env.success_rate), make("span", { class: "quiet" },
-        ` ${env.successes}/${env.episodes} [${env.success_interval.map((x) => (100 * x).toFixed(1)).join(", ")}]`)), rateBar(env)) },
+        ` ${env.successes}/${env.episodes} [${env.success_interval.map((x) => (100 * x).toFixed(1)).join(", ")}]`)), rateBar(env))) },
     { id: "random", head: "random play", value: ({ env }) => env.random, cell: ({ env }) => percent(env.random) },
     { id: "reward", head: "reward", value: ({ env }) => env.mean_reward, cell: ({ env }) => ranged(fixed(env.mean_reward), env.reward_interval) },
     { id: "pass", head: `pass@${samples}`, value: last("pass_at_k"), cell: (row) => percent(last("pass_at_k")(row)) },

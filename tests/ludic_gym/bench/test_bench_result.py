@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from ludic_gym.bench.report import figure_lines
+from ludic_gym.bench.report import figure_lines, result_table
 from ludic_gym.bench.result import Price, Score, Tally, score
 from ludic_gym.types import Completion, Decision, Episode, ModelCall, Rollout, Step, Task
 
@@ -83,6 +83,18 @@ def test_a_cost_or_a_count_that_is_unknown_is_no_zero():
 )
 def test_the_outcome_is_the_envs_word_or_a_plain_one(last, word):
     assert score(ended(0, last)).outcome == word
+
+
+def test_an_env_that_says_nothing_of_success_has_no_rate():
+    # Both ended by the env; the third by our limit of turns, which is no success in any case.
+    ends = [step(0.5, terminated=True), step(1.0, truncated=True)]
+    limited = step(0.0, truncated=True, info={"truncation_reason": "max_turns"})
+    scores = [score(ended(i, one)) for i, one in enumerate([*ends, limited])]
+    assert [s.success for s in scores] == [None, None, False]
+    result = Tally(scores).result()
+    assert math.isnan(result.success_rate)
+    assert (result.successes, result.mean_reward, result.pass_at_k) == (0, 0.5, ())
+    assert result_table({"e": result})[1][1:5] == ("-/3", "-", "-", "0.50")
 
 
 def test_results_count_failed_episodes_apart():

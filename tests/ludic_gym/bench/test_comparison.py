@@ -40,6 +40,21 @@ def test_only_tasks_that_both_finished_count():
     assert comparison.difference == pytest.approx(-1 / 49)
 
 
+def test_without_success_the_reward_ranks():
+    runs = [
+        Run(
+            name=name,
+            policy="",
+            scores={FOUR: [Score(index=i, task=i, success=None, reward=r) for i in range(3)]},
+        )
+        for name, r in (("a", 0.25), ("b", 0.5))
+    ]
+    (board,) = boards(runs)
+    assert (board.measure, ranks(board)) == ("reward", [(1, "b"), (2, "a")])
+    with pytest.raises(ConfigError, match="says nothing of success"):
+        compare(runs[0].scores[FOUR], runs[1].scores[FOUR])
+
+
 def test_a_run_with_over_2_percent_of_ends_by_others_is_neither_compared_nor_ranked():
     # One of 49 is 2.04%; the model's own errors are failures.
     own = [Score(index=i, task=i, error="PromptTooLong: 9", blame="model") for i in range(10)]
