@@ -31,10 +31,10 @@ from .bench.tournament import PlayedGame as PlayedGame
 from .bench.tournament import Rating as Rating
 from .bench.tournament import bradley_terry as bradley_terry
 from .clients.anthropic import AnthropicChatClient as AnthropicChatClient
+from .clients.attempts import Usage as Usage
 from .clients.caching import CachingClient as CachingClient
 from .clients.openai import OpenAIChatClient as OpenAIChatClient
 from .clients.scripted import ScriptedClient as ScriptedClient
-from .clients.transport import Usage as Usage
 from .clients.vllm import VLLMChatClient as VLLMChatClient
 from .clients.vllm import VLLMTokenClient as VLLMTokenClient
 from .contexts import Context as Context
@@ -89,6 +89,7 @@ from .errors import NoAction as NoAction
 from .errors import NoOracle as NoOracle
 from .errors import NoSandbox as NoSandbox
 from .errors import PromptTooLong as PromptTooLong
+from .errors import QuotaExhausted as QuotaExhausted
 from .errors import SandboxError as SandboxError
 from .errors import ScriptExhausted as ScriptExhausted
 from .graders.constraints import Constraint as Constraint

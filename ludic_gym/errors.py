@@ -10,6 +10,7 @@ LudicError
 ├── DataError          rows are missing, unreadable or lack a field
 ├── ClientError        a chat endpoint failed or returned an unusable response
 │   ├── PromptTooLong  a prompt leaves no room for a completion
+│   ├── QuotaExhausted  an account has no credit left, which no pause brings back
 │   └── ScriptExhausted  a ScriptedClient has no reply left
 ├── SandboxError       a sandbox failed; the program in it is not to blame
 │   └── NoSandbox      no sandbox works on this machine
@@ -84,6 +85,10 @@ class PromptTooLong(ClientError):
     """A prompt leaves no room for a completion, by `max_length` or by the model's positions."""
 
     blame = "model"
+
+
+class QuotaExhausted(ClientError):
+    """An account has no credit left, which no pause brings back; the message has the remedy."""
 
 
 class ScriptExhausted(ClientError):

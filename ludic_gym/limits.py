@@ -13,17 +13,18 @@ from ludic_gym.errors import ConfigError
 class HttpOptions:
     """Limits and retries of requests.
 
-    concurrency: requests in flight at once, over all servers; fewer at a server that rejects some
-        with status 429 or 529, as `Pace` describes.
+    concurrency: requests in flight at once, over all servers.
     connect_timeout_s, request_timeout_s: time limits for a connection, and for the whole response.
-    max_retries: retries of a request after status 408, 409 or 5xx, or a lost connection; after 429
-        or 529, as long as the server responds to others in between. A server's `x-should-retry`
-        comes first. Other failures are not retried.
-    backoff_s: the first pause, doubled each time, minus up to half of it at random; pauses that a
-        server names in its headers are respected. None is longer than `max_pause_s`.
+    max_retries: retries of a request after status 408, 409 or 5xx, a lost connection or a response
+        that was cut. A server's `x-should-retry` comes first. Other failures are not retried.
+    backoff_s: the first pause, doubled each time up to 8 s, minus up to half of it at random; a
+        pause that a server names is respected.
+    max_wait_s: a busy server (429, 503 or 529) is waited for until it has responded to no request
+        for so long, and no longer pause is begun.
     keep_alive: reuse connections for later requests.
     jitter: a draw from [0, 1).
-    Raises ConfigError for a concurrency below 1, negative retries, or a limit that is not positive.
+    Raises ConfigError for a concurrency below 1, negative retries or waits, or a time limit that is
+    not positive.
 
         patient = HttpOptions(concurrency=32, request_timeout_s=1800, max_retries=8)
         client = OpenAIChatClient("http://localhost:8000/v1", options=patient)
@@ -34,15 +35,15 @@ class HttpOptions:
     request_timeout_s: float = 600.0
     max_retries: int = 4
     backoff_s: float = 0.5
-    max_pause_s: float = 600.0
+    max_wait_s: float = 600.0
     keep_alive: bool = True
     jitter: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or self.max_retries < 0:
+        if self.concurrency < 1 or self.max_retries < 0 or not self.max_wait_s >= 0:
             raise ConfigError(
-                "concurrency is at least 1 and max_retries at least 0, got "
-                f"concurrency={self.concurrency}, max_retries={self.max_retries}"
+                "concurrency is at least 1, max_retries and max_wait_s at least 0, got concurrency="
+                f"{self.concurrency}, max_retries={self.max_retries}, max_wait_s={self.max_wait_s}"
             )
         if min(self.connect_timeout_s, self.request_timeout_s) <= 0:
             raise ConfigError(
@@ -63,17 +64,21 @@ class RequestLimits:
         requests: Requests in flight at once, over all servers.
         request_timeout: Seconds for a response. A request without one fails, and is not sent again.
         retries: Retries of a request after a lost connection or status 5xx, with growing pauses.
+        wait: Seconds for which a server that is busy or at its rate limit is waited for.
     """
 
     requests: int = 256
     request_timeout: float = 600.0
     retries: int = 4
+    wait: float = 600.0
 
     def __post_init__(self) -> None:
-        if self.requests < 1 or self.retries < 0 or not self.request_timeout > 0:
+        has_wait = self.wait >= 0
+        if self.requests < 1 or self.retries < 0 or not self.request_timeout > 0 or not has_wait:
             raise ConfigError(
                 f"requests={self.requests}, request_timeout={self.request_timeout}, retries="
-                f"{self.retries}: at least 1 request, a positive timeout, and 0 retries or more"
+                f"{self.retries}, wait={self.wait}: at least 1 request, a positive timeout, and 0 "
+                "retries and seconds or more"
             )
 
     @property
@@ -83,6 +88,7 @@ class RequestLimits:
             concurrency=self.requests,
             request_timeout_s=self.request_timeout,
             max_retries=self.retries,
+            max_wait_s=self.wait,
         )
 
     def words(self) -> Iterator[str]:

@@ -18,8 +18,8 @@ from ludic_gym.policies.reference import OpponentPolicy, OraclePolicy, RandomPol
 from ludic_gym.types import Env, MakePolicy, ModelCall, Policy, Sampling
 
 if TYPE_CHECKING:
+    from ludic_gym.clients.attempts import Usage
     from ludic_gym.clients.openai import HostedChatClient
-    from ludic_gym.clients.transport import Usage
 
 # Names of scripted players, not imported: help texts load no environment.
 STRENGTHS = ("easy", "medium", "hard")

@@ -22,7 +22,7 @@ from ludic_gym.bench.folder import (
     read_scores,
     transcript_path,
 )
-from ludic_gym.bench.report import percent, progress_bar
+from ludic_gym.bench.report import percent, progress_bar, spent_text
 from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
@@ -75,13 +75,14 @@ def evaluate(
     >>> evaluate("ludic/Arithmetic-v0", OraclePolicy, episodes=20, progress=False).success_rate
     1.0
     """
-    plan = _each_episode(policy)
     if harness is not None and not isinstance(policy, str):
         raise ConfigError(
             "harness is for a policy that is named by a text; give it to the function that made "
             "this one, such as lg.model(url, harness=...)"
         )
     plays = Harness.of(harness)
+    plan = model(policy, harness=plays) if isinstance(policy, str) else _each_episode(policy)
+    usage = plan.usage if isinstance(plan, Model) else None
     kwargs = {**({} if split is None else {"split": split}), **(env_kwargs or {})}
     if split not in (None, kwargs.get("split")):
         raise ConfigError(f"split={split!r}, but env_kwargs has split={kwargs['split']!r}")
@@ -96,12 +97,13 @@ def evaluate(
     tally = Tally()
 
     def note() -> str:
-        return f"success {percent(tally.success_rate)}"
+        spent = "" if usage is None else spent_text(usage, None)
+        return f"success {percent(tally.success_rate)} {spent}"
 
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
 
     async def played(show: Callable[[object], None] | None) -> BenchResult:
-        async with _opened(plan, plays, sampling or Sampling()) as make_policy:
+        async with _opened(plan, sampling or Sampling()) as make_policy:
             return await run_bench(
                 tasks, make_policy, concurrency=concurrency, on_episode=show, tally=tally
             )
@@ -110,13 +112,13 @@ def evaluate(
         return run_blocking(played(show))
 
 
-def _each_episode(policy: Any) -> MakePolicy | str:  # noqa: ANN401 - told apart here
-    """The function or the name itself, or a function that copies the policy of a model.
+def _each_episode(policy: Any) -> MakePolicy:  # noqa: ANN401 - told apart here
+    """The function itself, or a function that copies the policy of a model.
 
     Raises ConfigError for other policies, which may hold an env or a place in a script.
     """
     if not isinstance(policy, PlainCall):
-        return cast(MakePolicy | str, policy)
+        return cast(MakePolicy, policy)
     innermost: object = policy
     while isinstance(innermost, PolicyWrapper):
         innermost = innermost.policy
@@ -129,12 +131,8 @@ def _each_episode(policy: Any) -> MakePolicy | str:  # noqa: ANN401 - told apart
 
 
 @asynccontextmanager
-async def _opened(
-    policy: MakePolicy | str, harness: Harness, sampling: Sampling
-) -> AsyncIterator[MakePolicy]:
+async def _opened(policy: MakePolicy, sampling: Sampling) -> AsyncIterator[MakePolicy]:
     """The policy while its connections are open, after the probe of a server."""
-    if isinstance(policy, str):
-        policy = model(policy, harness=harness)
     if not isinstance(policy, Model):
         yield policy
         return

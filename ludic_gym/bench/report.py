@@ -21,9 +21,10 @@ from rich.text import Text
 
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import REFUSALS, BenchResult, Price
+from ludic_gym.errors import QuotaExhausted
 
 if TYPE_CHECKING:
-    from ludic_gym.clients.transport import Usage
+    from ludic_gym.clients.attempts import Usage
 
 MAX_REASONS = 10
 MAX_INDICES = 5
@@ -48,13 +49,13 @@ RARE = {"cut": "cut_off", "empty": "empty", "failed": "errors"}
 
 
 def spent_text(usage: Usage, price: Price | None) -> str:
-    """The tokens that a server has counted, and their cost if there is a price."""
+    """Tokens as a server counts them, their cost if there is a price, and requests that wait."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    tokens = f"{usage.prompt_tokens:,}{cached} + {usage.completion_tokens:,} tokens"
-    if price is None:
-        return tokens
-    cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
-    return f"{tokens}, cost {cost:.2f}"
+    text = f"{usage.prompt_tokens:,}{cached} + {usage.completion_tokens:,} tokens"
+    if price is not None:
+        cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+        text += f", cost {cost:.2f}"
+    return text + (f", {usage.waiting} wait for the busy server" if usage.waiting else "")
 
 
 def result_table(
@@ -151,7 +152,9 @@ def fault_lines(
         if len(indices) > MAX_REASONS:
             lines.append(f"{label}: {len(indices) - MAX_REASONS} more reasons")
         if result.stopped:
-            lines.append(f"{label}: stopped after the same error {REFUSALS} times in a row")
+            is_final = result.stopped.startswith(QuotaExhausted.__name__)
+            reason = "at once" if is_final else f"after the same error {REFUSALS} times in a row"
+            lines.append(f"{label}: stopped {reason}")
         if reason := zero_line(result, has_tools=label in with_tools):
             lines.append(f"{label}: {reason}")
         elif result.cut_off:
@@ -202,6 +205,16 @@ class RateColumn(ProgressColumn):
         return Text(f"{task.finished_speed or task.speed or 0.0:,.0f}/s")
 
 
+class NoteColumn(ProgressColumn):
+    """The text behind the bar, which changes while no episode ends."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """The text, computed only when the bar is drawn."""
+        return Text(task.fields["note"]())
+
+
 @contextmanager
 def progress_bar(
     label: str, *, total: int, done: int = 0, note: Callable[[], str] = str
@@ -218,10 +231,10 @@ def progress_bar(
         MofNCompleteColumn(),
         RateColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        NoteColumn(),
         # Not standard output, which holds the results and may be piped.
         console=Console(stderr=True),
     )
     with bar:
-        row = bar.add_task(label, total=total, completed=done, note=note())
-        yield lambda episode: bar.update(row, advance=1, note=note())
+        row = bar.add_task(label, total=total, completed=done, note=note)
+        yield lambda episode: bar.update(row, advance=1)

@@ -18,6 +18,7 @@ from ludic_gym.bench.statistics import (
     pass_at_k,
     pass_hat_k,
 )
+from ludic_gym.errors import QuotaExhausted
 from ludic_gym.rollout.outcome import TOO_LONG, last_info, outcome, succeeded
 from ludic_gym.types import Blame, Completion, Episode, Rollout
 
@@ -308,8 +309,12 @@ class Tally:
 
     @property
     def stopped(self) -> str:
-        """The error of the last 20 episodes, if it is the same ClientError; else ""."""
+        """The error of the last 20 episodes, if it is the same ClientError; else "".
+
+        One of them is enough if it is a quota that is used up.
+        """
         is_refused = self._in_a_row >= REFUSALS and self._failure.startswith("ClientError")
+        is_refused |= self._in_a_row > 0 and self._failure.startswith(QuotaExhausted.__name__)
         return self._dropped[-1].error or "" if is_refused else ""
 
     @property

@@ -36,8 +36,8 @@ async def run_bench(
 ) -> BenchResult:
     """Play every task once; the result over all episodes.
 
-    After 20 episodes in a row that end in the same ClientError, no more are played: the result has
-    those before, and the error in `stopped`.
+    After 20 episodes in a row that end in the same ClientError, or one by a quota that is used up,
+    no more are played: the result has those before, and the error in `stopped`.
 
     make_policy: makes the policy of an episode; usable by all episodes at the same time.
     concurrency: episodes in flight.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ludic_gym.clients.hosted import Package
 from ludic_gym.clients.messages_format import (
     content_blocks,
     messages_body,
@@ -12,7 +13,11 @@ from ludic_gym.clients.messages_format import (
 )
 from ludic_gym.clients.openai import HostedChatClient
 from ludic_gym.limits import HttpOptions
+from ludic_gym.packages import optional
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
+
+if TYPE_CHECKING:
+    import httpx2
 
 # The last version with temperature, top_p and top_k; models that take none of them refuse by name.
 VERSION = "2023-06-01"
@@ -40,7 +45,7 @@ class AnthropicChatClient(HostedChatClient):
 
     def __init__(
         self,
-        base_url: str | Sequence[str] = "https://api.anthropic.com",
+        base_url: str = "https://api.anthropic.com",
         model: str | None = None,
         *,
         api_key_env: str = "ANTHROPIC_API_KEY",
@@ -58,8 +63,21 @@ class AnthropicChatClient(HostedChatClient):
         )
 
     @staticmethod
-    def _headers(key: str | None) -> dict[str, str]:
-        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+    def _open_package(url: str, key: str, connections: httpx2.AsyncClient) -> Package:
+        anthropic = optional("anthropic", "ludic-gym[anthropic]")
+        headers: dict[str, Any] = {
+            "anthropic-version": VERSION,
+            "X-Api-Key": key or anthropic.omit,
+            "Authorization": anthropic.omit,
+        }
+        client = anthropic.AsyncAnthropic(
+            base_url=url,
+            # Without one it would look for credentials of other kinds.
+            api_key=key or "none",
+            max_retries=0,
+            http_client=connections,
+        )
+        return Package(client, headers, anthropic.APIStatusError, anthropic.APIConnectionError)
 
     def _body(
         self,

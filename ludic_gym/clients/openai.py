@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -11,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, Self, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+from ludic_gym.clients.attempts import Usage
 from ludic_gym.clients.chat_format import (
     chat_body,
     count_usage,
@@ -25,13 +24,16 @@ from ludic_gym.clients.chat_format import (
     with_cached_tokens,
 )
 from ludic_gym.clients.faults import RefusedDialog, RejectedReply
-from ludic_gym.clients.transport import HttpTransport, Usage, bearer
-from ludic_gym.concurrency import gather_all
+from ludic_gym.clients.hosted import HostedTransport, Package
+from ludic_gym.clients.transport import HttpTransport
 from ludic_gym.dialogs import Change, changed_dialog, without_thoughts
-from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.errors import ClientError, ConfigError, QuotaExhausted
 from ludic_gym.limits import HttpOptions
 from ludic_gym.sampling import fit_max_tokens
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
+
+if TYPE_CHECKING:
+    import httpx2
 
 T = TypeVar("T")
 # Calls whose signatures are remembered: more than there are episodes in flight.
@@ -39,7 +41,6 @@ REMEMBERED = 2**12
 QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
 # A few more than a word: some servers have a minimum.
 PROBE_TOKENS = 16
-CONNECT_S = 2.0
 NAMED_MODELS = 5
 # Statuses of servers that refuse a field of a request.
 REFUSALS = (400, 422)
@@ -48,31 +49,24 @@ DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
 _OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
 
 
-class HttpClient:
+H = TypeVar("H", HttpTransport, HostedTransport)
+
+
+class HttpClient(Generic[H]):
     """Base class of clients over HTTP: the model's name, the transport and its accounting.
 
-    base_url: taken as it is; several addresses of one model share the load.
+    http: sends the requests.
     model: name on the server; None for the only model of the server, found at the first request.
-    api_key_env: the environment variable with the key; if it is unset, no key is sent.
-    options: time limits, retries and requests in flight; None: `HttpOptions()`.
     extra_body: further fields of every request; they replace fields of the same name.
     Use it as an async context manager, or call `aclose`, to close its connections.
-    Raises ConfigError if an address is not http(s).
     """
 
     _models_route = "/models"
 
     def __init__(
-        self,
-        base_url: str | Sequence[str],
-        model: str | None = None,
-        *,
-        api_key_env: str = "OPENAI_API_KEY",
-        options: HttpOptions | None = None,
-        extra_body: Mapping[str, Any] | None = None,
+        self, http: H, model: str | None, extra_body: Mapping[str, Any] | None = None
     ) -> None:
-        urls = [base_url] if isinstance(base_url, str) else list(base_url)
-        self._http = HttpTransport(urls, api_key_env, options, headers=self._headers)
+        self._http: H = http
         self._model = model
         self._extra_body = dict(extra_body or {})
         # Of dialogs, because the server or its chat template has refused others.
@@ -82,11 +76,6 @@ class HttpClient:
     def usage(self) -> Usage:
         """Numbers of requests, retries, failures and tokens so far, over all servers."""
         return self._http.usage
-
-    @property
-    def urls(self) -> list[str]:
-        """The addresses of the servers."""
-        return self._http.used
 
     @property
     def api_key_env(self) -> str:
@@ -144,11 +133,6 @@ class HttpClient:
                 if error.change not in self._changes:
                     self._changes.append(error.change)
 
-    @staticmethod
-    def _headers(key: str | None) -> dict[str, str]:
-        """The headers of every request."""
-        return bearer(key)
-
     def _usage(self, response: Mapping[str, Any]) -> Mapping[str, Any]:
         """The response's count of tokens, by OpenAI's names."""
         # Servers that do not count leave the object out or send null.
@@ -165,7 +149,7 @@ class HttpClient:
         await self.aclose()
 
 
-class HostedChatClient(HttpClient, ABC):
+class HostedChatClient(HttpClient[HostedTransport], ABC):
     """Base class of chat clients that adapt to what their server accepts.
 
     Their completions have no token ids: usable for benchmarks, rejected by the trainer. They have
@@ -176,7 +160,10 @@ class HostedChatClient(HttpClient, ABC):
 
     params: values of request fields, which replace those of the sampling parameters; None leaves a
         field out: {"max_tokens": None, "max_completion_tokens": 512}.
-    base_url, model, api_key_env, options, extra_body: see `HttpClient`.
+    base_url: taken as it is. model, extra_body: see `HttpClient`.
+    api_key_env: the environment variable with the key; if it is unset, no key is sent.
+    options: time limits, retries and requests in flight; None: `HttpOptions()`.
+    Raises ConfigError if the address is not http(s).
     renamed: fields that the server calls otherwise, by name; None for one that is left out. `probe`
         fills it.
     """
@@ -188,7 +175,7 @@ class HostedChatClient(HttpClient, ABC):
 
     def __init__(
         self,
-        base_url: str | Sequence[str],
+        base_url: str,
         model: str | None = None,
         *,
         api_key_env: str = "OPENAI_API_KEY",
@@ -196,9 +183,8 @@ class HostedChatClient(HttpClient, ABC):
         params: Mapping[str, Any] | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(
-            base_url, model, api_key_env=api_key_env, options=options, extra_body=extra_body
-        )
+        http = HostedTransport(base_url, self._open_package, api_key_env, options)
+        super().__init__(http, model, extra_body)
         self._params = dict(params or {})
         self.renamed: dict[str, str | None] = {}
         # Signatures by the ids of calls. They have to be sent back with them, and messages have no
@@ -248,6 +234,11 @@ class HostedChatClient(HttpClient, ABC):
             seconds=round(seconds, 4),
         )
 
+    @staticmethod
+    @abstractmethod
+    def _open_package(url: str, key: str, connections: httpx2.AsyncClient) -> Package:
+        """The vendor's package, without retries of its own. key: "" for none."""
+
     @abstractmethod
     def _body(
         self,
@@ -292,6 +283,20 @@ class OpenAIChatClient(HostedChatClient):
     _chat_route = "/chat/completions"
     # The name under which this server sends thoughts, and expects those that led to calls.
     _thought_field = ""
+
+    @staticmethod
+    def _open_package(url: str, key: str, connections: httpx2.AsyncClient) -> Package:
+        import openai
+
+        # Named, because the package has keys of other kinds too, and refuses to be without any.
+        headers: dict[str, Any] = {"Authorization": f"Bearer {key}" if key else openai.omit}
+        client = openai.AsyncOpenAI(
+            base_url=url,
+            api_key=key or "none",
+            max_retries=0,
+            http_client=connections,
+        )
+        return Package(client, headers, openai.APIStatusError, openai.APIConnectionError)
 
     def _body(
         self,
@@ -346,7 +351,6 @@ async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:
     Raises ConfigError for a request that no retry can mend, with the remedy: a closed port, a wrong
     key, an unknown model, a model without chat template. A server that is busy is waited for.
     """
-    await gather_all(_check_port(url) for url in client.urls)
     # With a seed, because every episode has one.
     short = replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS), seed=0)
     while True:
@@ -406,27 +410,11 @@ def refused_field(error: ClientError, sampling: Sampling) -> tuple[str, str | No
     return None
 
 
-async def _check_port(url: str) -> None:
-    # Apart from the request, which would try a lost connection again.
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
-    except TimeoutError as error:
-        raise ConfigError(
-            f"{url} does not respond within {CONNECT_S:g} s: check the address and the network"
-        ) from error
-    # ValueError for a port that no address has, or for a URL that is none.
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"nothing can be reached at {url} ({error}): start the server, or correct the address"
-        ) from error
-    writer.close()
-
-
 async def _remedy(client: HostedChatClient, error: ClientError) -> str:
     """The end of the message: a colon and what to do, or nothing."""
+    # It has its own.
+    if isinstance(error, QuotaExhausted):
+        return ""
     key = client.api_key_env
     if error.status in (401, 403):
         if os.environ.get(key):

@@ -12,53 +12,46 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ludic_gym.clients.faults import fault_of, reason_of
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, QuotaExhausted
 
-# Names of the remaining number and of its reset, by the kind of limit.
-LIMITS = (
-    *(
-        (f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}")
-        for kind in ("requests", "tokens")
-    ),
-    *(
-        (f"anthropic-ratelimit-{kind}-remaining", f"anthropic-ratelimit-{kind}-reset")
-        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
-    ),
+NO_QUOTA_REMEDY = (
+    "the quota of this key is used up; add credit or raise the limit at the vendor, or set another "
+    "key, and run the same again"
 )
 UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+# Of Gemini, in an object of the error and in its words, and of OpenAI.
+_NAMED_PAUSE = re.compile(
+    r"(?:\"retryDelay\":\s*\"|(?:try again|retry) in )((?:\d+(?:\.\d+)?(?:ms|h|m|s))+)"
+)
+# Codes and words of vendors for an account that gets no more by waiting. Gemini's words are the
+# same for its limits by the minute.
+_NO_QUOTA = re.compile(
+    r"insufficient_quota|billing_hard_limit|billing_not_active|PerDayPer"
+    r"|credit balance is too low|insufficient (balance|credits?|funds)",
+    re.IGNORECASE,
+)
+_PAYMENT_REQUIRED = 402
 _EXCERPT_CHARACTERS = 300
 # Of a request, below 500, after which it is sent again: a time limit of the server, a lock of it,
 # and a limit of requests.
 _MAY_PASS = (408, 409, 429)
-# Statuses of servers with too many requests: a rate limit, and Anthropic's overload.
-BUSY = (429, 529)
+# Statuses of servers with too many requests: a rate limit, an overload, and Anthropic's overload.
+BUSY = (429, 503, 529)
 
 
-def retry_after_s(headers: Mapping[str, str]) -> float:
-    """Pause that a rejection names, by `retry-after-ms` or `Retry-After`; 0.0 without one.
+def retry_after_s(headers: Mapping[str, str], text: str = "") -> float:
+    """Pause that a rejection names, by its headers or else in its text; 0.0 without one.
 
-    >>> retry_after_s({"retry-after-ms": "250", "retry-after": "1"}), retry_after_s({})
-    (0.25, 0.0)
+    >>> retry_after_s({"retry-after-ms": "250", "retry-after": "1"})
+    0.25
+    >>> retry_after_s({}, "Rate limit reached for requests. Please try again in 1m2.5s.")
+    62.5
     """
     with suppress(KeyError, ValueError):
         return _finite(headers["retry-after-ms"]) / 1000
-    return _seconds(headers.get("retry-after", ""))
-
-
-def used_up_s(headers: Mapping[str, str]) -> float:
-    """Seconds until the limits are full again of which nothing remains; 0.0 if there is none.
-
-    Until they are full, and not until the next request: on average it costs no time, because what
-    has filled up meanwhile is sent at once.
-
-    >>> used_up_s({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m2.5s"})
-    62.5
-    >>> used_up_s({"x-ratelimit-remaining-requests": "9", "x-ratelimit-reset-requests": "12ms"})
-    0.0
-    """
-    spent = (reset for remaining, reset in LIMITS if headers.get(remaining, "").strip() == "0")
-    return max((_seconds(headers.get(reset, "")) for reset in spent), default=0.0)
+    named = _NAMED_PAUSE.search(text)
+    return _seconds(headers.get("retry-after", "")) or (_seconds(named[1]) if named else 0.0)
 
 
 def _seconds(text: str) -> float:
@@ -94,29 +87,36 @@ class TryAgainError(Exception):
 def check_status(url: str, status: int, text: str, headers: Mapping[str, str]) -> None:
     """Raise ClientError for another status than 200, TryAgainError for one that may pass.
 
-    PromptTooLong and RejectedReply, which are ClientErrors, are raised where the server says so of
-    the prompt, or of what the model wrote. text, headers: of the response.
+    PromptTooLong, RejectedReply and QuotaExhausted, which are ClientErrors, are raised where the
+    server says so of the prompt, of what the model wrote, or of the account.
+    text, headers: of the response.
     """
     if status == 200:
         return
     message = f"{url} returned {status}: {excerpt(reason_of(text))}"
     if (fault := fault_of(message, status, text)) is not None:
         raise fault
+    if status == _PAYMENT_REQUIRED or (400 <= status < 500 and _NO_QUOTA.search(text)):
+        raise QuotaExhausted(f"{message}: {NO_QUOTA_REMEDY}", status=status)
     # Overload and errors of the server may pass. Other statuses are about the request itself.
     # OpenAI's and Anthropic's servers say it where it is otherwise, as of a quota that is spent.
     wanted = headers.get("x-should-retry")
     may_pass = (status in _MAY_PASS or status >= 500) and wanted != "false"
     if may_pass or wanted == "true":
-        raise TryAgainError(message, retry_after_s(headers), status=status)
+        raise TryAgainError(message, retry_after_s(headers, text), status=status)
     raise ClientError(message, status=status)
 
 
 def json_object(url: str, text: str) -> dict[str, Any]:
-    """The JSON object of a response. Raises ClientError for any other text."""
+    """The JSON object of a response.
+
+    Raises TryAgainError for a text that was cut or is a page of a proxy, and ClientError for any
+    other value.
+    """
     try:
         response = json.loads(text)
     except ValueError as error:
-        raise ClientError(f"{url} returned no JSON ({error}): {excerpt(text)}") from error
+        raise TryAgainError(f"{url} returned no JSON ({error}): {excerpt(text)}") from error
     if not isinstance(response, dict):
         raise ClientError(f"{url} returned no JSON object: {excerpt(text)}")
     return response

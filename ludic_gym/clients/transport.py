@@ -1,28 +1,19 @@
-"""JSON over HTTP to one or several servers: routing, time limits, retries, accounting."""
+"""JSON over HTTP to one or several vLLM servers: routing, time limits, retries, accounting."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import weakref
-from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ludic_gym.clients.attempts import Attempts
 from ludic_gym.clients.faults import status_within
-from ludic_gym.clients.responses import (
-    BUSY,
-    TryAgainError,
-    check_status,
-    json_object,
-    retry_after_s,
-    used_up_s,
-)
-from ludic_gym.clients.routing import Pace, Router, Server, droppable
+from ludic_gym.clients.loops import PerLoop
+from ludic_gym.clients.responses import TryAgainError, check_status, json_object
+from ludic_gym.clients.routing import Router, Server, droppable
 from ludic_gym.clients.streams import whole_text
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.limits import HttpOptions
@@ -36,25 +27,6 @@ LOOK_S, LOOK_LIMIT_S = 1.0, 0.5
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Usage:
-    """Counts of a client so far.
-
-    requests: those with a response. failures: those without one, for any reason. Each request is
-        one of both, however often it was sent.
-    retries: attempts after the first one of a request.
-    prompt_tokens, completion_tokens: as the servers count them; 0 for a server that does not.
-    cached_tokens: those of the prompts that the servers had in their cache.
-    """
-
-    requests: int = 0
-    retries: int = 0
-    failures: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-
-
 class _Request(NamedTuple):
     method: str
     path: str
@@ -64,12 +36,10 @@ class _Request(NamedTuple):
 
 
 class _Wire(NamedTuple):
-    """Connections and slots of one event loop, and the generator that ends with the loop."""
+    """Connections and slots of one event loop."""
 
     session: aiohttp.ClientSession
     slots: asyncio.Semaphore
-    pace_by_url: dict[str, Pace]
-    keeper: AsyncGenerator[None, None]
 
 
 class HttpTransport:
@@ -78,7 +48,6 @@ class HttpTransport:
     Works from several event loops, each with its own connections.
     urls: addresses that the paths are appended to.
     api_key_env: the environment variable that holds the key; unset means none is sent.
-    headers: the headers of all requests, by the key or None.
     usage: counts over all servers.
     Raises ConfigError without an address, or for one that is not http(s).
     """
@@ -88,23 +57,18 @@ class HttpTransport:
         urls: Sequence[str],
         api_key_env: str,
         options: HttpOptions | None = None,
-        *,
-        headers: Callable[[str | None], Mapping[str, str]] | None = None,
     ) -> None:
         self.api_key_env = api_key_env
-        self._headers = headers or bearer
         self.options = options or HttpOptions()
-        self.usage = Usage()
+        self._attempts = Attempts(self.options)
+        self.usage = self._attempts.usage
         self._router = Router()
         self._next_look = 0.0
-        # Numbers of the requests, by which they take turns.
-        self._tickets = count()
-        # Servers that have no figures, such as those of OpenAI.
+        # Servers that have no figures, such as a gateway.
         self._without_figures: set[str] = set()
-        # By event loop, because a session works on its own loop only.
-        self._wires: dict[asyncio.AbstractEventLoop, _Wire] = {}
-        # aiohttp warns about sessions that are collected without a close.
-        weakref.finalize(self, _close_left_open, self._wires)
+        self._wires = PerLoop(
+            partial(_open_wire, api_key_env, self.options), lambda wire: wire.session.close()
+        )
         self.use(urls)
 
     def use(self, urls: Sequence[str]) -> None:
@@ -155,59 +119,19 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close all connections; the next request opens new ones."""
-        here = asyncio.get_running_loop()
-        for loop, wire in list(self._wires.items()):
-            # A session can be closed on its own loop only; that of an ended loop is closed.
-            if loop is here:
-                await wire.session.close()
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(wire.session.close(), loop)
-                await asyncio.wrap_future(closing)
-        self._wires.clear()
+        await self._wires.close()
 
     async def _counted(self, request: _Request, read: Callable[[str, str], T]) -> T:
         """The response as `read` returns it for address and text; counted in `usage`."""
-        try:
-            response = read(*await self._persistent(request))
-        # Cancellation too: every request is counted once.
-        except BaseException:
-            self.usage.failures += 1
-            raise
-        self.usage.requests += 1
-        return response
-
-    async def _persistent(self, request: _Request) -> tuple[str, str]:
-        """Address and text of the response."""
         tried: Server | None = None
-        failed = 0
-        ticket = next(self._tickets)
-        await self._look()
-        while True:
+
+        async def attempt() -> T:
+            nonlocal tried
+            await self._look()
             tried = self._router.choose(request.prefix, tried=tried)
-            try:
-                return await self._sent(tried, request, ticket)
-            except TryAgainError as failure:
-                error = failure
-            # An earlier attempt would be rejected again, and a pause of hours looks like a hang.
-            if error.retry_after_s > self.options.max_pause_s:
-                raise ClientError(
-                    f"{error} and requires a pause of {error.retry_after_s:g} s, longer than "
-                    f"max_pause_s={self.options.max_pause_s:g}"
-                )
-            if error.status in BUSY:
-                # All requests to a server wait for it together, and not each for itself.
-                pace = (await self._wire()).pace_by_url[tried.url]
-                times, given_up, wait_s = pace.rejections, pace.given_up, 0.0
-            else:
-                failed += 1
-                times, given_up = failed, failed > self.options.max_retries
-                wait_s = max(error.retry_after_s, self._backoff_s(failed))
-            if given_up:
-                text = f"{error}, {times} times in a row" if times > 1 else str(error)
-                raise ClientError(text, status=error.status)
-            self.usage.retries += 1
-            # The pause holds no slot, so that requests to other servers continue.
-            await asyncio.sleep(wait_s)
+            return read(*await self._sent(tried, request))
+
+        return await self._attempts.first_success(attempt)
 
     async def _look(self) -> None:
         """Ask several servers how many requests they have, once in LOOK_S seconds."""
@@ -221,7 +145,7 @@ class HttpTransport:
     async def _look_at(self, server: Server) -> None:
         import aiohttp
 
-        session = (await self._wire()).session
+        session = (await self._wires.get()).session
         metrics_url = root_address(server.url) + "/metrics"
         try:
             async with (
@@ -237,25 +161,22 @@ class HttpTransport:
         else:
             self._without_figures.add(server.url)
 
-    def _backoff_s(self, failures: int) -> float:
-        """Seconds before the next attempt. failures: attempts that have failed, from 1."""
-        # Random pauses, so that requests that failed together do not all return together.
-        backoff_s = self.options.backoff_s * 2.0 ** (failures - 1)
-        return min(backoff_s * (1 - self.options.jitter() / 2), self.options.max_pause_s)
+    async def _sent(self, server: Server, request: _Request) -> tuple[str, str]:
+        """Address and text of the response.
 
-    async def _sent(self, server: Server, request: _Request, ticket: int) -> tuple[str, str]:
-        """One attempt. Raises TryAgainError if another may succeed, else ClientError."""
+        Raises TryAgainError if another attempt may succeed, else ClientError.
+        """
         import aiohttp
 
         method, path, body, token, _ = request
         url = server.url + path
         headers = bearer(token) or None
-        session, slots, pace_by_url, _ = await self._wire()
-        pace = pace_by_url[server.url]
+        session, slots = await self._wires.get()
         try:
             async with (
-                # First, so that the time limit does not include the wait for a slot.
-                _slot(slots, server, pace, ticket) as attempt,
+                # First, so that the time limit does not include the wait for a slot. Pauses hold
+                # none, so that requests to other servers continue.
+                _slot(slots, server),
                 asyncio.timeout(self.options.request_timeout_s) as limit,
                 droppable(server, limit),
                 # A redirect could send the key to another host.
@@ -266,12 +187,6 @@ class HttpTransport:
                 # Error pages of proxies may have any encoding.
                 text = whole_text((await response.read()).decode(errors="replace"))
                 status = status_within(response.status, text)
-                # Before the place is given to another request.
-                pause_s = min(used_up_s(response.headers), self.options.max_pause_s)
-                if status in BUSY:
-                    pace.rejected(attempt, retry_after_s(response.headers) or pause_s)
-                elif status < 500:
-                    pace.served(pause_s)
         # Not sent again: the server may still be sampling, and a retry would add to its load.
         except TimeoutError as error:
             if server.is_dropped:
@@ -291,30 +206,6 @@ class HttpTransport:
             raise ClientError(f"{url}: {type(error).__name__}: {error}") from error
         check_status(url, status, text, response.headers)
         return url, text
-
-    async def _wire(self) -> _Wire:
-        """Connections and slots of the running event loop, made at its first request."""
-        import aiohttp
-
-        loop = asyncio.get_running_loop()
-        if loop not in self._wires:
-            # Tests and notebooks start many loops, and each of them would be kept.
-            for ended in [other for other in self._wires if other.is_closed()]:
-                del self._wires[ended]
-            # Read here and not in `__init__`: a client may be made before the key is set.
-            session = aiohttp.ClientSession(
-                # No limit of connections here: the slots limit requests over all servers.
-                connector=aiohttp.TCPConnector(limit=0, force_close=not self.options.keep_alive),
-                timeout=aiohttp.ClientTimeout(sock_connect=self.options.connect_timeout_s),
-                headers=self._headers(os.environ.get(self.api_key_env) or None),
-            )
-            keeper = _closed_with_its_loop(session)
-            # Up to its `yield`, without a wait: no other request can make a second session.
-            await anext(keeper)
-            slots = asyncio.Semaphore(most := self.options.concurrency)
-            new_pace = partial(Pace, most, self.options.max_retries, self._backoff_s)
-            self._wires[loop] = _Wire(session, slots, defaultdict(new_pace), keeper)
-        return self._wires[loop]
 
 
 def root_address(url: str) -> str:
@@ -336,36 +227,25 @@ def bearer(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-async def _closed_with_its_loop(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    # `asyncio.run` ends the asynchronous generators of its loop, and with this one the session.
-    try:
-        yield
-    finally:
-        await session.close()
+def _open_wire(api_key_env: str, options: HttpOptions) -> _Wire:
+    import aiohttp
+
+    session = aiohttp.ClientSession(
+        # No limit of connections here: the slots limit requests over all servers.
+        connector=aiohttp.TCPConnector(limit=0, force_close=not options.keep_alive),
+        timeout=aiohttp.ClientTimeout(sock_connect=options.connect_timeout_s),
+        # Read here, at the first request: a client may be made before the key is set.
+        headers=bearer(os.environ.get(api_key_env)),
+    )
+    return _Wire(session, asyncio.Semaphore(options.concurrency))
 
 
 @asynccontextmanager
-async def _slot(
-    slots: asyncio.Semaphore, server: Server, pace: Pace, ticket: int
-) -> AsyncIterator[int]:
+async def _slot(slots: asyncio.Semaphore, server: Server) -> AsyncIterator[None]:
     # Counted before the wait for a slot: routing must see waiting requests too.
     server.in_flight += 1
     try:
-        # The place first: a request that waits for a busy server takes no slot from the others.
-        async with pace.place(ticket) as attempt, slots:
-            yield attempt
+        async with slots:
+            yield
     finally:
         server.in_flight -= 1
-
-
-def _close_left_open(wires: Mapping[asyncio.AbstractEventLoop, _Wire]) -> None:
-    """Close the sessions of a collected transport whose loops run in other threads.
-
-    Plain calls of policies have such a loop, and no place for an `async with`.
-    """
-    here = None
-    with suppress(RuntimeError):
-        here = asyncio.get_running_loop()
-    for loop, (session, *_) in wires.items():
-        if not session.closed and loop.is_running() and here is not loop:
-            asyncio.run_coroutine_threadsafe(session.close(), loop).result(timeout=1.0)

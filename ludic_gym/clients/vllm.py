@@ -40,11 +40,11 @@ PROBED = {"temperature": 2.0, "top_p": 1.0, "top_k": 1, "min_p": 0.0, "max_token
 PROBED_ERROR = 1e-3
 
 
-class VLLMClient(HttpClient):
+class VLLMClient(HttpClient[HttpTransport]):
     """A client of one or more vLLM servers of one model.
 
-    base_url: with or without a final "/v1". model, api_key_env, options, extra_body: see
-        `HttpClient`.
+    base_url: with or without a final "/v1"; several servers share the load.
+    model, extra_body: see `HttpClient`. api_key_env, options: see `HttpTransport`.
     policy_version: the version of completions that start from now on; the publisher sets it.
     seeds: False sends no seeds. On a CPU, vLLM 0.32 crashes if a batch has several requests with
         seeds.
@@ -67,13 +67,8 @@ class VLLMClient(HttpClient):
         policy_version: int | None = None,
         seeds: bool = True,
     ) -> None:
-        super().__init__(
-            root_addresses(base_url),
-            model,
-            api_key_env=api_key_env,
-            options=options,
-            extra_body=extra_body,
-        )
+        http = HttpTransport(root_addresses(base_url), api_key_env, options)
+        super().__init__(http, model, extra_body)
         self.policy_version = policy_version
         self._seeds = seeds
         self._pending: Counter[str] = Counter()

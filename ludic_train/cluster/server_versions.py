@@ -16,7 +16,7 @@ from ludic_train.sources.publisher import Stamping
 
 WEIGHT_INFO_ROUTE = "/weight_info"
 # An actor counts failures itself, and waits longer and longer.
-LOOK = HttpOptions(connect_timeout_s=10.0, request_timeout_s=30.0, max_retries=1)
+LOOK = HttpOptions(connect_timeout_s=10.0, request_timeout_s=30.0, max_retries=1, max_wait_s=10.0)
 # A look is waited for so long; a server is silent after SILENT_S, and then gets no requests.
 PROMPT_S, SILENT_S = 0.5, 15.0
 # In this time a publication that has reached one server reaches the others.

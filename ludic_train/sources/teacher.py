@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ludic_gym.clients.chat_format import first_choice, required_field
 from ludic_gym.clients.openai import HttpClient
-from ludic_gym.clients.transport import root_addresses
+from ludic_gym.clients.transport import HttpTransport, root_addresses
 from ludic_gym.clients.vllm import MODELS_ROUTE
 from ludic_gym.concurrency import gather_all
 from ludic_gym.limits import HttpOptions
@@ -97,7 +97,7 @@ class TaughtBatchSource:
         self.source.load_state_dict(state)
 
 
-class VLLMTeacher(HttpClient):
+class VLLMTeacher(HttpClient[HttpTransport]):
     """Log-probs of rows from `/v1/completions` of a vLLM server, as `prompt_logprobs`.
 
     The server's model must have the student's tokenizer: rows are sent as token ids. It computes
@@ -116,13 +116,8 @@ class VLLMTeacher(HttpClient):
         options: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(
-            root_addresses(base_url),
-            model,
-            api_key_env=api_key_env,
-            options=options,
-            extra_body=extra_body,
-        )
+        http = HttpTransport(root_addresses(base_url), api_key_env, options)
+        super().__init__(http, model, extra_body)
 
     async def logprobs(self, items: Sequence[SAWItem]) -> Sequence[NDArray[np.float32]]:
         """Nats of each sampled token of each row given what came before it, [T]; 0 off the mask.

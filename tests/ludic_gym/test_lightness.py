@@ -26,6 +26,7 @@ for words in json.loads(sys.argv[1]):
     os._exit(0)
 """
 HEAVY = {"torch", "transformers", "datasets", "aiohttp", "matplotlib", "pyarrow", "textarena"}
+HEAVY |= {"openai", "anthropic", "httpx2"}
 HEAVY |= {"reasoning_gym", "mcp", "bm25s", "math_verify", "sympy", "pytest"}
 OURS = {f"ludic_gym.{name}" for name in ("clients", "data", "graders", "sandbox", "tools")}
 PROGRAMS = {f"ludic_gym.{name}" for name in ("clients", "graders.programs", "sandbox", "tools")}

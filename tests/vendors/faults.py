@@ -1,6 +1,6 @@
 """What servers of the chat route send that is no reply, or a rejected one."""
 
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, QuotaExhausted
 from vendors.rows import Row, again, failed, filtered, reply, too_long
 
 FAULTS = [
@@ -10,8 +10,9 @@ FAULTS = [
     ),
     *(
         Row(f"status {status}", failed("No."), status, error=ClientError)
-        for status in (400, 401, 402, 403, 404, 422)
+        for status in (400, 401, 403, 404, 422)
     ),
+    Row("no credit", failed("No."), 402, error=QuotaExhausted),
     again("an error of OpenRouter with status 200", failed("no server", code=502)),
     again("an error with status 200 whose code is a text", failed("no server", code="503")),
     again("an error with status 200 by its type", failed("busy", type="overloaded_error")),
@@ -36,7 +37,7 @@ FAULTS = [
         error=ClientError,
     ),
     Row("an error null beside a reply", {**reply(content="4"), "error": None}, text="4"),
-    Row("a page of a proxy", '<html>"error"</html>', error=ClientError),
+    Row("a page of a proxy", '<html>"error"</html>', text="good", tries=2),
     too_long(
         "OpenAI",
         400,

@@ -28,7 +28,9 @@ class ControlClient:
         self.url = url
         # No retries, because a phase that may have happened must not happen twice. No connection
         # is reused: vLLM closes one after an error, perhaps while the next request is on it.
-        options = HttpOptions(max_retries=0, keep_alive=False, request_timeout_s=limit_s)
+        options = HttpOptions(
+            max_retries=0, max_wait_s=0, keep_alive=False, request_timeout_s=limit_s
+        )
         self._http = HttpTransport([url], KEY_VARIABLE, options)
 
     async def aclose(self) -> None:

@@ -10,7 +10,7 @@ from ludic_gym.bench.report import (
 )
 from ludic_gym.bench.result import BenchResult, Price
 from ludic_gym.bench.statistics import Interval
-from ludic_gym.clients.transport import Usage
+from ludic_gym.clients.attempts import Usage
 
 
 def result(**changes):

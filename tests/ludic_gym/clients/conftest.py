@@ -62,6 +62,7 @@ async def serving(
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_post("/v1/messages", chat)
     if metrics is not None:
         app.router.add_get("/metrics", metrics)
     for name, route in routes.items():

@@ -17,6 +17,7 @@ from ludic_gym.types import Sampling, Task
 
 EPISODES = 500
 KINDS = 20
+GARBLED, RETRIES = 6, 4
 # Long enough for a busy machine to answer; the requests that hang all wait at the same time.
 REQUEST_TIMEOUT_S = 15.0
 GOOD = {
@@ -97,7 +98,7 @@ LATE = f"ClientError: .* sent no response within request_timeout_s={REQUEST_TIME
 LASTING = {
     4: (hang, LATE),
     5: (drip, LATE),
-    6: (garble, "ClientError: .* returned no JSON"),
+    GARBLED: (garble, "ClientError: .* returned no JSON"),
     7: (
         changed(token_ids=[3, 4]),
         "ClientError: the response has 2 completion ids but 1 log-probs",
@@ -140,7 +141,7 @@ async def test_five_hundred_episodes_survive_a_faulty_server(subtests):
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     tasks = [Task(env_id="test/Number-v0", seed=i) for i in range(EPISODES)]
-    options = HttpOptions(backoff_s=0.001, request_timeout_s=REQUEST_TIMEOUT_S)
+    options = HttpOptions(backoff_s=0.001, request_timeout_s=REQUEST_TIMEOUT_S, max_retries=RETRIES)
     before = asyncio.all_tasks()
 
     async with VLLMChatClient(url, "m", options=options) as client:
@@ -164,9 +165,11 @@ async def test_five_hundred_episodes_survive_a_faulty_server(subtests):
                 assert episode.error is None
                 assert episode.rollouts[0].total_reward == 1.0
     with subtests.test("requests are sent again where that helps, and only there"):
-        assert all(faulty.asked[i] == (2 if i % KINDS in PASSING else 1) for i in range(EPISODES))
+        times = {**dict.fromkeys(PASSING, 2), GARBLED: 1 + RETRIES}
+        assert all(faulty.asked[i] == times.get(i % KINDS, 1) for i in range(EPISODES))
         # Kinds 4 to 6 fail on the wire; 7 and 8 are answers, which are then found to be wrong.
-        assert (usage.requests, usage.retries, usage.failures) == (425, 75, 75)
+        # Of each kind there are 25: three that pass, and one that is tried four times more.
+        assert (usage.requests, usage.retries, usage.failures) == (425, 75 + 100, 75)
     with subtests.test("no connection stays open"):
         assert await emptied(lambda: runner.server.connections)
     await runner.cleanup()

@@ -6,6 +6,7 @@ from aiohttp import web
 from ludic_gym.clients.openai import OpenAIChatClient
 from ludic_gym.clients.vllm import VLLMChatClient
 from ludic_gym.errors import ClientError
+from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Completion, Sampling, ToolCall
 
 
@@ -150,7 +151,6 @@ async def test_the_only_model_of_a_server_needs_no_name(http):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("<html>", "returned no JSON"),
         ("[]", r"returned no JSON object: \[\]"),
         ("{}", "'choices' is None"),
         ('{"choices": [{"finish_reason": "stop"}]}', "'message' is None"),
@@ -159,6 +159,23 @@ async def test_the_only_model_of_a_server_needs_no_name(http):
 async def test_an_answer_that_is_no_completion_is_an_error_that_shows_it(http, text, complaint):
     with pytest.raises(ClientError, match=complaint):
         await http.asked(http.replying(web.Response(text=text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("<html>", "returned no JSON .*: <html>, 2 times in a row"),
+        ('{"choices": [{"mess', "returned no JSON .*, 2 times in a row"),
+        ('{"choices": []}', r"returned 502: .*\[\]}, 2 times in a row"),
+    ],
+)
+async def test_a_cut_response_is_requested_again(http, text, complaint):
+    again = http.replying(web.Response(text=text), http.answer())
+    assert (await http.asked(again)).text == "4"
+    replies = http.replying(web.Response(text=text), web.Response(text=text))
+    options = HttpOptions(backoff_s=0.001, max_retries=1)
+    with pytest.raises(ClientError, match=complaint):
+        await http.asked(replies, options=options)
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ async def test_a_failure_within_a_response_of_status_200_is_a_failure(http, stat
 
 
 async def test_a_refusal_within_a_response_of_status_200_shows_what_the_server_says(http):
-    body = {"error": {"code": 402, "message": "no credits"}, "id": "gen-1"}
-    with pytest.raises(ClientError, match=r"returned 402: no credits$") as caught:
+    body = {"error": {"code": 403, "message": "no such region"}, "id": "gen-1"}
+    with pytest.raises(ClientError, match=r"returned 403: no such region$") as caught:
         await http.asked(http.replying(web.json_response(body)))
-    assert caught.value.status == 402
+    assert caught.value.status == 403
 
 
 async def test_a_redirect_is_not_followed_with_the_key_in_hand(http):

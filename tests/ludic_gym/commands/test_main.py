@@ -195,7 +195,7 @@ def test_ids_and_arguments_that_cannot_work_are_refused(command, arguments, comp
         ),
         (
             "bench ludic/Wordle-v0 --policy http://[ --episodes 1",
-            "nothing can be reached at http://[",
+            "base_url is an http(s) address, got 'http://['",
         ),
         ("bench ludic/ConnectFour-v0 --fail-under 7", "a rate from 0 to 1, got 7"),
         ("bench ludic/ConnectFour-v0 --fail-under nan", "a rate from 0 to 1, got nan"),

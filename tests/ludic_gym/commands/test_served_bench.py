@@ -102,6 +102,21 @@ def test_a_busy_server_is_waited_for(bench):
     assert "0/1" in table
 
 
+def test_a_quota_that_is_used_up_ends_the_run_at_once_with_a_remedy(bench):
+    def respond(path, headers, body):
+        if len(server.requests) <= 4:
+            return 200, completion("5")
+        return 429, {"error": {"message": "You exceeded it.", "code": "insufficient_quota"}}
+
+    with chat_server(respond) as server:
+        code, screen, _ = bench(server.url, "--episodes", "90", "--concurrency", "1")
+        # The probe and three episodes, the one that fails, and the next, which had begun.
+        assert len(server.requests) <= 1 + 3 + 2
+    assert code == 1
+    assert "ludic/Arithmetic-v0: stopped at once" in " ".join(screen.split())
+    assert "add credit or raise the limit at the vendor" in " ".join(screen.split())
+
+
 def test_twenty_equal_errors_in_a_row_end_the_run_and_what_there_is_stays(bench, tmp_path):
     count = 0
 
