@@ -132,17 +132,37 @@ def without_thought(text: str) -> str:
     return divided(text)[1].strip()
 
 
-def divided(text: str) -> tuple[str, str]:
+def divided(text: str, *, opened: bool = False) -> tuple[str, str]:
     """The thought of a reply, with its tags, and the rest; all of it for one that is not closed.
+
+    opened: True where the prompt has opened the thought.
 
     >>> divided("<think>B1 or B2?</think> B2"), divided("[THINK]B1")
     (('<think>B1 or B2?</think>', ' B2'), ('[THINK]B1', ''))
     """
     ends = list(_THOUGHT_END.finditer(text))
     end = ends[-1].end() if ends else 0
-    if _THOUGHT_START.match(text[end:].lstrip()):
+    if _THOUGHT_START.match(text[end:].lstrip()) or (opened and not ends):
         end = len(text)
     return text[:end], text[end:]
+
+
+def untagged(thought: str) -> str:
+    """A thought as `divided` returns it, without the tags around it.
+
+    >>> untagged("<think> B1 or B2?</think>")
+    'B1 or B2?'
+    """
+    begin = _THOUGHT_START.match(thought.lstrip())
+    inner = thought.lstrip()[begin.end() :] if begin else thought
+    ends = list(_THOUGHT_END.finditer(inner))
+    return (inner[: ends[-1].start()] if ends else inner).strip()
+
+
+def opens_thought(text: str) -> bool:
+    """True if the text ends by the tag of a thought."""
+    starts = list(_THOUGHT_START.finditer(text))
+    return bool(starts) and not text[starts[-1].end() :].strip()
 
 
 def bare_text(text: str) -> str:

@@ -15,11 +15,11 @@ from ludic_gym.policies.chat import ChatPolicy, chat_policy_in
 from ludic_gym.policies.wrappers import Parsed
 from ludic_gym.reader import without_thought
 from ludic_gym.sampling import call_sampling
+from ludic_gym.text_calls import CALL, CALL_END, split_calls
 from ludic_gym.tools.tool import Tool, call_tool, tools_by_name
 from ludic_gym.types import Completion, Decision, Message, Policy, Sampling, ToolCall, ToolSchema
 
 WRAP_UP = "You cannot call tools any more. Give your answer now."
-_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
 
 
 class ToolProtocol(Protocol):
@@ -75,7 +75,7 @@ class TextTools:
         schemas = "\n".join(json.dumps(tool["function"]) for tool in tools)
         return (
             f"You can call these tools:\n{schemas}\nTo call one, write "
-            f'{_OPENING}{{"name": ..., "arguments": {{...}}}}{_CLOSING}. You then get the result. '
+            f'{CALL}{{"name": ..., "arguments": {{...}}}}{CALL_END}. You then get the result. '
             "You may make several calls at once."
         )
 
@@ -85,9 +85,11 @@ class TextTools:
 
     def calls_in(self, completion: Completion) -> Sequence[ToolCall]:
         """Every `<tool_call>` after the thought; the last may be unclosed, cut by a stop string."""
-        said = without_thought(completion.text)
-        texts = [part.partition(_CLOSING)[0] for part in said.split(_OPENING)[1:]]
-        return [_text_call(f"call_{i}", text.strip()) for i, text in enumerate(texts)]
+        _, pairs = split_calls(without_thought(completion.text), "tagged")
+        return [
+            ToolCall(id=f"call_{i}", name=name, arguments=arguments)
+            for i, (name, arguments) in enumerate(pairs)
+        ]
 
     def results(self, calls: Sequence[ToolCall], texts: Sequence[str]) -> list[Message]:
         """One user message with all results; its name distinguishes it from an observation."""
@@ -256,15 +258,3 @@ def ReAct(
 def _call_text(call: ToolCall) -> str:
     """The call as JSON; arguments that are no JSON stay as they are, for the env to refuse."""
     return f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments or "{}"}}}'
-
-
-def _text_call(call_id: str, text: str) -> ToolCall:
-    try:
-        call = json.loads(text)
-    except (ValueError, RecursionError):
-        call = None
-    if isinstance(call, dict) and isinstance(call.get("name"), str):
-        arguments = json.dumps(call.get("arguments", {}))
-        return ToolCall(id=call_id, name=call["name"], arguments=arguments)
-    # No tool has this name, so the model gets an error with its own text.
-    return ToolCall(id=call_id, name=text, arguments="")

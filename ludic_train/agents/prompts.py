@@ -4,64 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ludic_gym.dialogs import message_calls
+from ludic_gym.dialogs import is_object, message_calls
 from ludic_gym.errors import ConfigError
 from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts
+from ludic_gym.text_calls import CALL, CALL_END, ReplyFormat
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.models.chat_template import render_chat, with_parsed_arguments
-from ludic_train.models.tool_calls import (
-    CALL,
-    CALL_END,
-    THINK_END,
-    call_format,
-    loaded,
-    split_calls,
-    tool_template,
-)
+from ludic_train.models.tool_calls import begins_in_thought, call_format, tool_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-THINK = "<think>"
 # No tokenizer has longer tokens on average. A text that is far too long is not encoded, because
 # that would block all other requests.
 MOST_CHARACTERS = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyFormat:
-    """The format of a reply in a model's text.
-
-    calls: "tagged" for <tool_call> tags around JSON or around <function=...>, "bare" for a reply of
-        JSON objects alone, "none" where no tools were offered.
-    thinks: a thought in <think> tags may begin the reply. in_thought: the prompt has opened it.
-    """
-
-    calls: Literal["tagged", "bare", "none"] = "tagged"
-    thinks: bool = False
-    in_thought: bool = False
-
-    def parts(
-        self, text: str, tools: Sequence[ToolSchema] = ()
-    ) -> tuple[str, str, list[tuple[str, str]]]:
-        """Content, reasoning, and name and arguments of each tool call of a reply.
-
-        White space next to a call or a thought belongs to no part. A call that cannot be read stays
-        text. tools: their schemas give the types of <parameter=...>.
-        """
-        reasoning, begun = "", text if self.in_thought else text.lstrip()
-        if self.in_thought or (self.thinks and begun.startswith(THINK)):
-            reasoning, _, text = begun.removeprefix(THINK).partition(THINK_END)
-            # The blank line after a thought belongs to the tag; so it does in chat templates.
-            text = text.lstrip()
-        if self.calls == "none":
-            return text, reasoning.strip(), []
-        content, calls = split_calls(text, self.calls, tools)
-        return content, reasoning.strip(), calls
 
 
 class Prompts:
@@ -82,7 +41,7 @@ class Prompts:
         # Lists of calls follow a special token, which the texts of engines do not have.
         self.writes_tools = form in ("tagged", "bare")
         self._calls = form if self.writes_tools else "tagged"
-        self._thinks = THINK_END in template
+        self._thinks = "</think>" in template
         self._exact = ExactPrompts(self._rendered)
 
     def convert(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
@@ -140,11 +99,7 @@ class Prompts:
 
     def reply_format(self, prompt_ids: Sequence[int], *, reads_calls: bool) -> ReplyFormat:
         """The format of the reply to a prompt."""
-        in_thought = False
-        if self._thinks:
-            # A tag that is no token of its own takes a few, and a line break follows it.
-            last = self.text(prompt_ids[-4:], with_specials=True)
-            in_thought = last.rstrip().endswith(THINK)
+        in_thought = self._thinks and begins_in_thought(self.tokenizer, prompt_ids)
         calls: Any = self._calls if reads_calls else "none"
         return ReplyFormat(calls=calls, thinks=self._thinks, in_thought=in_thought)
 
@@ -196,6 +151,6 @@ def text_messages(messages: Sequence[Message]) -> list[Message]:
 
 
 def _text_call(call: Mapping[str, Any]) -> str:
-    function = call["function"]
-    value = {"name": function["name"], "arguments": loaded(function["arguments"])}
+    name, text = call["function"]["name"], call["function"]["arguments"]
+    value = {"name": name, "arguments": json.loads(text) if is_object(text) else text}
     return CALL + json.dumps(value) + CALL_END

@@ -17,10 +17,11 @@ from typing import Protocol, cast, runtime_checkable
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling, fit_max_tokens
+from ludic_gym.text_calls import ReplyFormat
 from ludic_gym.tools.mcp_server import ToolServer
 from ludic_gym.types import ChatClient, Completion, Message, Sampling, ToolCall
 from ludic_train.agents.history import History
-from ludic_train.agents.prompts import Prompts, ReplyFormat
+from ludic_train.agents.prompts import Prompts
 from ludic_train.agents.types import Request, Response
 from ludic_train.errors import SessionOver
 

@@ -16,13 +16,13 @@ import msgspec
 from jinja2 import Environment, TemplateError, TemplateSyntaxError, meta
 
 from ludic_gym.contexts import Context
+from ludic_gym.dialogs import change_for, sendable_arguments, sendable_dialog
 from ludic_gym.errors import ConfigError
 from ludic_gym.terminal import suggestion
 from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.tool_calls import (
     call_format,
-    loaded,
     tool_template,
     with_calls,
 )
@@ -50,7 +50,9 @@ def render_chat(
     ids end where the last message does. tools: for templates that write them into the prompt.
     Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
     or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
-    Raises ConfigError for a dialog that the chat template refuses.
+    A dialog that the template refuses is rendered in another form, as servers get it too: with the
+    system prompt in the first message of the user, for instance.
+    Raises ConfigError for a dialog that the chat template refuses in any form.
 
     >>> from ludic_train import make_tokenizer
     >>> tokenizer = make_tokenizer(["2 + 3 = 5"])
@@ -71,7 +73,11 @@ def render_chat(
             tokenize=False,
         )
     except (TemplateError, ValueError) as error:
-        raise ConfigError(f"the chat template refuses this dialog: {error}") from error
+        change = change_for(str(error))
+        changed = list(messages) if change is None else sendable_dialog(change(messages))
+        if changed == list(messages):
+            raise ConfigError(f"the chat template refuses this dialog: {error}") from error
+        return render_chat(tokenizer, changed, reply_comes=reply_comes, tools=tools)
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
@@ -87,7 +93,9 @@ def with_parsed_arguments(message: Message) -> Message:
     for call in message["tool_calls"]:
         match call:
             case {"function": {"arguments": arguments, **function}, **rest}:
-                parsed = {**function, "arguments": loaded(arguments)}
+                # Templates that write each argument fail on a text.
+                text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+                parsed = {**function, "arguments": json.loads(sendable_arguments(text))}
                 calls.append({**rest, "function": parsed})
             case _:
                 # The template says what it is missing.

@@ -201,7 +201,7 @@ async def test_a_garbled_call_in_text_is_told_to_the_model(garbage):
 
     await decide(ToolUse(ChatPolicy(client), [add], protocol=TextTools()))
 
-    assert "Error: there is no tool" in client.requests[1][-1]["content"]
+    assert "Error: the call is not a name and JSON" in client.requests[1][-1]["content"]
 
 
 async def test_a_call_in_text_may_end_with_a_stop_string():

@@ -5,8 +5,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_engine import TEXTS, TOOL_TEMPLATE, ScriptedEngine
 
 from ludic_gym.errors import ConfigError
@@ -18,7 +16,7 @@ from ludic_train.engine.client import LocalChatClient
 from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
-from ludic_train.models.tool_calls import call_format, split_calls
+from ludic_train.models.tool_calls import call_format
 from ludic_train.rows import trajectory_from
 
 # In the manner of Llama 3: tools in the system message, calls as bare JSON.
@@ -165,45 +163,12 @@ async def test_tools_with_calls_of_an_unknown_format_are_refused():
         chat_renderer(made)(question, True, [schema])
 
 
-@pytest.mark.parametrize(
-    ("form", "text", "content", "calls"),
-    [
-        ("tagged", f"I add. {CALLS['hermes']}", "I add.", [("add", '{"a": 1}')]),
-        ("tagged", "a <tool_call>no JSON</tool_call> b", None, []),
-        ("list", f"Well {CALLS['mistral']}", "Well", [("add", '{"a": 1}')]),
-        ("list", '[TOOL_CALLS]add[ARGS]{"a": 1}', "", [("add", '{"a": 1}')]),
-        (
-            "list",
-            '[TOOL_CALLS]add{"a": 1}[TOOL_CALLS]sub[CALL_ID]ab12[ARGS]{"b": 2}',
-            "",
-            [("add", '{"a": 1}'), ("sub", '{"b": 2}')],
-        ),
-        ("list", "[TOOL_CALLS] [1]", None, []),
-        ("list", '[{"name": "add"}]', None, []),
-        ("bare", f"<|python_tag|>{CALLS['llama']}", "", [("add", '{"a": 1}')]),
-        (
-            "bare",
-            '{"name": "f", "parameters": {}}; {"name": "g", "parameters": {"b": 1}}',
-            "",
-            [("f", "{}"), ("g", '{"b": 1}')],
-        ),
-        ("bare", f"I say {CALLS['llama']}", None, []),
-        ("bare", '{"a": 1}', None, []),
-        ("bare", "", None, []),
-    ],
-)
-def test_calls_are_read_by_the_family_of_the_model(form, text, content, calls):
-    assert split_calls(text, form) == (text if content is None else content, calls)
-
-
-@given(st.sampled_from(["tagged", "list", "bare"]), st.text())
-def test_any_text_is_read_without_an_error(form, noise):
-    for text in (noise, *(f"{call}{noise}" for call in CALLS.values())):
-        split_calls(text, form)
-
-
-def test_a_call_inside_a_thought_is_none():
-    render, text = chat_renderer(tokenizer("hermes")), f"<think>{CALLS['hermes']}</think>\n2"
-    done = Completion(text=text, finish_reason="stop", completion_ids=(1,), prompt_ids=(1, 2))
+@pytest.mark.parametrize("prompt", ["", "<think>\n"])
+@pytest.mark.parametrize("end", ["</think>\n2", ""])
+def test_a_call_inside_a_thought_is_none(prompt, end):
+    made = tokenizer("hermes")
+    text = ("" if prompt else "<think>") + CALLS["hermes"] + end
+    ids = tuple(made.encode(prompt, add_special_tokens=False))
+    done = Completion(text=text, finish_reason="stop", completion_ids=(1,), prompt_ids=ids)
     tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
-    assert render.read_calls(done, [tool]) is done
+    assert chat_renderer(made).read_calls(done, [tool]) is done
