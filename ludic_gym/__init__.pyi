@@ -1,5 +1,6 @@
 """The public names of `ludic_gym`, each looked up in its module when it is first used."""
 
+from .adapters.numeric_env import as_text as as_text
 from .adapters.skyrl_environment import SkyRLGame as SkyRLGame
 from .adapters.trl_environment import trl_environment as trl_environment
 from .audit.report import AuditReport as AuditReport

@@ -14,11 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-import gymnasium as gym
-
 from ludic_gym.contexts import Context, FullDialog, LatestObservation, TruncatedThinkingContext
 from ludic_gym.errors import ConfigError
-from ludic_gym.offered import action_schemas, env_tools
+from ludic_gym.offered import action_schemas, env_tools, legal_actions
 from ludic_gym.packages import import_user_module
 from ludic_gym.parsers import Parser, ParseResult, named_parser
 from ludic_gym.policies.chat import CLOSING, ChatPolicy, ThinkingBudget
@@ -345,8 +343,7 @@ def exact_action(env: Env | None) -> Parser:
     """
 
     def parse(text: str) -> ParseResult:
-        has_legal = isinstance(env, gym.Env) and env.has_wrapper_attr("legal_actions")
-        legal = env.get_wrapper_attr("legal_actions")() if env is not None and has_legal else ()
+        legal = legal_actions(env)
         if not legal or text.strip() in legal:
             return ParseResult(text.strip() or None)
         return ParseResult(None, feedback="Reply with a legal action and nothing else.")

@@ -1,9 +1,9 @@
-"""Tools of an environment, and schemas of its actions that are function calls."""
+"""What an environment offers: tools, schemas of actions that are calls, and legal actions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -25,3 +25,26 @@ def action_schemas(env: Env | None) -> Sequence[ToolSchema]:
     if not isinstance(env, gym.Env) or not env.has_wrapper_attr("action_tools"):
         return ()
     return tuple(env.get_wrapper_attr("action_tools"))
+
+
+def legal_actions(env: object) -> tuple[str, ...]:
+    """The legal actions of the environment now, as texts; () where any text is one.
+
+    By its `legal_actions`, of a wrapper or of the environment itself: a method, or a sequence.
+
+    >>> env = gym.make("ludic/TicTacToe-v0")
+    >>> observation, info = env.reset(seed=1)
+    >>> legal_actions(env)[:3]
+    ('A1', 'A2', 'A3')
+    """
+    layer: Any = env
+    while True:
+        # Python's own test of a protocol takes as long as a turn of a game.
+        try:
+            legal = layer.legal_actions
+            break
+        except AttributeError:
+            if not isinstance(layer, gym.Wrapper):
+                return ()
+            layer = layer.env
+    return tuple(map(str, legal() if callable(legal) else legal))

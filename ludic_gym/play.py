@@ -9,8 +9,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import gymnasium as gym
 
+from ludic_gym.offered import legal_actions
 from ludic_gym.policies.base import run_blocking
-from ludic_gym.policies.reference import HumanPolicy, KnowsLegalActions, read_line
+from ludic_gym.policies.reference import HumanPolicy, read_line
 from ludic_gym.reader import one_of, read_reply
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.pool import is_async
@@ -69,9 +70,8 @@ def human(
 
     If the legal actions are known, the reader of replies finds them in sentences too.
     """
-    legal = env.legal_actions if isinstance(env, KnowsLegalActions) else tuple
     return HumanPolicy(
-        read=lambda: _read_action(env, legal, read, write),
+        read=lambda: _read_action(env, read, write),
         write=lambda text: write(_page(text)),
     )
 
@@ -85,12 +85,11 @@ def _page(text: str) -> str:
 
 def _read_action(
     env: object,
-    legal_actions: Callable[[], tuple[str, ...]],
     read: Callable[[], str],
     write: Callable[[str], object],
 ) -> str:
     while True:
-        action, legal = read().strip(), legal_actions()
+        action, legal = read().strip(), legal_actions(env)
         if not legal or action in legal:
             return action
         spelt = env.spelt_action if isinstance(env, SpellsActions) else one_of(legal)

@@ -21,13 +21,13 @@ from ludic_gym.audit.subject import (
     always,
     has_oracle,
     in_budget,
-    legal_actions,
     legal_at_start,
     oracle,
     play,
     random_player,
 )
 from ludic_gym.envs.core.one_player import SolitaireEnv
+from ludic_gym.offered import legal_actions
 from ludic_gym.types import Env
 
 THREADS = 4

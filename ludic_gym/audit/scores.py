@@ -19,13 +19,13 @@ from ludic_gym.audit.subject import (
     always,
     has_oracle,
     in_budget,
-    legal_actions,
     legal_at_start,
     oracle,
     play,
     random_player,
 )
 from ludic_gym.errors import NoOracle
+from ludic_gym.offered import legal_actions
 from ludic_gym.types import Env
 
 # Standard errors by which a measured rate may differ from a stated one: one false alarm in 30,000.

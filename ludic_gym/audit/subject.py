@@ -14,7 +14,9 @@ import gymnasium as gym
 from envs_registry.catalog import CATALOG
 from ludic_gym.envs.core.base import Info
 from ludic_gym.errors import NoOracle
-from ludic_gym.policies.reference import KnowsBestAction, KnowsLegalActions
+from ludic_gym.making import make_env
+from ludic_gym.offered import legal_actions
+from ludic_gym.policies.reference import KnowsBestAction
 from ludic_gym.types import Env
 
 T = TypeVar("T")
@@ -114,7 +116,7 @@ class AuditSubject:
     def make(self, **kwargs: Any) -> Env:  # noqa: ANN401 (as gymnasium.make)
         """A new environment."""
         # Gymnasium's checker would warn of each fault once more, and step in its own way.
-        return gym.make(self.env_id, **{"disable_env_checker": True, **self.kwargs, **kwargs})
+        return make_env(self.env_id, **{"disable_env_checker": True, **self.kwargs, **kwargs})
 
     def require_oracle(self) -> None:
         """Raise Undecided without a best action at the start of an episode."""
@@ -161,12 +163,6 @@ def play(env: Env, seed: int | None, player: Player, most: int = MOST_TURNS) -> 
         infos=tuple(infos),
         ended=ended,
     )
-
-
-def legal_actions(env: Env) -> tuple[str, ...]:
-    """Legal actions now; () if any text is legal or the environment lists none."""
-    inner = env.unwrapped
-    return inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ()
 
 
 def legal_at_start(subject: AuditSubject) -> bool:

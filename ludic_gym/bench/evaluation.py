@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import gymnasium as gym
-
 from envs_registry.catalog import SUITES, bench_kwargs
 from envs_registry.published import PUBLISHED
 from ludic_gym.bench.folder import (
@@ -27,16 +25,17 @@ from ludic_gym.bench.result import BenchResult, Price, Tally, served_models
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
+from ludic_gym.making import env_id_of, make_env
 from ludic_gym.models import Model, model
 from ludic_gym.offered import env_tools
 from ludic_gym.policies.base import PlainCall, PolicyWrapper, run_blocking
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.pool import close
-from ludic_gym.types import Episode, MakePolicy, Policy, Sampling, Task
+from ludic_gym.types import Env, Episode, MakePolicy, Policy, Sampling, Task
 
 
 def evaluate(
-    env_id: str,
+    env: str | Callable[[], Env],
     policy: MakePolicy | Policy | str,
     *,
     harness: Harness | str | None = None,
@@ -54,7 +53,8 @@ def evaluate(
     The tasks are those of `bench_tasks`, so equal arguments play equal tasks. Works in a
     notebook too, inside a running event loop. Ctrl-C stops the episodes in flight.
 
-    env_id: id of the environment, "module:id" if importing the module registers it.
+    env: id of the environment, "module:id" if importing the module registers it; or a function that
+        makes one, such as `lambda: lg.as_text(gym.make("FrozenLake-v1"))`.
     policy: makes a policy for an environment: `OraclePolicy`, or a function; or the policy of a
         model, such as `ChatPolicy(client)`, which is copied for each episode; or what `model`
         returns; or its name there: "openai/gpt-5", an address, a run's folder, "oracle".
@@ -86,6 +86,7 @@ def evaluate(
     kwargs = {**({} if split is None else {"split": split}), **(env_kwargs or {})}
     if split not in (None, kwargs.get("split")):
         raise ConfigError(f"split={split!r}, but env_kwargs has split={kwargs['split']!r}")
+    env_id = env_id_of(env)
     tasks = bench_tasks(
         env_id,
         kwargs=kwargs,
@@ -160,7 +161,7 @@ def env_plan(env_id: str, kwargs: Mapping[str, Any], tasks: tuple[Task, ...]) ->
     # Imported here: `ludic bench --help` makes no env.
     from ludic_gym.envs.core.question import DatasetEnv
 
-    env = gym.make(env_id, **kwargs)
+    env = make_env(env_id, **kwargs)
     try:
         inner = env.unwrapped
         data = str(inner.origin) if isinstance(inner, DatasetEnv) else ""

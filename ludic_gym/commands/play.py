@@ -26,7 +26,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, cast
 
-import gymnasium as gym
 import pettingzoo
 import tyro
 
@@ -41,6 +40,7 @@ from ludic_gym.commands.arguments import (
 )
 from ludic_gym.errors import ConfigError
 from ludic_gym.limits import RequestLimits
+from ludic_gym.making import make_env
 from ludic_gym.models import REFERENCE_POLICIES, model
 from ludic_gym.play import human
 from ludic_gym.policies.reference import HasOpponents, OpponentPolicy, read_line
@@ -160,7 +160,7 @@ async def play_episode(task: Task, args: PlayArgs) -> tuple[Rollout, ...]:
         elif args.against is not None or args.model is not None or args.seat != "first":
             raise ConfigError(f"{task.env_id} has one player: leave out --against and --seat")
         else:
-            alone: Env = gym.make(task.env_id, **task.kwargs)
+            alone = make_env(task.env_id, **task.kwargs)
     if env is None:
         print(HINT)
         return (await run_episode(alone, human(alone.unwrapped, read=read_reply), task),)

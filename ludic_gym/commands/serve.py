@@ -27,6 +27,7 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
 )
 from ludic_gym.errors import LudicError
+from ludic_gym.making import make_env
 from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 from ludic_gym.rollout.pool import awaitable_env
 from ludic_gym.rollout.pool import call as call_env
@@ -143,7 +144,7 @@ def serve_env(argv: list[str]) -> int:
     args = parse(ServeEnvArgs, argv, command="serve", examples=EXAMPLES)
     check_port(args.port)
     with readable_env_errors():
-        env = gym.make(env_name(args.id), **keyword_arguments(args.env_kwargs))
+        env = make_env(env_name(args.id), **keyword_arguments(args.env_kwargs))
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(env, args))
     return 0

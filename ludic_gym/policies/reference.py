@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from ludic_gym.errors import ConfigError, EnvError, NoOracle, ScriptExhausted
+from ludic_gym.offered import legal_actions
 from ludic_gym.policies.base import Memoryless, PlainCall
 from ludic_gym.sampling import derived_seed
 from ludic_gym.types import Decision, Rollout, Sampling
@@ -23,14 +24,6 @@ class Unwraps(Protocol):
     @property
     def unwrapped(self) -> Any:  # noqa: ANN401
         """The env below all wrappers."""
-
-
-@runtime_checkable
-class KnowsLegalActions(Protocol):
-    """An env with known legal actions; () means that any text is legal."""
-
-    def legal_actions(self) -> tuple[str, ...]:
-        """The legal actions."""
 
 
 @runtime_checkable
@@ -97,22 +90,23 @@ class RandomPolicy(Memoryless):
     """
 
     def __init__(self, env: Unwraps) -> None:
-        self._env = env.unwrapped
+        self._env = env
 
     async def act(self, sampling: Sampling) -> Decision:
         """A legal action, uniformly drawn. Raises ConfigError if there is none to draw from."""
-        legal = self._env.legal_actions() if isinstance(self._env, KnowsLegalActions) else ()
+        legal = legal_actions(self._env)
         if legal:
             if sampling.seed is None:
                 # Not the global generator: a caller that seeds it would get equal "new" episodes.
                 return Decision(action=random.SystemRandom().choice(legal))
             return Decision(action=legal[derived_seed(sampling.seed, 0) % len(legal)])
-        space = self._env.action_space
-        if isinstance(self._env, HasAgents):
+        inner = self._env.unwrapped
+        space = inner.action_space
+        if isinstance(inner, HasAgents):
             # Texts of any agent are legal for all others.
-            space = self._env.action_space(self._env.possible_agents[0])
+            space = inner.action_space(inner.possible_agents[0])
         if not isinstance(space, gym.Space):
-            raise ConfigError(f"{type(self._env).__name__} has no legal actions to draw from")
+            raise ConfigError(f"{type(inner).__name__} has no legal actions to draw from")
         # The space is shared by all environments: the draw must not depend on earlier ones.
         if sampling.seed is not None:
             space.seed(sampling.seed)

@@ -11,6 +11,7 @@ import gymnasium as gym
 import pettingzoo
 
 from ludic_gym.errors import ConfigError, EpisodeError
+from ludic_gym.making import make_env
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
 from ludic_gym.rollout.outcome import blame_reported
@@ -79,7 +80,7 @@ def run_episodes(
 
 
 def env_pool(*, max_idle: int) -> EnvPool[Env]:
-    """A pool of envs from `gymnasium.make` for several `run_episodes`; close it at the end.
+    """A pool of envs from `make_env` for several `run_episodes`; close it at the end.
 
     max_idle: maximum number of envs that wait to be used again.
 
@@ -95,7 +96,7 @@ def env_pool(*, max_idle: int) -> EnvPool[Env]:
         return spec is not None and is_made_on_loop(spec.entry_point)
 
     def made(task: Task) -> Env:
-        return awaitable_env(gym.make(task.env_id, **task.kwargs))
+        return awaitable_env(make_env(task.env_id, **task.kwargs))
 
     return EnvPool(made, max_idle, on_loop=is_on_loop)
 

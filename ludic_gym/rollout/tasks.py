@@ -9,11 +9,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
+from ludic_gym.making import make_env
 from ludic_gym.rollout.pool import close
 from ludic_gym.sampling import check_sampling, derived_seed
 from ludic_gym.types import Episode, Sampling, Task
@@ -79,7 +79,7 @@ def dataset_tasks(
 
 def rows_of(env_id: str, kwargs: Mapping[str, Any]) -> int | None:
     """Number of rows of the environment; None if it has none."""
-    env = gym.make(env_id, **kwargs)
+    env = make_env(env_id, **kwargs)
     try:
         inner = env.unwrapped
         return inner.num_rows if isinstance(inner, TextEnv) else None

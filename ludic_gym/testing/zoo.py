@@ -15,8 +15,8 @@ from typing import Any, cast
 import pettingzoo
 from pettingzoo import AECEnv, ParallelEnv
 
+from ludic_gym.offered import legal_actions
 from ludic_gym.packages import optional
-from ludic_gym.policies.reference import KnowsLegalActions
 from ludic_gym.testing.rules import (
     HOSTILE_TEXTS,
     MOST_TURNS,
@@ -148,5 +148,4 @@ def _rest(env: TurnEnv, seed: int) -> Iterator[object]:
 
 def _action_for(env: TurnEnv, rng: random.Random) -> str:
     """A legal action for the agent in turn, or sometimes any text; see `draw_action`."""
-    inner = env.unwrapped
-    return draw_action(rng, inner.legal_actions() if isinstance(inner, KnowsLegalActions) else ())
+    return draw_action(rng, legal_actions(env.unwrapped))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
-import gymnasium as gym
 import torch
 
 from ludic_gym.concurrency import Caught, cancel_all
 from ludic_gym.errors import ClientError, EpisodeError, LudicError, SandboxError
+from ludic_gym.making import make_env
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
@@ -310,7 +310,7 @@ async def agent_episode(
     gateway: starts to listen, if it does not yet. parser: finds the action in an answer.
     Raises the errors of the environment, and EpisodeError for an agent that fails at once.
     """
-    env = gym.make(task.env_id, **task.kwargs)
+    env = make_env(task.env_id, **task.kwargs)
     try:
         return await run_episode(env, AgentPolicy(env, gateway, agent, parser=parser), task)
     finally:

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import gymnasium as gym
-
 from envs_registry.catalog import CATALOG, SUITES, level_kwargs
 from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
+from ludic_gym.making import make_env
 from ludic_train.models.cache import OWN_MODELS
 from ludic_train.runs.config import RunConfig
 from ludic_train.sources.levels import LevelSchedule
@@ -274,7 +273,7 @@ def with_demonstrator(recipe: Recipe, harness: Harness | None = None) -> Recipe:
 
 
 def _demonstrator(env: TrainEnv) -> Literal["oracle", "random"] | None:
-    made = gym.make(env.id, **env.kwargs)
+    made = make_env(env.id, **env.kwargs)
     try:
         inner = made.unwrapped
     finally:

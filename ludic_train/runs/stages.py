@@ -15,6 +15,7 @@ import torch
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
+from ludic_gym.making import make_env
 from ludic_gym.policies.reference import OraclePolicy, RandomPolicy
 from ludic_gym.recorder import ROLLOUTS, Recorder, Weights
 from ludic_gym.rollout.episodes import run_matches
@@ -382,6 +383,6 @@ def _system_prompts(rollouts: Sequence[Rollout], harness: Harness) -> list[str]:
 def _suggested(task: Task, envs: dict[str, gym.Env[str, str]]) -> str:
     key = f"{task.env_id} {sorted(task.kwargs.items())}"
     if key not in envs:
-        envs[key] = gym.make(task.env_id, **task.kwargs)
+        envs[key] = make_env(task.env_id, **task.kwargs)
     options = None if task.options is None else dict(task.options)
     return str(envs[key].reset(seed=task.seed, options=options)[1].get("system_prompt", ""))
