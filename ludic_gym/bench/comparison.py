@@ -17,7 +17,12 @@ import numpy as np
 from ludic_gym.bench.folder import read_request, transcript_path
 from ludic_gym.bench.report import failed_cell
 from ludic_gym.bench.result import BenchResult, Score, Tally
-from ludic_gym.bench.statistics import Interval, bootstrap_interval
+from ludic_gym.bench.statistics import (
+    Interval,
+    bootstrap_interval,
+    has_no_spread,
+    unseen_share,
+)
 from ludic_gym.errors import ConfigError
 from ludic_gym.records import read_lines
 
@@ -35,7 +40,10 @@ class Comparison:
     """The second run compared with the first, on the tasks that both finished.
 
     tasks: number of these; first, second: means over tasks, each task with equal weight.
-    difference: second - first; interval: 95%, from resampling tasks; None for a single task.
+    difference: second - first; interval: 95%, from resampling tasks. Of successes that all differ
+        by the same amount it is the exact one; None for such rewards, and for a single task.
+    unseen: where all tasks have the same difference, the largest share of tasks that may have
+        another one, 95%; else None.
     p_value: two-sided, of the sign-flip test: the probability of a difference of this size or more
         if each task's two results were exchangeable.
     """
@@ -45,6 +53,7 @@ class Comparison:
     second: float
     difference: float
     interval: Interval | None
+    unseen: float | None
     p_value: float
 
 
@@ -90,12 +99,15 @@ def compare(
         raise ConfigError("the two runs share no task: play both with the same --seed")
     before, after = [[mean[key] for key in shared] for mean in means]
     differences = [b - a for a, b in zip(before, after, strict=True)]
+    several = len(shared) > 1
+    bounds = Interval(-1.0, 1.0) if measure == "success" else None
     return Comparison(
         tasks=len(shared),
         first=fmean(before),
         second=fmean(after),
         difference=fmean(differences),
-        interval=bootstrap_interval(differences, seed=seed) if len(shared) > 1 else None,
+        interval=bootstrap_interval(differences, bounds=bounds, seed=seed) if several else None,
+        unseen=unseen_share(len(shared)) if several and has_no_spread(differences) else None,
         p_value=sign_flip_p_value(differences, seed=seed),
     )
 
@@ -303,8 +315,15 @@ def board_table(board: Board) -> list[tuple[str, ...]]:
 
 
 def board_lines(board: Board) -> list[str]:
-    """A line about each run without a rank that has a reason."""
-    return [f"{s.name} has no rank: {s.no_rank}" for s in board.standings if s.no_rank]
+    """Lines about runs without a rank, and about differences without a spread."""
+    lines = [f"{s.name} has no rank: {s.no_rank}" for s in board.standings if s.no_rank]
+    pairs = [(s.name, s.difference) for s in board.standings if s.difference is not None]
+    return lines + [
+        f"{name}: no spread in {c.tasks} tasks; up to {c.unseen:.1%} of all tasks may differ by "
+        "another amount (95%)"
+        for name, c in pairs
+        if c.unseen is not None and c.interval is None
+    ]
 
 
 def run_of(folder: Path, name: str) -> Run:

@@ -22,6 +22,7 @@ from rich.text import Text
 from envs_registry.catalog import CATALOG
 from ludic_gym.bench.result import REFUSALS, BenchResult, Price
 from ludic_gym.errors import QuotaExhausted
+from ludic_gym.rollout.outcome import TOO_LONG
 
 if TYPE_CHECKING:
     from ludic_gym.clients.attempts import Usage
@@ -32,7 +33,7 @@ HEADINGS = ("env", "successes", "rate", "95%", "reward", "95%", "random", "legal
 # Columns that are left out where all their numbers are 0.
 # Outcome of all episodes, or fault of all turns -> its likely reason.
 ZEROS = {
-    "too_long": "no prompt fits into the model's context: see --max-length, or the server's limit",
+    TOO_LONG: "no prompt fits into the model's context: see --max-length, or the server's limit",
     "filtered": "every reply was filtered: the vendor takes these prompts for harmful ones",
     "refused": "every reply is a refusal: read some with `ludic view`, and see --harness",
     "cut_off": "every reply was cut off before it ended: a thought may need more --max-tokens",
@@ -171,7 +172,9 @@ def zero_line(result: BenchResult, *, has_tools: bool = False) -> str:
     """
     number, turns = result.episodes, result.turns
     earns = math.isnan(result.success_rate) and result.mean_reward > 0
-    if not number or result.successes or earns:
+    # A scripted player has no replies that could be at fault.
+    is_model = result.tool_calls is not None or TOO_LONG in result.outcomes
+    if not number or result.successes or earns or not is_model:
         return ""
     everywhere = {word for word, count in result.outcomes.items() if count == number}
     # Words without a count of turns are outcomes alone.

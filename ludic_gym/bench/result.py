@@ -109,7 +109,8 @@ class BenchResult:
         these, nan if there are none.
         `success_rate` is also nan where the environment says nothing of success.
     success_interval: Wilson's, 95%, on the effective number of trials if tasks have samples.
-    reward_interval: 95%, from resampling tasks; None with fewer than two of them.
+    reward_interval: 95%, from resampling tasks; None with fewer than two of them, and where all
+        have the same reward, which shows no spread.
     tasks: number of different tasks.
     pass_at_k, pass_hat_k: entry k - 1 is the probability that one of k samples succeeds, or all of
         them, averaged over tasks; up to the number of samples that every task has, if it is at

@@ -115,17 +115,23 @@ def bootstrap_interval(
     counts: Sequence[int] | None = None,
     *,
     confidence: float = 0.95,
+    bounds: Interval | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Interval:
+) -> Interval | None:
     """Interval of the mean, by resampling tasks (Efron 1979, Annals of Statistics 7, 1-26).
 
     totals: the sum of each task's values. counts: the number of values of each task; None: one.
-    The bounds are percentiles of sum(totals) / sum(counts) over the resamples; equal for equal
-    seeds. Raises ConfigError for fewer than two tasks, whose spread is unknown.
+    bounds: the least and the largest value that a task could have; None if unknown.
+    The interval has percentiles of sum(totals) / sum(counts) over the resamples; equal for equal
+    seeds. Tasks of one mean show no spread, which is no proof of none: then other tasks, a share of
+    up to `unseen_share`, may have either bound; without `bounds` there is no interval.
+    Raises ConfigError for fewer than two tasks.
 
-    >>> bootstrap_interval([1.0, 1.0, 1.0])
-    Interval(low=1.0, high=1.0)
+    Of three tasks without a difference, 63% of all may still have one, of 1 or -1:
+
+    >>> f"{bootstrap_interval([0.0] * 3, bounds=Interval(-1.0, 1.0)):.2f}"
+    '[-0.63, 0.63]'
     """
     # For its check only: percentiles of the resamples need no quantile.
     normal_quantile(confidence)
@@ -133,9 +139,33 @@ def bootstrap_interval(
         raise ConfigError(f"an interval needs at least 2 values, got {len(totals)}")
     sums = np.asarray(totals, dtype=np.float64)
     sizes = np.ones(len(sums)) if counts is None else np.asarray(counts, dtype=np.float64)
+    if has_no_spread(sums / sizes):
+        if bounds is None:
+            return None
+        mean, share = float(sums.sum() / sizes.sum()), unseen_share(len(sums), confidence)
+        low, high = (mean + share * (bound - mean) for bound in bounds)
+        return Interval(low, high)
     means = _resampled_means(sums, sizes, resamples, np.random.default_rng(seed))
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(low), float(high))
+
+
+def has_no_spread(values: Sequence[float] | np.ndarray) -> bool:
+    """True if all values are equal, but for rounding."""
+    return float(np.ptp(values)) <= 1e-12 * max(1.0, float(np.abs(values).max()))
+
+
+def unseen_share(count: int, confidence: float = 0.95) -> float:
+    """Largest share of tasks of another kind, where `count` drawn tasks are all of one kind.
+
+    1 - (1 - confidence)^(1 / count), the exact one-sided bound (Clopper and Pearson 1934,
+    Biometrika 26, 404-413); about 3 / count, the rule of three (Hanley and Lippman-Hand 1983,
+    JAMA 249, 1743-1745).
+
+    >>> round(unseen_share(20), 3), 3 / 20
+    (0.139, 0.15)
+    """
+    return float(1.0 - (1.0 - confidence) ** (1.0 / count))
 
 
 def _resampled_means(

@@ -6,7 +6,7 @@
     $ ludic view results/random results/oracle --text
     ludic/Arithmetic-v0: difference from random
     run    rank episodes   rate           95%   diff              95%       p
-    oracle    1       20 100.0% [83.9, 100.0] +1.000 [+1.000, +1.000] 1.9e-06
+    oracle    1       20 100.0% [83.9, 100.0] +1.000 [+0.722, +1.000] 1.9e-06
     random    2       20   0.0%   [0.0, 16.1]
 
 The data of the page and its files are in `ludic_gym.view`, ranks and differences in

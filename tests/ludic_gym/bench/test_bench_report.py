@@ -88,7 +88,8 @@ def test_cut_off_replies_are_told_with_the_option_that_helps():
 def test_a_rate_of_zero_that_is_the_same_fault_everywhere_has_one_line_with_its_reason(
     numbers, reason
 ):
-    (line,) = fault_lines({"e": result(successes=0, **numbers)}, with_tools={"e"})
+    numbers = {"successes": 0, "tool_calls": 3, **numbers}
+    (line,) = fault_lines({"e": result(**numbers)}, with_tools={"e"})
     assert line.startswith(f"e: {reason}")
 
 
@@ -100,11 +101,12 @@ def test_a_rate_of_zero_that_is_the_same_fault_everywhere_has_one_line_with_its_
         {"outcomes": {"filtered": 3, "failure": 1}},
         {"turns": 6, "tool_calls": 1},
         # A scripted player calls no model.
-        {"turns": 6, "tool_calls": None},
+        {"turns": 6, "illegal": 6, "tool_calls": None},
     ],
 )
 def test_a_rate_that_other_replies_explain_has_no_such_line(numbers):
-    assert fault_lines({"e": result(**{"successes": 0, **numbers})}, with_tools={"e"}) == []
+    numbers = {"successes": 0, "tool_calls": 3, **numbers}
+    assert fault_lines({"e": result(**numbers)}, with_tools={"e"}) == []
 
 
 def test_a_score_on_the_bundled_sample_says_so():

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ludic_gym.bench.statistics import (
+    Interval,
     bootstrap_interval,
     clustered_wilson_interval,
     pass_at_k,
     pass_hat_k,
+    unseen_share,
     wilson_interval,
 )
 from ludic_gym.errors import ConfigError
@@ -113,6 +115,26 @@ def test_bootstrap_resamples_tasks_not_samples():
 def test_bootstrap_weighs_tasks_by_their_samples():
     # Mean (0 + 9) / (1 + 3): a resample of only the second gives 3, of only the first 0.
     assert bootstrap_interval([0.0, 9.0], [1, 3]) == (0.0, 3.0)
+
+
+def test_equal_values_leave_a_share_of_others_possible():
+    # 0.05^(1/20) = 0.8609: a share of 0.1391 may lie at either bound.
+    zero = bootstrap_interval([0.0] * 20, bounds=Interval(-1.0, 1.0))
+    assert zero == pytest.approx((-0.1391, 0.1391), abs=1e-4)
+    won = bootstrap_interval([1.0] * 20, bounds=Interval(-1.0, 1.0))
+    assert won == pytest.approx((1 - 2 * 0.1391, 1.0), abs=1e-4)
+    half = bootstrap_interval([2.0] * 20, [4] * 20, bounds=Interval(-1.0, 1.0))
+    assert half == pytest.approx((0.5 - 1.5 * 0.1391, 0.5 + 0.5 * 0.1391), abs=1e-4)
+    # 0.1 + 0.2 is not 0.3 in floats.
+    assert bootstrap_interval([0.1 + 0.2, 0.3, 0.3]) is None
+
+
+@pytest.mark.parametrize("count", [2, 5, 50])
+def test_the_share_of_the_unseen_is_the_exact_bound_of_scipy(count):
+    from scipy import stats
+
+    theirs = stats.binomtest(0, count, alternative="less").proportion_ci(0.95, "exact").high
+    assert unseen_share(count) == pytest.approx(theirs, rel=1e-9)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())

@@ -87,6 +87,29 @@ def test_rewards_are_compared_where_that_is_asked():
     assert compare(first, second, measure="reward").interval == (-0.5, 0.5)
 
 
+def test_equal_differences_are_no_proof_of_no_spread():
+    # 0.05^(1/100) = 0.97049: of 100 tasks all won, up to 2.951% of all may be lost instead.
+    won = compare(scores(*[False] * 100), scores(*[True] * 100))
+    assert won.interval == pytest.approx((1 - 2 * 0.02951, 1.0), abs=1e-5)
+    same = compare(scores(*[False] * 100), scores(*[False] * 100))
+    assert (same.interval, same.p_value) == (pytest.approx((-0.02951, 0.02951), abs=1e-5), 1.0)
+    # Rewards have no bounds.
+    paid = compare(
+        scores(*[True] * 100), scores(*[True] * 100, rewards=[3.5] * 100), measure="reward"
+    )
+    assert (paid.difference, paid.interval) == (2.5, None)
+    assert paid.unseen == pytest.approx(0.02951, abs=1e-5)
+
+
+def test_a_board_says_that_rewards_show_no_spread():
+    (board,) = boards([run("a", 1, 1), run("b", 0, 0)], measure="reward")
+    # 1 - 0.05^(1/2) = 0.776.
+    assert board_lines(board) == [
+        "a: no spread in 2 tasks; up to 77.6% of all tasks may differ by another amount (95%)"
+    ]
+    assert board_table(board)[2][5:7] == ("-1.000", "-")
+
+
 def test_runs_without_a_task_in_common_are_refused():
     with pytest.raises(ConfigError, match="share no task: play both with the same --seed"):
         compare([Score(index=0, task=0)], [Score(index=0, task=1)])

@@ -31,12 +31,15 @@ def view(capsys, *words):
 @pytest.mark.parametrize("measure", ["success", "reward"])
 def test_two_runs_are_compared_task_by_task_with_the_first_as_the_baseline(runs, measure, capsys):
     words = [runs / "random", runs / "oracle", "--text", "--measure", measure]
-    code, (title, _, best, other), _ = view(capsys, *words)
+    code, (title, _, best, other, *lines), _ = view(capsys, *words)
     mean = "100.0%" if measure == "success" else "1.00"
+    # 2 x 0.05^(1/10) - 1 = 0.482; rewards have no bounds.
+    interval = ["[+0.482,", "+1.000]"] if measure == "success" else ["-"]
     assert (code, title) == (0, [f"{SUMS}:", "difference", "from", "random"])
     assert best[:4] == ["oracle", "1", "10", mean]
     # Ten tasks, all better: p = 2 / 2^10.
-    assert best[-4:] == ["+1.000", "[+1.000,", "+1.000]", "0.002"]
+    assert best[-2 - len(interval) :] == ["+1.000", *interval, "0.002"]
+    assert len(lines) == (measure == "reward")
     assert other[:3] == ["random", "2", "10"]
 
 
@@ -47,7 +50,7 @@ def test_a_folder_of_runs_is_ranked_by_environment_with_the_best_as_the_baseline
     assert lines[2][:4] == ["countdown", "1", "3", "100.0%"]
     assert lines[5][:4] == ["oracle", "1", "10", "100.0%"]
     assert lines[6][:4] + lines[6][-3:] == [
-        *("random", "2", "10", "0.0%"), *("[-1.000,", "-1.000]", "0.002"),
+        *("random", "2", "10", "0.0%"), *("[-1.000,", "-0.482]", "0.002"),
     ]  # fmt: skip
 
 
