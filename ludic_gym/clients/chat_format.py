@@ -277,13 +277,13 @@ def _tool_call(sent: object, id: str) -> ToolCall:
     id = call["id"] if isinstance(call.get("id"), str) and call["id"] else id
     if not isinstance(name, str) or not name:
         return replace(unreadable_call(sent if isinstance(sent, str) else json.dumps(sent)), id=id)
-    return ToolCall(id=id, name=name, arguments=_arguments(function.get("arguments")))
+    return ToolCall(id=id, name=name, arguments=arguments_text(function.get("arguments")))
 
 
-def _arguments(sent: object) -> str:
+def arguments_text(sent: object) -> str:
     """Arguments as JSON text, of a server that leaves them out, sends an object, or doubles them.
 
-    >>> [_arguments(sent) for sent in (None, {"a": 2}, '{"a": 2}{"a": 2}', '"{}"', '{"a": 2')]
+    >>> [arguments_text(sent) for sent in (None, {"a": 2}, '{"a": 2}{"a": 2}', '"{}"', '{"a": 2')]
     ['{}', '{"a": 2}', '{"a": 2}', '{}', '{"a": 2']
     """
     if not isinstance(sent, str):

@@ -61,6 +61,8 @@ class RejectedReply(ClientError):
     for a reply without one.
     """
 
+    blame = "model"
+
     def __init__(
         self, message: str, status: int, reason: FinishReason, unreadable: str | None
     ) -> None:

@@ -431,10 +431,12 @@ async def _with_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except web.HTTPException as error:
         text, status = f"{request.method} {request.path}: {error.reason}", error.status
+        is_too_long = False
     except LudicError as error:
-        text, status = str(error), _status_of(error)
+        text, status, is_too_long = str(error), _status_of(error), isinstance(error, PromptTooLong)
     is_anthropic = "/v1/messages" in request.path
-    return json_response(error_body(text, status, is_anthropic=is_anthropic), status)
+    body = error_body(text, status, is_anthropic=is_anthropic, is_too_long=is_too_long)
+    return json_response(body, status)
 
 
 def _status_of(error: LudicError) -> int:
@@ -452,8 +454,8 @@ def _status_of(error: LudicError) -> int:
     return 500
 
 
-def error_body(text: str, status: int, *, is_anthropic: bool) -> Json:
-    """An error in the form of OpenAI, or of Anthropic."""
+def error_body(text: str, status: int, *, is_anthropic: bool, is_too_long: bool = False) -> Json:
+    """An error in the form of OpenAI, or of Anthropic. is_too_long: of a prompt without room."""
     kinds = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
     kind = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
     # Python may hold halves of surrogate pairs, which JSON cannot.
@@ -461,5 +463,5 @@ def error_body(text: str, status: int, *, is_anthropic: bool) -> Json:
     if is_anthropic:
         return {"type": "error", "error": {"type": kind, "message": text}}
     # Agent frameworks shorten their history at this code.
-    code = "context_length_exceeded" if "maximum context length" in text else None
+    code = "context_length_exceeded" if is_too_long else None
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}

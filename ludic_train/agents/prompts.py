@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ludic_gym.dialogs import is_object, message_calls
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.text_calls import CALL, CALL_END, ReplyFormat
@@ -61,7 +61,8 @@ class Prompts:
     ) -> tuple[int, ...]:
         """Token ids of a converted dialog, those of sampled replies as sampled.
 
-        Raises ConfigError for a dialog that the template refuses, or that is far too long.
+        Raises ConfigError for a dialog that the template refuses, PromptTooLong for one that is far
+        too long.
         """
         self.check_length(sum(len(message.get("content") or "") for message in messages))
         try:
@@ -120,9 +121,9 @@ class Prompts:
         return with_parsed_arguments(cast(Message, message))
 
     def check_length(self, characters: int) -> None:
-        """Raise ConfigError for a text that cannot fit the positions, before it is encoded."""
+        """Raise PromptTooLong for a text that cannot fit the positions, before it is encoded."""
         if self.max_positions is not None and characters > MOST_CHARACTERS * self.max_positions:
-            raise ConfigError(
+            raise PromptTooLong(
                 f"a prompt of {characters} characters does not fit the model's "
                 f"{self.max_positions} positions, its maximum context length"
             )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol, cast, runtime_checkable
 
+from ludic_gym.dialogs import sendable_dialog, tool_names
 from ludic_gym.errors import ConfigError, LudicError
 from ludic_gym.prompts import sampled_message
 from ludic_gym.sampling import call_sampling, fit_max_tokens
@@ -258,10 +259,13 @@ class Session:
 
     def _prompt(self, prompts: Prompts, request: Request, messages: Sequence[Message]) -> _Prompt:
         """The prompt of a request. Raises ConfigError for one that has none, PromptTooLong."""
+        names = tool_names(messages)
 
         def convert(part: Sequence[Message]) -> Sequence[Message]:
+            is_whole = len(part) == len(messages)
+            part = sendable_dialog(part, names)
             # The tools stand at the beginning of a dialog only.
-            return prompts.convert(part, request.tools if len(part) == len(messages) else ())
+            return prompts.convert(part, request.tools if is_whole else ())
 
         root = blake2b(repr(request.tools).encode(errors="replace"), digest_size=16).digest()
         key, dialog = self.history.adopted(root, messages, convert)

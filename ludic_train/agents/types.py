@@ -62,8 +62,9 @@ class Response:
 
     @property
     def finish_reason(self) -> str:
-        """Reason for the end: "stop", "length" or "tool_calls"."""
-        return "tool_calls" if self.calls else self.completion.finish_reason
+        """Reason for the end, as of `Completion`."""
+        ended = self.completion.finish_reason
+        return "tool_calls" if self.calls and ended == "stop" else ended
 
     @property
     def prompt_tokens(self) -> int:

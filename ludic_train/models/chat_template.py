@@ -86,7 +86,7 @@ def render_chat(
 
 
 def with_parsed_arguments(message: Message) -> Message:
-    """The message with the arguments of its calls as objects, as templates expect them."""
+    """The message with arguments as objects, and text as its content, as templates expect them."""
     if not message.get("tool_calls"):
         return message
     calls: list[Any] = []
@@ -100,7 +100,8 @@ def with_parsed_arguments(message: Message) -> Message:
             case _:
                 # The template says what it is missing.
                 calls.append(call)
-    return cast(Message, {**message, "tool_calls": calls})
+    # Some templates write "None" for what the chat API has in a message of calls.
+    return cast(Message, {**message, "content": message["content"] or "", "tool_calls": calls})
 
 
 class ChatRenderer:

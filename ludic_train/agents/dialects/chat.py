@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from ludic_gym.clients.chat_format import arguments_text
 from ludic_gym.dialogs import message_calls
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message, ToolCall, ToolSchema
@@ -68,7 +69,7 @@ def whole(response: Response, logprobs: Json | None) -> Json:
         "index": 0,
         "message": message,
         "logprobs": logprobs,
-        "finish_reason": response.finish_reason,
+        "finish_reason": _ended(response),
     }
     made = {**_head(response, "chat.completion"), "choices": [choice], "usage": _usage(response)}
     if response.request.token_ids:
@@ -93,7 +94,7 @@ def events(response: Response, logprobs: Json | None) -> Iterator[Event]:
         yield chunk({"content": response.content})
     for index, call in enumerate(message_calls(response.calls)):
         yield chunk({"tool_calls": [{"index": index, **call}]})
-    yield chunk({}, response.finish_reason, logprobs)
+    yield chunk({}, _ended(response), logprobs)
     if response.request.usage:
         yield "", {**head, "choices": [], "usage": _usage(response)}
     yield "", "[DONE]"
@@ -106,6 +107,12 @@ def _head(response: Response, kind: str) -> Json:
         "created": response.created,
         "model": response.request.model,
     }
+
+
+def _ended(response: Response) -> str:
+    """The reason for the end; a model's own refusal is another dialect's."""
+    reason = response.finish_reason
+    return "stop" if reason == "refusal" else reason
 
 
 def _usage(response: Response) -> Json:
@@ -135,9 +142,11 @@ def _message(raw: object) -> Message:
 
 def _call(raw: object) -> ToolCall:
     match raw:
-        case {"function": {"name": str(name), "arguments": str(arguments)}, **rest}:
+        case {"function": {"name": str(name), **function}, **rest}:
+            # Programs leave arguments out, and send objects, as servers do.
+            arguments = arguments_text(function.get("arguments"))
             return ToolCall(id=str(rest.get("id") or ""), name=name, arguments=arguments)
-    raise ConfigError(f"a tool call has a function with a name and arguments, got {raw!r:.200}")
+    raise ConfigError(f"a tool call has a function with a name, got {raw!r:.200}")
 
 
 def _tool(raw: object) -> ToolSchema:

@@ -25,7 +25,13 @@ from ludic_train.agents.dialects.fields import (
 )
 from ludic_train.agents.types import Event, Json, Request, Response
 
-STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+}
 # Clients demand a signature of every thought, and send it back unread.
 SIGNATURE = "ludic"
 

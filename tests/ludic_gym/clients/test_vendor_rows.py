@@ -1,14 +1,12 @@
 """Every row of what vendors send and accept, through a server on this machine."""
 
-from contextlib import asynccontextmanager
-
 import pytest
-from aiohttp import web
 from vendors.chat import CALLS, TEXTS
 from vendors.dialogs import BRIEF, DIALOGS, REFUSED, made
 from vendors.faults import FAULTS
 from vendors.messages import MESSAGES
 from vendors.rows import reply
+from vendors.server import serving
 from vendors.streams import STREAMS
 
 from ludic_gym.clients.anthropic import AnthropicChatClient
@@ -30,31 +28,6 @@ GOOD = {
 def add(a: int) -> int:
     """Twice the number."""
     return 2 * a
-
-
-@asynccontextmanager
-async def serving(*replies):
-    """A server that sends each reply once, and the last one from then on; address and requests."""
-    left, seen = list(replies), []
-
-    async def respond(request):
-        seen.append(await request.json())
-        status, sent = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(sent, str):
-            kind = "text/html" if sent.startswith("<") else "text/event-stream"
-            return web.Response(text=sent, status=status, content_type=kind)
-        return web.json_response(sent, status=status)
-
-    app = web.Application()
-    app.router.add_post("/chat/completions", respond)
-    app.router.add_post("/v1/messages", respond)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.parametrize(
