@@ -170,6 +170,7 @@ from .rollout.match import run_match as run_match
 from .rollout.tasks import by_group as by_group
 from .rollout.tasks import dataset_tasks as dataset_tasks
 from .rollout.tasks import grouped as grouped
+from .rollout.transcript import Transcript as Transcript
 from .sampling import packed_masks as packed_masks
 from .sampling import unpacked_masks as unpacked_masks
 from .sandbox.choice import open_sandbox as open_sandbox

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,6 +68,8 @@ def evaluate(
     attempts: replies without an action, one after the other, after which an episode fails; None:
         that of the harness, else 1 in a single-turn environment and 3 in others.
     progress: show a bar on stderr.
+    The result holds the episodes: a notebook shows some, `result.first_failure` is the first with a
+    reply that went wrong, and `pandas.DataFrame(result.rows())` has a row for each.
     Raises ConfigError for arguments that contradict each other or cannot be played. An episode that
     fails is in `BenchResult.errors`.
 
@@ -103,14 +105,22 @@ def evaluate(
 
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
 
-    async def played(show: Callable[[object], None] | None) -> BenchResult:
+    played = list[Episode]()
+
+    async def run(show: Callable[[object], None] | None) -> BenchResult:
+        def on_episode(episode: Episode) -> None:
+            played.append(episode)
+            if show is not None:
+                show(episode)
+
         async with _opened(plan, sampling or Sampling()) as make_policy:
             return await run_bench(
-                tasks, make_policy, concurrency=concurrency, on_episode=show, tally=tally
+                tasks, make_policy, concurrency=concurrency, on_episode=on_episode, tally=tally
             )
 
     with bar as show:
-        return run_blocking(played(show))
+        result = run_blocking(run(show))
+    return replace(result, played=tuple(sorted(played, key=lambda episode: episode.index)))
 
 
 def _each_episode(policy: Any) -> MakePolicy:  # noqa: ANN401 - told apart here

@@ -83,7 +83,7 @@ def transcript_path(folder: Path, env_id: str) -> Path:
 
 def write_results(folder: Path, results: Mapping[str, BenchResult]) -> None:
     """Write the results per env; nan is null."""
-    write_json(folder / RESULTS, {env_id: asdict(result) for env_id, result in results.items()})
+    write_json(folder / RESULTS, {env_id: result.numbers for env_id, result in results.items()})
 
 
 def write_json(path: Path, value: JSON) -> None:

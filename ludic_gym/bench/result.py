@@ -6,10 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from statistics import fmean
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ludic_gym.bench.statistics import (
     Interval,
@@ -20,6 +20,7 @@ from ludic_gym.bench.statistics import (
 )
 from ludic_gym.errors import QuotaExhausted
 from ludic_gym.rollout.outcome import TOO_LONG, last_info, outcome, succeeded
+from ludic_gym.rollout.transcript import Transcript, first_failure, reply_text
 from ludic_gym.types import Blame, Completion, Episode, Rollout
 
 T = TypeVar("T", int, float)
@@ -124,6 +125,8 @@ class BenchResult:
     errors: (index of the episode, reason) of each one that the environment or infrastructure ended,
         by index. blames: number of them by cause.
     stopped: the error that ended the run before its last episode; "" for a whole run.
+    played: all episodes by index, of `evaluate` alone. A notebook shows the result with three of
+        them.
     """
 
     episodes: int
@@ -150,11 +153,34 @@ class BenchResult:
     errors: tuple[tuple[int, str], ...] = ()
     blames: Mapping[str, int] = field(default_factory=dict)
     stopped: str = ""
+    played: tuple[Episode, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def dropped(self) -> float:
         """Share of all episodes that the environment or infrastructure ended."""
         return len(self.errors) / max(1, self.episodes + len(self.errors))
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All fields but `played`, as JSON holds them."""
+        numbers = asdict(replace(self, played=()))
+        del numbers["played"]
+        return numbers
+
+    @property
+    def first_failure(self) -> Transcript | None:
+        """The first of `played` with a reply that went wrong, to print; None if there is none."""
+        return first_failure(self.played)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat dict for each of `played`, as `pandas.DataFrame(result.rows())` takes them."""
+        return [_row(episode) for episode in self.played]
+
+    def _repr_html_(self) -> str:
+        # It shows this class, and needs it to be imported.
+        from ludic_gym.bench.shown import result_html
+
+        return result_html(self)
 
 
 def score(episode: Episode, price: Price | None = None) -> Score:
@@ -210,6 +236,23 @@ def score(episode: Episode, price: Price | None = None) -> Score:
 def _calls_tools(completion: Completion) -> bool:
     # A call in text is one too, in whatever form a protocol reads it.
     return bool(completion.tool_calls) or "<tool_call>" in completion.text
+
+
+def _row(episode: Episode) -> dict[str, Any]:
+    """The score, the seed, the first observation and the last reply."""
+    one = score(episode)
+    steps = episode.rollouts[0].steps if episode.rollouts else ()
+    plain = {name: getattr(one, name) for name in one.__slots__}
+    metrics = {f"metric/{name}": value for name, value in plain.pop("metrics").items()}
+    plain.pop("weights")
+    return {
+        "env": episode.task.env_id,
+        "seed": episode.task.seed,
+        **plain,
+        **metrics,
+        "observation": steps[0].observation if steps else "",
+        "reply": reply_text(steps[-1]) if steps else "",
+    }
 
 
 def _figures(rollout: Rollout, prefix: str) -> dict[str, float]:

@@ -281,7 +281,7 @@ def results_json(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> d
         outcome.name: {
             "policy": outcome.args.policy,
             "failure": outcome.failure,
-            "results": {env_id: asdict(result) for env_id, result in outcome.results().items()},
+            "results": {env_id: result.numbers for env_id, result in outcome.results().items()},
         }
         for outcome in outcomes
     }

@@ -7,7 +7,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import get_args
@@ -67,7 +67,7 @@ def bench_run(
         times = [row.seconds for row in of_env if row.seconds is not None]
         kwargs = envs[env_id]["kwargs"]
         # From the scores and not from results.json, which a run in progress does not have yet.
-        result = asdict(Tally(row.score for row in of_env).result())
+        result = Tally(row.score for row in of_env).result().numbers
         # Measured with the default arguments: others may make random play better or worse.
         about = {"id": env_id, "kwargs": kwargs, "random": None if kwargs else random.get(env_id)}
         shown.append({**about, **result, "seconds": sum(times) / len(times) if times else None})

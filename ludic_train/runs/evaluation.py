@@ -18,6 +18,7 @@ from rich.table import Table
 from ludic_gym.bench.runner import run_bench
 from ludic_gym.errors import EpisodeError
 from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.rollout.transcript import rollout_text
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.loggers.console import readable, sparkline
 from ludic_train.loggers.loggers import read_metrics
@@ -97,24 +98,6 @@ def time_split(records: Iterable[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def transcript(rollout: Rollout) -> str:
-    """The rollout as text: observations, replies, outcome and reward.
-
-    A reply is the text of the last model call of a step, or the action of a policy without a model.
-    Episodes whose info has no "outcome" end in "success" or "failure".
-    """
-    heading = f"{rollout.task.env_id} {dict(rollout.task.kwargs)} seed {rollout.task.seed}"
-    turns = []
-    for step in rollout.steps:
-        calls = step.decision.completions
-        turns.append(f"{step.observation}\n> {calls[-1].text if calls else step.decision.action}")
-    info = rollout.steps[-1].info if rollout.steps else {}
-    end = info.get("outcome", "success" if info.get("success") else "failure")
-    return "\n\n".join(
-        [heading, *turns, f"{rollout.final_observation}\n{end}, reward {rollout.total_reward:g}"]
-    )
-
-
 def report(
     out: Path,
     *,
@@ -132,7 +115,7 @@ def report(
     """
     console = console or Console()
     (out / RESULTS).write_text(json.dumps(dict(results), indent=2) + "\n", encoding="utf-8")
-    transcripts = [transcript(game) for game in games]
+    transcripts = [rollout_text(game) for game in games]
     (out / "games.txt").write_text("\n\n----\n\n".join(transcripts) + "\n", encoding="utf-8")
     records = read_metrics(out / "metrics.jsonl")
     # Without a number are metrics of a stage without updates.

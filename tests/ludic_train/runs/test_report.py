@@ -4,9 +4,10 @@ import json
 import pytest
 from rich.console import Console
 
+from ludic_gym.rollout.transcript import rollout_text
 from ludic_gym.types import Completion, Decision, Rollout, Step, Task
 from ludic_train.loggers.loggers import read_metrics
-from ludic_train.runs.evaluation import report, time_split, transcript
+from ludic_train.runs.evaluation import report, time_split
 
 
 def game():
@@ -38,7 +39,7 @@ def out(tmp_path):
 
 
 def test_a_transcript_shows_what_was_seen_said_and_earned():
-    assert transcript(game()) == (
+    assert rollout_text(game()) == (
         "ludic/TicTacToe-v0 {'opponent': 'perfect'} seed 7\n\n"
         "1 2 3\n> 5\n\n1 O 3\n> 9\n\nO O O\nloss, reward -1"
     )
