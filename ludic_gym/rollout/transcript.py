@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from html import escape
 
 from ludic_gym.rollout.outcome import outcome, succeeded
-from ludic_gym.tools.tool import shorten
 from ludic_gym.types import Episode, Rollout, Step
 
 # Characters of a transcript in a notebook.
@@ -46,6 +45,9 @@ class Transcript:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        # Imported here: most programs show no HTML.
+        from ludic_gym.tools.tool import shorten
+
         return f'<pre style="{_STYLE}">{escape(shorten(str(self), MOST_CHARS))}</pre>'
 
 
