@@ -17,7 +17,8 @@ from typing import Any, cast
 import torch
 
 from ludic_gym.concurrency import Caught, cancel_all
-from ludic_gym.errors import ClientError, EpisodeError, LudicError, SandboxError
+from ludic_gym.errors import ClientError, ConfigError, EpisodeError, LudicError, SandboxError
+from ludic_gym.harness import STRICT
 from ludic_gym.making import make_env
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
@@ -323,9 +324,15 @@ async def open_agent(name: str, agent: str) -> AsyncIterator[MakePolicy]:
 
     name: a run folder, a model's folder, a name of `ludic model`, or "hf/NAME".
     agent: a command, or "module:function". The parser is the one that the model was trained with.
-    Raises ModelNotFound, and ConfigError for a function that does not exist.
+    Raises ModelNotFound, and ConfigError for a function that does not exist and for a model that
+    was trained with parser="strict".
     """
     folder, harness = model_and_harness(model_folder(name))
+    if harness.parser == STRICT:
+        raise ConfigError(
+            f"{name} was trained with parser={STRICT!r}, and an agent acts by calls too, which "
+            "that does not read: leave out --agent"
+        )
     model, tokenizer = load_model(folder, device="cuda" if torch.cuda.is_available() else "cpu")
     # It only samples: gradients would take memory.
     client = LocalChatClient(model.eval().requires_grad_(False), tokenizer)

@@ -99,6 +99,14 @@ def test_a_program_is_trained_and_measured(tmp_path):
     assert (result.episodes, result.errors) == (3, ())
 
 
+async def test_a_model_that_was_trained_to_be_read_exactly_plays_for_no_program(tmp_path):
+    (tmp_path / "model").mkdir()
+    lg.write_harness(tmp_path, lg.Harness(parser="strict"))
+    with pytest.raises(ConfigError, match="parser='strict', and an agent acts by calls too"):
+        async with open_agent(str(tmp_path), AGENT):
+            pass
+
+
 def actor_of(tmp_path):
     """The folder of a run, an actor of it that ends with the run, and its summary, in a list."""
     run, stop, summaries = tmp_path / "run", asyncio.Event(), []
