@@ -6,12 +6,14 @@ from aiohttp import web
 
 
 @asynccontextmanager
-async def serving(*replies):
+async def serving(*replies, endless=False):
     """A server that sends each reply once, and the last one from then on; address and requests."""
     left, seen = list(replies), []
 
     async def respond(request):
         seen.append(await request.json())
+        if endless:
+            left.append(left[0])
         status, sent = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(sent, str):
             kind = "text/html" if sent.startswith("<") else "text/event-stream"
