@@ -38,6 +38,11 @@ _LABEL = re.compile(
     r"([^\n]{1,300})",
     re.IGNORECASE,
 )
+# A line that names one word as the action, such as "My final move: Z9".
+_NAMED = re.compile(
+    r"^[ \t]*(?:\w+[ \t]+){0,2}(?:action|move)[ \t]*[:=][ \t]*(\S{1,100})[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _CLAUSE_END = re.compile(
     r"[.;!?](?=\s|$)|,\s|\s\(|\s-\s|\s[\u2013\u2014]\s|\s(?:because|since|as)\s"
 )
@@ -194,9 +199,12 @@ def _marked(reply: str, canonical: Canonical) -> Iterator[tuple[str, str]]:
         if action or match[1].lower() in _NAMING_TAGS:
             yield "tag", action or ""
     # Without Markdown, which may stand between a label and its action.
-    for match in _LABEL.finditer(re.sub(r"[*`]", "", reply)):
+    plain = re.sub(r"[*`]", "", reply)
+    for match in _LABEL.finditer(plain):
         if action := _first_clause(match[1] or match[2], canonical):
             yield "label", action
+    if any(_spelt(match[1], canonical) is None for match in _NAMED.finditer(plain)):
+        yield "label", ""
 
 
 def _field(text: str) -> str | None:

@@ -92,6 +92,8 @@ def test_no_action_and_two_actions_are_illegal(reply, rule):
 def test_a_named_action_that_is_illegal_is_not_replaced_by_another_one():
     assert not read_cell("B2 is taken, so <answer>Z9</answer>").found
     assert not read_cell(r"B2 is taken, so \boxed{Z9}").found
+    assert not read_cell("B2 is taken.\n**My final move: Z9**").found
+    assert read_cell("Action: the best cell is left.\nB2").action == "B2"
 
 
 def test_a_marked_action_counts_before_those_of_the_reasoning():
