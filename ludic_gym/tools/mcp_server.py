@@ -16,7 +16,7 @@ from aiohttp import web
 import ludic_gym
 from ludic_gym.errors import LudicError
 from ludic_gym.offered import action_schemas, env_tools
-from ludic_gym.tools.tool import call_tool, problem_of, tool_schema, tools_by_name
+from ludic_gym.tools.tool import call_tool, json_number, problem_of, tool_schema, tools_by_name
 from ludic_gym.types import ToolCall, ToolSchema
 
 VERSIONS = ("2025-06-18", "2025-03-26", "2024-11-05")
@@ -164,6 +164,6 @@ async def serve_call(request: web.Request, server: ToolServer) -> web.Response:
 async def _json(request: web.Request) -> object:
     """The body's JSON. Raises HTTPBadRequest for anything else."""
     try:
-        return json.loads(await request.read() or b"{}")
+        return json.loads(await request.read() or b"{}", parse_float=json_number)
     except (ValueError, RecursionError) as error:
         raise web.HTTPBadRequest(reason="the body is no JSON") from error

@@ -28,6 +28,8 @@ _PYTHON_TYPES: dict[str, type | types.UnionType] = {
     "array": list,
     "object": dict,
 }
+# Integers above it have no exact float, so that 1e300 stays what it is.
+_EXACT_FLOATS = 2**53
 _HEADINGS = ("args:", "arguments:", "parameters:")
 
 
@@ -83,6 +85,18 @@ def docstring_parts(docstring: str, names: Sequence[str]) -> tuple[str, dict[str
             current = ""
             lines += [] if line.strip().lower() in _HEADINGS else [line]
     return "\n".join(lines).strip(), texts
+
+
+def json_number(text: str) -> float:
+    """A number of JSON that is written with a point or an exponent; an int where it is a whole one.
+
+    JSON has one type of numbers, and models write 2.0 for an integer.
+
+    >>> json.loads('[2.0, 2e3, 2.5, 1e300]', parse_float=json_number)
+    [2, 2000, 2.5, 1e+300]
+    """
+    value = float(text)
+    return int(value) if abs(value) < _EXACT_FLOATS and value.is_integer() else value
 
 
 def problem_of(value: object, schema: JSONSchema, where: str) -> str:
@@ -288,7 +302,7 @@ async def call_tool(tools: Mapping[str, Tool], call: ToolCall) -> str:
     tool = tools[call.name]
     try:
         # Some models leave them out where a tool has none, or write null.
-        arguments = json.loads(call.arguments or "{}")
+        arguments = json.loads(call.arguments or "{}", parse_float=json_number)
         arguments = {} if arguments is None else arguments
     except (ValueError, RecursionError) as error:
         return f"Error: the arguments are not JSON: {error}"

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from ludic_gym.tools.tool import json_number
 from ludic_gym.types import Message
 
 Convert = Callable[[Sequence[Message]], Sequence[Message]]
-# Integers above it have no exact float, so that 1e300 stays what it is.
-EXACT_FLOATS = 2**53
 
 
 class History:
@@ -101,13 +100,7 @@ def _arguments(text: str) -> str:
     """Arguments as JSON of one spelling; text that is no JSON as it is."""
     try:
         # Written again by one rule: frameworks change spaces, the order of keys, and 1.0 to 1.
-        value: Any = json.loads(text, parse_float=_number)
+        value: Any = json.loads(text, parse_float=json_number)
         return json.dumps(value, sort_keys=True)
     except (ValueError, RecursionError):
         return text
-
-
-def _number(text: str) -> float:
-    """The number, as an integer where JavaScript would write it as one."""
-    value = float(text)
-    return int(value) if abs(value) < EXACT_FLOATS and value.is_integer() else value

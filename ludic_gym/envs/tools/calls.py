@@ -12,6 +12,7 @@ from ludic_gym.reader import without_thought
 from ludic_gym.tools.tool import (
     JSONSchema,
     docstring_parts,
+    json_number,
     parameters_schema,
     problem_of,
     shorten,
@@ -20,6 +21,7 @@ from ludic_gym.tools.tool import (
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.S)
 _FENCED = re.compile(r"```[ \t]*(?:json|tool_calls?)?(?=[\s{\[])(.*?)```", re.S | re.I)
 _LINE_START = re.compile(r"^[ \t]*(?=[{\[])", re.M)
+_DECODER = json.JSONDecoder(parse_float=json_number)
 FORM = '{"name": ..., "arguments": {...}}'
 
 
@@ -111,7 +113,7 @@ def _value_in(text: str) -> object:
     """The JSON in a code block, else that of the text. Raises ValueError where there is none."""
     part = (_FENCED.findall(text) or [text])[-1].strip().strip("`*.").strip()
     try:
-        return json.loads(part)
+        return _DECODER.decode(part)
     except ValueError as error:
         values = _on_own_lines(part)
         # Of two values it would be a guess which one is meant.
@@ -127,7 +129,7 @@ def _on_own_lines(text: str) -> list[object]:
         if start.end() < end:
             continue
         try:
-            value, end = json.JSONDecoder().raw_decode(text, start.end())
+            value, end = _DECODER.raw_decode(text, start.end())
         except ValueError:
             return []
         # More than one is refused by the caller: a text of a thousand of them is not read on.

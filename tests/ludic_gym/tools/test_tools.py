@@ -159,6 +159,11 @@ async def test_arguments_are_checked_in_depth(change, error):
     assert await call(kinds, f"{{{GOOD}{change}}}") == error
 
 
+@pytest.mark.parametrize("written", ["2", "2.0", "2e0", "0.2e1"])
+async def test_a_whole_number_is_an_integer_however_it_is_written(written):
+    assert await call(add, f'{{"a": {written}}}') == "3"
+
+
 async def test_an_unknown_tool_is_named_with_those_there_are():
     assert await call(add, "{}", name="sub") == "Error: there is no tool 'sub'; there are add"
 
