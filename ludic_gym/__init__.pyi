@@ -91,6 +91,7 @@ from .errors import NoOracle as NoOracle
 from .errors import NoSandbox as NoSandbox
 from .errors import PromptTooLong as PromptTooLong
 from .errors import QuotaExhausted as QuotaExhausted
+from .errors import SampleWarning as SampleWarning
 from .errors import SandboxError as SandboxError
 from .errors import ScriptExhausted as ScriptExhausted
 from .graders.constraints import Constraint as Constraint

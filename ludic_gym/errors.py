@@ -121,3 +121,7 @@ class EpisodeError(LudicError):
 
 class NoAction(LudicError):
     """A policy that was called like a function found no action; the message is its feedback."""
+
+
+class SampleWarning(UserWarning):
+    """An environment without `split` or `data` asks a few home-made questions."""

@@ -164,7 +164,7 @@ def live_program(file, **replaced):
 
 
 def test_the_quick_start_evaluates_a_model_behind_a_server(server, tmp_path):
-    texts = {"http://localhost:8000/v1": server, ', split="test"': ""}
+    texts = {"http://localhost:8000/v1": server, 'split="test"': 'env_kwargs={"data": "sample"}'}
     program = live_program("evaluate.py", texts=texts)
     done = forked.run(["-W", "error", "-c", program], cwd=tmp_path)
     # Two of the 53 bundled questions have that answer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ def result_table(
     rows: list[tuple[str, ...]] = [(*HEADINGS, *rare)]
     for label, result in results.items():
         # Scores on the bundled sample are marked: it is not the data set itself.
-        mark = " (sample)" if "sample@" in result.data else ""
+        mark = " (sample)" if result.note else ""
         turns = result.turns or math.nan
         # An environment of another package may say nothing of success.
         is_unknown = bool(result.episodes) and math.isnan(result.success_rate)
@@ -98,6 +98,11 @@ def result_table(
         )
         rows.append(cells)
     return rows
+
+
+def note_lines(results: Iterable[BenchResult]) -> list[str]:
+    """The notes of the results, each once: footnotes of their table."""
+    return list(dict.fromkeys(result.note for result in results if result.note))
 
 
 def figure_lines(results: Mapping[str, BenchResult]) -> list[str]:

@@ -24,6 +24,9 @@ from ludic_gym.rollout.transcript import Transcript, first_failure, reply_text
 from ludic_gym.types import Blame, Completion, Episode, Rollout
 
 T = TypeVar("T", int, float)
+SAMPLE_NOTE = (
+    "sample: a few home-made questions, not the data set, which split=test of --env-kwargs names"
+)
 # Equal client errors in a row, after which more requests would be refused too.
 REFUSALS = 20
 # Servers put numbers and ids of requests into their messages.
@@ -125,6 +128,7 @@ class BenchResult:
     errors: (index of the episode, reason) of each one that the environment or infrastructure ended,
         by index. blames: number of them by cause.
     stopped: the error that ended the run before its last episode; "" for a whole run.
+    note: what the numbers are not, such as those of a data set; "" for nothing.
     played: all episodes by index, of `evaluate` alone. A notebook shows the result with three of
         them.
     """
@@ -153,6 +157,7 @@ class BenchResult:
     errors: tuple[tuple[int, str], ...] = ()
     blames: Mapping[str, int] = field(default_factory=dict)
     stopped: str = ""
+    note: str = ""
     played: tuple[Episode, ...] = field(default=(), repr=False, compare=False)
 
     @property
@@ -408,6 +413,7 @@ class Tally:
             errors=tuple(sorted((score.index, score.error or "") for score in self._dropped)),
             blames=dict(sorted(blames.items())),
             stopped=self.stopped,
+            note=SAMPLE_NOTE if any(s.data.startswith("sample@") for s in scores) else "",
         )
 
 

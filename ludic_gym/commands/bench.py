@@ -45,6 +45,7 @@ from ludic_gym.bench.folder import REQUEST, open_folder, transcript_path, write_
 from ludic_gym.bench.report import (
     fault_lines,
     figure_lines,
+    note_lines,
     percent,
     progress_bar,
     result_table,
@@ -260,6 +261,8 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
         headings, *rows = result_table(outcomes[0].results(), args.tasks.env_kwargs)
         print_table(headings, rows, title=f"policy: {args.policy}", numbers=True)
     console = screen()
+    for note in note_lines(r for outcome in outcomes for r in outcome.results().values()):
+        console.print(note, markup=False)
     for outcome in outcomes:
         label = f"{outcome.name}, " if several else ""
         results = outcome.results(label)

@@ -31,6 +31,7 @@ from ludic_gym.bench.comparison import (
     run_of,
 )
 from ludic_gym.bench.folder import REQUEST
+from ludic_gym.bench.report import note_lines
 from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table, screen
 from ludic_gym.errors import ConfigError
 from ludic_gym.view.page import run_folders, run_names, serve, view_of, write_page
@@ -121,5 +122,7 @@ def print_boards(args: ViewArgs) -> None:
     for board in board_list:
         headings, *rows = board_table(board)
         print_table(headings, rows, title=str(board), numbers=True)
+        for line in note_lines(standing.result for standing in board.standings):
+            screen().print(line, markup=False)
         for line in board_lines(board):
             screen().print(line, style="red", markup=False)

@@ -9,15 +9,16 @@ the hub.
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
 from ludic_gym.data.hub import HubData, hub_data, hub_rows, licence_of
 from ludic_gym.data.row import ENDINGS, Row, file_rows
-from ludic_gym.errors import ConfigError, DataError
+from ludic_gym.errors import ConfigError, DataError, SampleWarning
 
 T = TypeVar("T")
 HASH_DIGITS = 16
@@ -99,6 +100,7 @@ def load_rows(
         a file for each split ("test.jsonl"), a hub id ("openai/gsm8k"), or "sample" for the file
         `sample`. None: the sample, or the data set `real` if a split or config is given.
     config, split: part and split of a hub data set; the split is "test" unless given.
+    Warns with SampleWarning, once per sample, where nothing names the sample.
     Raises ConfigError for a name that is none of these or has no splits, DataError for rows that
     are missing, unreadable, or rejected by `parse`.
 
@@ -112,7 +114,19 @@ def load_rows(
     (('5',), 'sums.jsonl')
     """
     origin = locate(name, sample=sample, real=real, config=config, split=split)
-    return _load(origin, parse)
+    rows = _load(origin, parse)
+    if name is None and rows.origin.split == "sample":
+        _warn_of_sample(sample, len(rows), real)
+    return rows
+
+
+@cache
+def _warn_of_sample(sample: Path, count: int, real: str) -> None:
+    """Warn of rows that nobody has named. real: the data set that a split would name, or ""."""
+    others = f'split="test" has those of {real}' if real else 'data="rows.jsonl" has others'
+    text = f'these are {count} home-made questions ({sample.name}): {others}, data="sample" these'
+    # Below: the call of the environment's class, which Gymnasium makes.
+    warnings.warn(text, SampleWarning, stacklevel=3)
 
 
 def locate(

@@ -54,7 +54,7 @@ class SQLEnv(CodeEnv):
 
     def __init__(
         self,
-        data: str = "sample",
+        data: str | None = None,
         split: str | None = None,
         *,
         databases: str = "",

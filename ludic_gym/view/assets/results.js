@@ -9,7 +9,7 @@ function drawResults(box) {
   const content = make("div");
   const redraw = () => {
     content.replaceChildren(...(benches.length > 1 ? [matrixHead(), matrix(benches)] : []),
-      make("h2", {}, "All numbers"), details(benches));
+      make("h2", {}, "All numbers"), details(benches), ...footnotes(benches));
   };
   const field = searchField("find environments and runs", "find", state.find, (text) => {
     change({ find: text });
@@ -29,6 +29,12 @@ function drawResults(box) {
   }
   box.append(controls, content);
   redraw();
+}
+
+/** Notes of results, each once, such as that the rows are a sample. */
+function footnotes(benches) {
+  const notes = new Set(benches.flatMap((run) => run.envs.map((env) => env.note).filter(Boolean)));
+  return [...notes].map((note) => make("p", { class: "quiet" }, note));
 }
 
 /** Runs with differences from all others: of many runs only the first has them. */
@@ -67,12 +73,13 @@ function matrix(benches) {
   const named = state.find ? benches.filter((run) => finds(run.name, run.model)) : [];
   const shown = named.length ? benches.filter((run) => run === base || named.includes(run)) : benches;
   const envIn = (run, id) => run.envs.find((env) => env.id === id && env.episodes);
+  const isSample = (id) => shown.some((run) => envIn(run, id)?.note);
   const rows = ids.filter((id) => named.length || finds(id)).map((id) => ({ id }));
   const common = rows.filter((row) => shown.every((run) => envIn(run, row.id) && known(measured(envIn(run, row.id)))));
   const mean = (run) => common.reduce((sum, row) => sum + measured(envIn(run, row.id)), 0) / common.length;
   const columns = [
     { id: "env", head: "environment", text: true, always: true, value: (row) => row.id,
-      cell: (row) => (row.mean ? `mean of ${common.length}` : visible(shortEnv(row.id))) },
+      cell: (row) => (row.mean ? `mean of ${common.length}` : `${visible(shortEnv(row.id))}${isSample(row.id) ? " (sample)" : ""}`) },
     ...shown.map((run) => ({
       id: `run:${run.name}`, head: run.name, always: true,
       value: (row) => { const env = envIn(run, row.id); return env ? measured(env) : null; },
@@ -153,7 +160,7 @@ const positive = (value) => (row) => value(row) || null;
 function envCell(run, env) {
   const kwargs = Object.keys(env.kwargs).length ? ` ${JSON.stringify(env.kwargs)}` : "";
   const link = address({ tab: "episodes", env: env.id, left: run.name, right: "", outcome: "", episode: "" });
-  const sample = env.data.includes("sample@") ? make("span", { class: "warn", title: visible(env.data) }, " sample") : null;
+  const sample = env.note ? make("span", { class: "warn", title: visible(env.data) }, " sample") : null;
   return make("span", {}, make("a", { href: link }, visible(shortEnv(env.id))),
     make("span", { class: "quiet" }, visible(kwargs)), sample);
 }

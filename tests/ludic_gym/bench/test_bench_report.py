@@ -5,6 +5,7 @@ import pytest
 from ludic_gym.bench.report import (
     fault_lines,
     figure_lines,
+    note_lines,
     result_table,
     spent_text,
 )
@@ -110,9 +111,10 @@ def test_a_rate_that_other_replies_explain_has_no_such_line(numbers):
 
 
 def test_a_score_on_the_bundled_sample_says_so():
-    results = {"a/B-v0": result(data="sample@0123"), "c/D-v0": result(data="openai/gsm8k@0123")}
+    results = {"a/B-v0": result(note="home-made"), "c/D-v0": result()}
     _, sample, real = result_table(results)
     assert (sample[0], real[0]) == ("a/B-v0 (sample)", "c/D-v0")
+    assert note_lines([*results.values(), result(note="home-made")]) == ["home-made"]
 
 
 def test_tokens_are_told_with_their_cost_where_a_price_is_given():

@@ -97,6 +97,13 @@ def test_an_env_that_says_nothing_of_success_has_no_rate():
     assert result_table({"e": result})[1][1:5] == ("-/3", "-", "-", "0.50")
 
 
+def test_a_result_on_the_sample_has_a_note():
+    asked = [step(terminated=True, info={"data": name}) for name in ("sample@01", "rows.jsonl@01")]
+    sample, real = (Tally([score(ended(0, one))]).result() for one in asked)
+    assert sample.note.startswith("sample: a few home-made questions, not the data set")
+    assert real.note == ""
+
+
 def test_results_count_failed_episodes_apart():
     good = ended(0, step(1.0, terminated=True, info={"success": True}))
     bad = ended(1, step(-1.0, terminated=True, info={"success": False}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -271,3 +273,29 @@ def test_a_file_says_everywhere_which_it_is(tmp_path):
     assert (info["split"], info["licence"]) == ("file", "not stated")
     assert re.fullmatch(r"rows\.jsonl@[0-9a-f]{16}", info["data"])
     assert f"<GSM8KEnv {info['data']}, 1 rows>" in repr(env)
+
+
+ASKS = """
+import warnings
+import gymnasium as gym
+import ludic_gym as lg
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    gym.make("ludic/GSM8K-v0", data="sample")
+    for name in ("GSM8K", "GSM8K", "SQL"):
+        gym.make(f"ludic/{name}-v0")
+for each in seen:
+    print(each.category is lg.SampleWarning, each.message)
+"""
+
+
+@pytest.mark.program
+def test_an_id_that_asks_home_made_questions_says_so_once_unless_they_are_named():
+    # A process of its own: it is said once in each.
+    done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "True these are 53 home-made questions (gsm8k_sample.jsonl): "
+        'split="test" has those of openai/gsm8k, data="sample" these',
+        "True these are 30 home-made questions (sql_sample.jsonl): "
+        'data="rows.jsonl" has others, data="sample" these',
+    ]
