@@ -175,6 +175,7 @@ from .runs.recipe import recipe_for as recipe_for
 from .runs.signals import stop_signals as stop_signals
 from .runs.train import train as train
 from .runs.train import train_recipe as train_recipe
+from .runs.trained import TrainedRun as TrainedRun
 from .sources.base import BatchSource as BatchSource
 from .sources.base import DurableSource as DurableSource
 from .sources.base import GroupFeed as GroupFeed

@@ -59,6 +59,7 @@ from ludic_train.runs.run import Floors, Run, Stage, run_logger, run_stages
 from ludic_train.runs.settled import check_combination, settled
 from ludic_train.runs.stages import distribute_learner, imitation_stage, make_learner, reward_stage
 from ludic_train.runs.tasks import evaluation_tasks
+from ludic_train.runs.trained import TrainedRun
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.levels import LevelSchedule
 
@@ -80,8 +81,8 @@ def train(
     resume: bool = False,
     preflight: bool = True,
     **settings: Any,  # noqa: ANN401 - fields of RunConfig and Machine
-) -> Mapping[str, float]:
-    """Train a policy for an environment, report in the folder `out`; the final evaluation.
+) -> TrainedRun:
+    """Train a policy for an environment, and report in the folder `out`; the run.
 
         lt.train("ludic/GSM8K-v0", model="Qwen/Qwen2.5-0.5B-Instruct", out="runs/gsm8k")
 
@@ -106,7 +107,8 @@ def train(
     preflight: look at some episodes before learning from rewards, and refuse what cannot learn.
     settings: fields of `RunConfig` and `Machine`, such as updates=200, lora_rank=16, lr=1e-4,
         groups=32, device="cpu".
-    The result has the keys of an evaluation, such as "test/success" and "test/reward".
+    The run has the numbers of its final evaluation by name, such as "test/success" and
+    "test/reward", and `curves`, `model`, and `evaluate`; a notebook shows it.
     Works in a notebook too, inside a running event loop; there, Ctrl-C ends the run at once, and
     `resume` continues from its last checkpoint. Raises ConfigError for unknown settings, and as
     `train_recipe` does.
@@ -137,9 +139,10 @@ def train(
     changes |= {"model": model} if model is not None else {}
     changes |= {"out": Path(out)} if out is not None else {}
     changes |= {"reward": reward if isinstance(reward, str) else IN_PYTHON} if reward else {}
+    config = recipe.defaults.changed(**{**changes, **settings})
     running = train_recipe(
         recipe,
-        recipe.defaults.changed(**{**changes, **settings}),
+        config,
         replace(machine or Machine(), **computed),
         algo=None if isinstance(algo, str) else algo,
         reward=None if isinstance(reward, str) else reward,
@@ -150,8 +153,8 @@ def train(
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(running)
-    return run_blocking(running)
+        return TrainedRun(config.out, asyncio.run(running))
+    return TrainedRun(config.out, run_blocking(running))
 
 
 async def train_recipe(
