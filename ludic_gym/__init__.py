@@ -32,6 +32,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name == "__version__":
         # Read when it is wanted: the metadata of packages takes some milliseconds.
         return import_module("importlib.metadata").version("ludic-gym")
+    # What programs that were written before `model` call it.
+    name = "model" if name == "openai" else name
     if name not in __all__:
         # Only then, since a name that is there needs no table of others.
         import_module("ludic_gym.former_names").check_name(__name__, name)

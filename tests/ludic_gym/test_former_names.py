@@ -31,3 +31,7 @@ def test_the_trainer_answers_too():
 def test_other_names_are_unknown_as_ever():
     with pytest.raises(AttributeError, match="Evaluate"):
         _ = lg.Evaluate
+
+
+def test_a_program_that_names_a_server_by_openai_runs():
+    assert lg.openai is lg.model
