@@ -28,7 +28,7 @@ PAGES = [
 ]
 # Programs that need a server or the model of a hub, or train for a minute: run with others in their
 # place, or with less to do.
-LIVE = {"evaluate.py", "train.py", "train_digits.py"}
+LIVE = {"evaluate.py", "train.py", "train_digits.py", "train_blackjack.py"}
 FENCE = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IMPORT = r"^(import|from) (ludic_gym|ludic_train)"
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
