@@ -65,7 +65,8 @@ def sendable_dialog(
     r"""The dialog as every server and chat template takes it; messages that fit stay the same.
 
     Messages of one role in a row are one. A result has the name of its tool, and one without its
-    call is a message of the user. Arguments of calls are JSON objects.
+    call is a message of the user. A call without its result, such as of a reply that was cut off,
+    has an error as its result. Arguments of calls are JSON objects.
     names: of the calls that the results are of; None for those of the messages.
 
     >>> user: Message = {"role": "user", "content": "a"}
@@ -74,12 +75,19 @@ def sendable_dialog(
     """
     names = tool_names(messages) if names is None else names
     made: list[Message] = []
+    pending: list[str] = []
     for message in messages:
         fitting = _fitting(message, names)
+        if fitting["role"] == "tool":
+            pending = [id for id in pending if id != fitting["tool_call_id"]]
+        elif fitting["role"] == "user":
+            made += [_not_run(id, names[id]) for id in pending]
+            pending = []
         if made and made[-1]["role"] == fitting["role"] != "tool":
             made[-1] = _joined(made[-1], fitting)
         else:
             made.append(fitting)
+        pending += [call["id"] for call in fitting.get("tool_calls") or ()]
     return made
 
 
@@ -120,6 +128,11 @@ def results_of_user(messages: Sequence[Message]) -> list[Message]:
     return made
 
 
+def without_empty(messages: Sequence[Message]) -> list[Message]:
+    """The dialog without messages that say nothing, such as a reply of a thought alone."""
+    return [m for m in messages if (m["content"] or "").strip() or m.get("tool_calls")]
+
+
 def without_thoughts(messages: Sequence[Message]) -> list[Message]:
     """The dialog without the thoughts beside its messages."""
     return [
@@ -128,12 +141,18 @@ def without_thoughts(messages: Sequence[Message]) -> list[Message]:
     ]
 
 
-# Of Mistral's API and templates; of Qwen's; of Gemma's, of older ones of Mistral and of Google.
+# Of Mistral's API and templates; of Qwen's; of Mistral, Moonshot and Gemini; of strict servers; of
+# Gemma's templates, of older ones of Mistral, and of Google.
 CHANGES: Sequence[tuple[re.Pattern[str], Change]] = [
     (re.compile(words, re.IGNORECASE | re.DOTALL), change)
     for words, change in (
         (r"role 'user' after role 'tool'|must alternate.*except for tool", results_of_user),
         (r"system message must be (at the beginning|(the )?first)", system_first),
+        (
+            r"(must|should) not be empty|must have either content or tool_calls"
+            r"|(contents?|messages?|parts?) (is|are|cannot be|can't be) empty",
+            without_empty,
+        ),
         (
             r"reasoning(_content)?\b.{0,80}(extra|not permitted|not supported|unsupported|unknown)"
             r"|extra_forbidden.{0,80}reasoning",
@@ -147,6 +166,10 @@ CHANGES: Sequence[tuple[re.Pattern[str], Change]] = [
         ),
     )
 ]
+
+
+def _not_run(id: str, name: str) -> Message:
+    return {"role": "tool", "tool_call_id": id, "name": name, "content": "Error: not run"}
 
 
 def _fitting(message: Message, names: Mapping[str, str]) -> Message:

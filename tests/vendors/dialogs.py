@@ -111,6 +111,32 @@ DIALOGS = [
         ],
     ),
     Dialog(
+        "a call without its result",
+        [ASK, CALLED, said("user", "So?")],
+        [ASK, CALLED, result("Error: not run", name="add"), said("user", "So?")],
+        [
+            ASKED,
+            ("assistant", [used(a=2)]),
+            ("user", [got("Error: not run"), text("So?")]),
+        ],
+    ),
+    Dialog(
+        "one result of two calls",
+        [ASK, TWICE, result("5", "c2"), said("user", "So?")],
+        [
+            ASK,
+            TWICE,
+            result("5", "c2", name="add"),
+            result("Error: not run", name="add"),
+            said("user", "So?"),
+        ],
+        [
+            ASKED,
+            ("assistant", [used(a=2), used("c2", a=2)]),
+            ("user", [got("5", "c2"), got("Error: not run"), text("So?")]),
+        ],
+    ),
+    Dialog(
         "a name of the user",
         [said("user", "4", name="tools")],
         [said("user", "4")],
@@ -192,6 +218,19 @@ REFUSED = [
         "System message must be at the beginning.",
         [BRIEF, ASK, said("assistant", "4"), said("system", "Now!")],
         [BRIEF, ASK, said("assistant", "4"), said("user", "Now!")],
+    ),
+    *(
+        Refused(
+            f"a server of dialogs without empty messages, {vendor}",
+            400,
+            words,
+            [ASK, said("assistant", ""), said("user", "So?")],
+            [said("user", "2+2?\n\nSo?")],
+        )
+        for vendor, words in (
+            ("Moonshot", "the message at position 1 with role 'assistant' must not be empty"),
+            ("Mistral", "Assistant message must have either content or tool_calls, but not none"),
+        )
     ),
     Refused(
         "Mistral",

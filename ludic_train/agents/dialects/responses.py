@@ -25,6 +25,8 @@ from ludic_train.agents.dialects.fields import (
 )
 from ludic_train.agents.types import Event, Json, Request, Response
 
+# The dialect's reasons for a response that is not whole.
+CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
 
@@ -71,7 +73,7 @@ def read(data: bytes) -> Request:
 
 def whole(response: Response, logprobs: Json | None) -> Json:
     """The response as JSON; the dialect's log-probs are not offered."""
-    is_cut = response.completion.finish_reason == "length"
+    cut = CUT.get(response.completion.finish_reason)
     usage = {
         "input_tokens": response.prompt_tokens,
         "input_tokens_details": {"cached_tokens": 0},
@@ -80,10 +82,10 @@ def whole(response: Response, logprobs: Json | None) -> Json:
         "total_tokens": response.prompt_tokens + response.sampled_tokens,
     }
     return {
-        **_head(response, "incomplete" if is_cut else "completed"),
+        **_head(response, "incomplete" if cut else "completed"),
         "output": _items(response),
         "usage": usage,
-        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "incomplete_details": {"reason": cut} if cut else None,
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 from scripted_engine import ScriptedEngine, tokenizer
 from vendors.chat import CALLS, TEXTS
 from vendors.dialogs import BRIEF, DIALOGS, REFUSED, made, result, said
+from vendors.rows import reply
 from vendors.server import serving
 from vendors.streams import STREAMS
 
@@ -68,6 +69,10 @@ async def test_a_dialog_of_an_agent_reaches_the_template_in_the_form_that_server
 
 
 CONDITIONS = {
+    **dict.fromkeys(
+        (row.name for row in REFUSED if "empty" in row.name),
+        "m.role == 'assistant' and not m.content",
+    ),
     "Qwen's template": "m.role == 'system' and not loop.first",
     "Mistral": "m.role == 'user' and loop.previtem is defined and loop.previtem.role == 'tool'",
 }
@@ -114,3 +119,20 @@ async def send(engine, messages):
 def parsed(messages):
     """The messages as templates take them, with arguments as objects."""
     return [with_parsed_arguments(message) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+)
+async def test_the_responses_dialect_says_why_a_reply_is_not_whole(ended, reason):
+    async with (
+        serving((200, reply(ended, content="4"))) as (url, _),
+        OpenAIChatClient(url, "m") as client,
+        Gateway(client).running() as gateway,
+        OpenAIChatClient(address(gateway, OpenAIChatClient), "m") as agent,
+    ):
+        response = await agent.request("/responses", {"model": "m", "input": "2+2?"})
+    assert (response["status"], response["incomplete_details"]) == (
+        "incomplete",
+        {"reason": reason},
+    )
