@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from ludic_gym.envs.worlds.functions import (
     Trains,
     same_call,
 )
+from ludic_gym.reader import without_thought
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +315,8 @@ class FunctionCallsEnv(TextEnv):
 
     - Observation: the first request; later the results of the calls, or the next request.
     - Action: a JSON list of calls, [{"name": ..., "arguments": {...}}, ...], also in a code block
-      or in <tool_call> tags; [] ends a request. After five replies it ends by itself.
+      or in <tool_call> tags; [] or a sentence that names no function ends a request. After five
+      replies it ends by itself.
     - Reward: 1 if every request is fulfilled, else 0 (component "requests"). A request that changes
       the state is judged by the state after it; any other one by its calls, which must be the
       expected ones in any order, with no other; some need no call at all.
@@ -352,11 +354,10 @@ class FunctionCallsEnv(TextEnv):
     def turn(self, action: str) -> Turn:
         """Execute the calls, or end the request."""
         self._replies_left -= 1
-        is_end = action.strip().strip("`.").lower() in ("none", "done", "no call")
-        calls, problem = ([], "") if is_end else calls_in(action)
+        functions = self._world.functions()
+        calls, problem = ([], "") if _is_sentence(action, functions) else calls_in(action)
         if not problem and len(calls) > MOST_CALLS:
             problem = f"a reply has at most {MOST_CALLS} calls, got {len(calls)}"
-        functions = self._world.functions()
         wrong = (problem_with(call, functions, "function") for call in calls)
         problem = problem or next(filter(None, wrong), "")
         info: Info = {"illegal": bool(problem)}
@@ -410,6 +411,12 @@ class FunctionCallsEnv(TextEnv):
             if missing:
                 return f"[{', '.join(call.as_json() for call in missing)}]"
         return DONE
+
+
+def _is_sentence(action: str, functions: Iterable[str]) -> bool:
+    """True for words that hold no call and announce none, as models end a request."""
+    said = without_thought(action)
+    return bool(said) and not any(word in said for word in ("[", "{", *functions))
 
 
 def plan_of(size: tuple[int, int], rng: np.random.Generator) -> Plan:

@@ -46,6 +46,12 @@ def test_calls_may_come_in_another_order_and_in_two_replies():
     assert played([READ[1:], READ[:1], "done", [WARM], "[]", "none."]) == 3
 
 
+def test_a_sentence_ends_a_request_unless_it_names_a_function():
+    said = "<think>read_temperature?</think>It is warm enough. Anything else?"
+    assert played([READ, said, [WARM], "Done, it is set.", "Which temperature?"]) == 3
+    assert played([READ, *["I call read_temperature."] * 4, [WARM], "[]", "[]"]) == 3
+
+
 @pytest.mark.parametrize(
     "replies",
     [
@@ -79,7 +85,7 @@ def test_a_wrong_value_costs_all_requests_after_it_until_it_is_put_right():
 
 def test_five_replies_without_an_end_end_the_request():
     # READ and four invalid replies: the fifth ends the first request.
-    assert played([READ, *["?"] * 4, [WARM], "[]", "[]"]) == 3
+    assert played([READ, *["[?"] * 4, [WARM], "[]", "[]"]) == 3
 
 
 @pytest.mark.parametrize(
