@@ -174,21 +174,21 @@ def _not_run(id: str, name: str) -> Message:
 
 def _fitting(message: Message, names: Mapping[str, str]) -> Message:
     """The message itself, or as another that can be sent."""
-    fields: dict[str, Any] = dict(message)
-    if message["role"] == "tool" and message.get("tool_call_id") not in names:
-        text = f"<tool_result>\n{message['content'] or ''}\n</tool_result>"
-        return {"role": "user", "content": text}
-    if message["role"] == "tool" and not message.get("name"):
-        return cast(Message, {**fields, "name": names[message["tool_call_id"]]})
+    if message["role"] == "tool":
+        name = names.get(message["tool_call_id"])
+        if name is None:
+            text = f"<tool_result>\n{message['content'] or ''}\n</tool_result>"
+            return {"role": "user", "content": text}
+        return message if message.get("name") else cast(Message, {**message, "name": name})
     calls = message.get("tool_calls") or []
     if all(is_object(call["function"]["arguments"]) for call in calls):
         return message
-    functions = [call["function"] for call in calls]
-    fields["tool_calls"] = [
-        {**call, "function": {**each, "arguments": sendable_arguments(each["arguments"])}}
-        for call, each in zip(calls, functions, strict=True)
-    ]
-    return cast(Message, fields)
+    sent = []
+    for call in calls:
+        function = call["function"]
+        arguments = sendable_arguments(function["arguments"])
+        sent.append({**call, "function": {**function, "arguments": arguments}})
+    return cast(Message, {**message, "tool_calls": sent})
 
 
 def _joined(first: Message, second: Message) -> Message:

@@ -89,6 +89,11 @@ def fault_of(message: str, status: int, text: str) -> ClientError | None:
     """
     # As it stands there and as it reads: JSON may have codes in place of characters.
     words = f"{text}\n{reason_of(text)}"
+    change = change_for(words)
+    refused = RefusedDialog(message, status, change) if change else None
+    # Errors of a schema, each with its place, repeat what was sent, whatever its words.
+    if '"loc"' in text:
+        return refused
     is_busy = status in (429, 529)
     # A limit of tokens in a minute, which may pass unless one request exceeds it.
     is_rate = is_busy and "request too large" not in words.lower()
@@ -100,8 +105,7 @@ def fault_of(message: str, status: int, text: str) -> ClientError | None:
         error = error_in(text)
         raw = error.get("failed_generation") if isinstance(error, dict) else None
         return RejectedReply(message, status, "tool_calls", str(raw or reason_of(text)))
-    change = change_for(words)
-    return RefusedDialog(message, status, change) if change else None
+    return refused
 
 
 def status_within(status: int, text: str) -> int:
