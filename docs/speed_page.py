@@ -25,6 +25,7 @@ TABLES = {
     "updates_trl": "Updates beside TRL",
     "engine": "Local engine",
     "queue": "Queue",
+    "hosted": "Requests to hosted models",
 }
 Json = Mapping[str, Any]
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +32,10 @@ from ludic_gym.limits import HttpOptions
 if TYPE_CHECKING:
     # It takes longer to import than all of ludic_gym, so it is imported at the first request.
     import httpx2
+
+
+# Requests in flight in one pool of connections, which looks at all of them for each request.
+IN_POOL = 32
 
 
 class Package(NamedTuple):
@@ -38,11 +53,36 @@ OpenPackage = Callable[[str, str, "httpx2.AsyncClient"], Package]
 Send = Callable[[Any, Mapping[str, Any]], Awaitable["httpx2.Response"]]
 
 
-class _Wire(NamedTuple):
-    """Package and slots of one event loop."""
+class _Wire:
+    """Packages and slots of one event loop; each package has at most IN_POOL requests in flight.
 
-    package: Package
-    slots: asyncio.Semaphore
+    open_package: called where the packages so far have no place.
+    """
+
+    def __init__(self, open_package: Callable[[], Package], slots: int) -> None:
+        self._open_package = open_package
+        self._slots = asyncio.Semaphore(slots)
+        self._packages: list[Package] = []
+        self._in_flight = Counter[int]()
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[Package]:
+        """The package of a request, when there is a slot."""
+        async with self._slots:
+            numbers = (n for n in count() if self._in_flight[n] < IN_POOL)
+            number = next(numbers)
+            if number == len(self._packages):
+                self._packages.append(self._open_package())
+            self._in_flight[number] += 1
+            try:
+                yield self._packages[number]
+            finally:
+                self._in_flight[number] -= 1
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for package in self._packages:
+            await package.client.close()
 
 
 class HostedTransport:
@@ -70,7 +110,7 @@ class HostedTransport:
         self._attempts = Attempts(self.options)
         self.usage = self._attempts.usage
         self._wires = PerLoop(
-            partial(_open_wire, self.url, open_package, api_key_env, self.options), _close_wire
+            partial(_open_wire, self.url, open_package, api_key_env, self.options), _Wire.close
         )
 
     async def post(
@@ -93,9 +133,9 @@ class HostedTransport:
         await self._wires.close()
 
     async def _response(self, path: str, send: Send) -> dict[str, Any]:
-        package, slots = await self._wires.get()
+        wire = await self._wires.get()
         # Held in pauses too: requests that were rejected come before newer ones.
-        async with slots:
+        async with wire.place() as package:
             return await self._attempts.first_success(lambda: self._sent(path, package, send))
 
     async def _sent(self, path: str, package: Package, send: Send) -> dict[str, Any]:
@@ -161,22 +201,24 @@ def _open_wire(
 ) -> _Wire:
     import httpx2
 
-    connections = httpx2.AsyncClient(
-        # No limit of connections here, which the slots set.
-        limits=httpx2.Limits(
-            max_connections=None, max_keepalive_connections=None if options.keep_alive else 0
-        ),
-        timeout=httpx2.Timeout(options.request_timeout_s, connect=options.connect_timeout_s),
-        # A redirect could send the key to another host.
-        follow_redirects=False,
-    )
     # Read here, at the first request: a client may be made before the key is set.
     key = os.environ.get(api_key_env, "").strip()
-    return _Wire(open_package(url, key, connections), asyncio.Semaphore(options.concurrency))
+    certificates = httpx2.create_ssl_context()
 
+    def open_pool() -> Package:
+        connections = httpx2.AsyncClient(
+            verify=certificates,
+            # No limit of connections here, which the slots set.
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=None if options.keep_alive else 0
+            ),
+            timeout=httpx2.Timeout(options.request_timeout_s, connect=options.connect_timeout_s),
+            # A redirect could send the key to another host.
+            follow_redirects=False,
+        )
+        return open_package(url, key, connections)
 
-async def _close_wire(wire: _Wire) -> None:
-    await wire.package.client.close()
+    return _Wire(open_pool, options.concurrency)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
