@@ -216,8 +216,6 @@ class RateColumn(ProgressColumn):
 class NoteColumn(ProgressColumn):
     """The text behind the bar, which changes while no episode ends."""
 
-    max_refresh = 0.5
-
     def render(self, task: Task) -> Text:
         """The text, computed only when the bar is drawn."""
         return Text(task.fields["note"]())

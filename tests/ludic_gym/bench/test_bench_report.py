@@ -6,6 +6,7 @@ from ludic_gym.bench.report import (
     fault_lines,
     figure_lines,
     note_lines,
+    progress_bar,
     result_table,
     spent_text,
 )
@@ -126,3 +127,11 @@ def test_tokens_are_told_with_their_cost_where_a_price_is_given():
     usage.cached_tokens = 1_000_000
     told = "1,500,000 (1,000,000 cached) + 20,000 tokens, cost 0.40"
     assert spent_text(usage, Price(0.4, 5.0, 0.1)) == told
+
+
+def test_the_bar_says_how_many_requests_wait_while_they_do(capsys):
+    usage = Usage(prompt_tokens=10, completion_tokens=2)
+    with progress_bar("env", total=1, note=lambda: spent_text(usage, None)):
+        # No episode has ended since.
+        usage.waiting = 3
+    assert "10 + 2 tokens, 3 wait for the busy server" in " ".join(capsys.readouterr().err.split())
