@@ -32,6 +32,7 @@ REFERENCE_POLICIES: dict[str, MakePolicy] = {
 # Address, and the environment variable of the key. All have OpenAI's format but the first.
 PROVIDERS = {
     "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+    "google": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
     "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     "vllm": ("http://localhost:8000/v1", "VLLM_API_KEY"),
@@ -68,12 +69,12 @@ class Model:
     async def probe(self, sampling: Sampling) -> ModelCall | None:
         """Send one short request; the served model, by its response. None without a server.
 
-        Raises ConfigError with the remedy if the server refuses it, see `ludic_gym.clients.openai`.
+        Raises ConfigError with the remedy if the server refuses it, see `ludic_gym.clients.probe`.
         """
         if self.client is None:
             return None
         # Imported here: other policies send no requests.
-        from ludic_gym.clients.openai import probe
+        from ludic_gym.clients.probe import probe
 
         return await probe(self.client, sampling)
 

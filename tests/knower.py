@@ -8,7 +8,7 @@ from chat_server import MODELS, completion
 from vault import VAULT
 
 import ludic_gym as lg
-from ludic_gym.clients.openai import QUESTION
+from ludic_gym.clients.probe import QUESTION
 
 # A game of some ten moves.
 KWARGS = {"ludic/Game2048-v0": {"target": 16}}

@@ -1,15 +1,13 @@
-"""Chat clients over HTTP for any OpenAI-style server, and the request that probes one."""
+"""Chat clients over HTTP for hosted models, and the one of any OpenAI-style server."""
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from ludic_gym.clients.attempts import Usage
@@ -27,7 +25,7 @@ from ludic_gym.clients.faults import RefusedDialog, RejectedReply
 from ludic_gym.clients.hosted import HostedTransport, Package
 from ludic_gym.clients.transport import HttpTransport
 from ludic_gym.dialogs import Change, changed_dialog, without_thoughts
-from ludic_gym.errors import ClientError, ConfigError, QuotaExhausted
+from ludic_gym.errors import ClientError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.sampling import fit_max_tokens
 from ludic_gym.types import Completion, Message, ModelCall, Sampling, ToolSchema
@@ -36,20 +34,9 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
+H = TypeVar("H", HttpTransport, HostedTransport)
 # Calls whose signatures are remembered: more than there are episodes in flight.
 REMEMBERED = 2**12
-QUESTION: Sequence[Message] = ({"role": "user", "content": "Reply with OK."},)
-# A few more than a word: some servers have a minimum.
-PROBE_TOKENS = 16
-NAMED_MODELS = 5
-# Statuses of servers that refuse a field of a request.
-REFUSALS = (400, 422)
-# In this order: of two that exclude each other, the first is left out.
-DEFAULTS = {"top_p": 1.0, "seed": None, "temperature": 1.0}
-_OTHER_NAME = re.compile(r"[Uu]se ['\"`]?(\w+)['\"`]? instead")
-
-
-H = TypeVar("H", HttpTransport, HostedTransport)
 
 
 class HttpClient(Generic[H]):
@@ -165,10 +152,12 @@ class HostedChatClient(HttpClient[HostedTransport], ABC):
     options: time limits, retries and requests in flight; None: `HttpOptions()`.
     Raises ConfigError if the address is not http(s).
     renamed: fields that the server calls otherwise, by name; None for one that is left out. `probe`
-        fills it.
+        fills it. streams: True for a server that refuses requests for a whole response.
     """
 
     _chat_route: str
+    # Of requests to a server that streams.
+    _stream_fields: Mapping[str, Any] = MappingProxyType({"stream": True})
 
     # Servers pass tools on to the model in its own format.
     has_native_tools = True
@@ -187,6 +176,7 @@ class HostedChatClient(HttpClient[HostedTransport], ABC):
         super().__init__(http, model, extra_body)
         self._params = dict(params or {})
         self.renamed: dict[str, str | None] = {}
+        self.streams = False
         # Signatures by the ids of calls. They have to be sent back with them, and messages have no
         # place for them.
         self._signed: OrderedDict[str, Any] = OrderedDict()
@@ -261,6 +251,7 @@ class HostedChatClient(HttpClient[HostedTransport], ABC):
 
     def _adapted(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request as this server and this user want it."""
+        body = {**body, **self._stream_fields} if self.streams else body
         names = {name: self.renamed.get(name, name) for name in body}
         fields = {new: body[name] for name, new in names.items() if new is not None}
         left_out = {name for name, value in self._params.items() if value is None}
@@ -281,6 +272,8 @@ class OpenAIChatClient(HostedChatClient):
     """
 
     _chat_route = "/chat/completions"
+    # Its streams count no tokens otherwise.
+    _stream_fields = MappingProxyType({"stream": True, "stream_options": {"include_usage": True}})
     # The name under which this server sends thoughts, and expects those that led to calls.
     _thought_field = ""
 
@@ -341,99 +334,3 @@ def within_length(
         )
     room = fit_max_tokens(sampling, prompt_tokens).max_tokens
     return completion if completion_tokens <= room else replace(completion, finish_reason="length")
-
-
-async def probe(client: HostedChatClient, sampling: Sampling) -> ModelCall:
-    """The account of one short request with the run's sampling parameters.
-
-    A parameter that the server refuses by name is renamed as the refusal says, or left out if it
-    has its default; the request is then sent again, and `client.renamed` has the change.
-    Raises ConfigError for a request that no retry can mend, with the remedy: a closed port, a wrong
-    key, an unknown model, a model without chat template. A server that is busy is waited for.
-    """
-    # With a seed, because every episode has one.
-    short = replace(sampling, max_tokens=min(sampling.max_tokens, PROBE_TOKENS), seed=0)
-    while True:
-        try:
-            completion = await client.complete(QUESTION, short)
-        except ClientError as error:
-            # Room for a thought: some servers refuse a limit that leaves none.
-            if short.max_tokens < sampling.max_tokens and too_short(error):
-                short = replace(short, max_tokens=sampling.max_tokens)
-                continue
-            refused = refused_field(error, sampling)
-            if refused is None or refused[0] in client.renamed:
-                raise ConfigError(f"{error}{await _remedy(client, error)}") from error
-            client.renamed[refused[0]] = refused[1]
-        else:
-            assert completion.call is not None
-            return completion.call
-
-
-def too_short(error: ClientError) -> bool:
-    """True if the response refuses the value of a limit of tokens, and not the parameter.
-
-    >>> too_short(ClientError("`max_tokens` must be greater than `budget_tokens`", status=400))
-    True
-    """
-    text = str(error)
-    names_limit = re.search(r"\bmax_(completion_|output_)?tokens\b", text) is not None
-    return error.status in REFUSALS and names_limit and _OTHER_NAME.search(text) is None
-
-
-def refused_field(error: ClientError, sampling: Sampling) -> tuple[str, str | None] | None:
-    """The sampling parameter that a response refuses by name, and its new name or None.
-
-    None if the response refuses something else.
-    Raises ConfigError for a parameter with another value than its default, which leaving it out
-    would change.
-
-    >>> text = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-    >>> refused_field(ClientError(text, status=400), Sampling())
-    ('max_tokens', 'max_completion_tokens')
-    """
-    text = str(error)
-    if error.status not in REFUSALS:
-        return None
-    other = _OTHER_NAME.search(text)
-    if other and re.search(r"\bmax_tokens\b", text):
-        return "max_tokens", other[1]
-    for name, default in DEFAULTS.items():
-        if re.search(rf"\b{name}\b", text):
-            value = getattr(sampling, name)
-            if value != default:
-                raise ConfigError(
-                    f"{error}: the model takes no {name}={value}; leave it out, with "
-                    f"--param {name}=none"
-                )
-            return name, None
-    return None
-
-
-async def _remedy(client: HostedChatClient, error: ClientError) -> str:
-    """The end of the message: a colon and what to do, or nothing."""
-    # It has its own.
-    if isinstance(error, QuotaExhausted):
-        return ""
-    key = client.api_key_env
-    if error.status in (401, 403):
-        if os.environ.get(key):
-            return f": set another key in {key}, or check what it may use"
-        return f": no key was sent, because {key} is not set: export {key}=..."
-    if error.status == 404:
-        try:
-            names = await client.models()
-        except ClientError:
-            return ": check the address, which usually ends in /v1 (Anthropic's does not)"
-        name = await client.model()
-        if name in names:
-            return ": the server lists this model, but not for chat requests"
-        near = get_close_matches(name, names, n=NAMED_MODELS, cutoff=0.3) or names[:NAMED_MODELS]
-        more = "" if len(near) == len(names) else f" and {len(names) - len(near)} more"
-        return f": the server has no model {name!r}, but {', '.join(near) or 'none'}{more}"
-    if "chat template" in str(error).lower() or "chat_template" in str(error).lower():
-        return (
-            ": the model has no chat template: serve an instruct model, or start vLLM with "
-            "--chat-template FILE"
-        )
-    return ""

@@ -108,7 +108,7 @@ class Player:
         option(
             "NAME",
             "The name of the model at the address of --policy; by default the one it serves. "
-            "Without --policy, the same as --policy: openai/NAME, anthropic/NAME, "
+            "Without --policy, the same as --policy: openai/NAME, anthropic/NAME, google/NAME, "
             "openrouter/NAME, vllm/NAME, ollama/NAME, hf/NAME and so on. May be repeated.",
         ),
     ] = ()

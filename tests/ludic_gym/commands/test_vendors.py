@@ -122,8 +122,17 @@ def test_fields_that_cannot_be_sent_are_refused(capsys, words, complaint):
     assert (code, complaint in error) == (2, True)
 
 
-@pytest.mark.parametrize("provider", ["openai", "openrouter", "vllm", "ollama"])
-def test_a_model_of_a_provider_is_named_in_one_word(capsys, monkeypatch, tmp_path, provider):
+@pytest.mark.parametrize(
+    ("provider", "key"),
+    [
+        ("openai", "OPENAI_API_KEY"),
+        ("google", "GEMINI_API_KEY"),
+        ("openrouter", "OPENROUTER_API_KEY"),
+        ("vllm", "VLLM_API_KEY"),
+        ("ollama", "OLLAMA_API_KEY"),
+    ],
+)
+def test_a_model_of_a_provider_is_named_in_one_word(capsys, monkeypatch, tmp_path, provider, key):
     def respond(path, headers, body):
         sent.append((path, headers.get("Authorization"), body["model"]))
         return 200, completion("5", "served")
@@ -132,7 +141,7 @@ def test_a_model_of_a_provider_is_named_in_one_word(capsys, monkeypatch, tmp_pat
     with chat_server(respond) as server:
         # Taken literally: the path of the address is the server's own.
         monkeypatch.setenv(f"{provider.upper()}_BASE_URL", server.url.replace("/v1", "/api/v9"))
-        monkeypatch.setenv(f"{provider.upper()}_API_KEY", "secret")
+        monkeypatch.setenv(key, "secret")
         code, screen, _ = bench(capsys, "--model", f"{provider}/org/name-1", "--out", str(tmp_path))
     assert code == 0
     assert set(sent) == {("/api/v9/chat/completions", "Bearer secret", "org/name-1")}
