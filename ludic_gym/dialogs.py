@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ludic_gym.prompts import SampledMessage
-from ludic_gym.types import Message, ToolCall
+from ludic_gym.types import Message, ToolCall, ToolSchema
 
 UNREADABLE = "unreadable_call"
 """Name of a call that could not be read. No tool has it, so that its result is an error."""
+# The pattern of OpenAI and Anthropic, for at most 64 characters.
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 Change = Callable[[Sequence[Message]], list[Message]]
 """Another form of a dialog, for a server or chat template that refuses the usual one."""
 
@@ -88,6 +90,33 @@ def sendable_dialog(
         else:
             made.append(fitting)
         pending += [call["id"] for call in fitting.get("tool_calls") or ()]
+    return made
+
+
+def sendable_names(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
+    """The dialog with names of calls as servers take them, such as of tools that do not exist.
+
+    tools: that are offered; their names stay as they are.
+    """
+    offered = {tool["function"]["name"] for tool in tools}
+
+    def sent(name: str) -> str:
+        return name if name in offered else _NO_NAME.sub("_", name)[:64] or UNREADABLE
+
+    made: list[Message] = []
+    for message in messages:
+        fields: dict[str, Any] = dict(message)
+        if message["role"] == "tool" and "name" in message:
+            fields["name"] = sent(message["name"])
+        if calls := message.get("tool_calls"):
+            functions = [
+                {**call["function"], "name": sent(call["function"]["name"])} for call in calls
+            ]
+            fields["tool_calls"] = [
+                {**call, "function": function}
+                for call, function in zip(calls, functions, strict=True)
+            ]
+        made.append(message if fields == message else cast(Message, fields))
     return made
 
 

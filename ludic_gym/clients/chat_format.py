@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 
 from ludic_gym.clients.faults import ABORTED, RejectedReply
 from ludic_gym.clients.responses import excerpt
-from ludic_gym.dialogs import is_object, sendable_dialog, thought_of, unreadable_call
+from ludic_gym.dialogs import (
+    is_object,
+    sendable_dialog,
+    sendable_names,
+    thought_of,
+    unreadable_call,
+)
 from ludic_gym.errors import ClientError
 from ludic_gym.types import (
     Completion,
@@ -65,9 +71,8 @@ def chat_body(
     """
     # OpenAI rejects an empty list of tools.
     offer = {"tools": list(tools)} if tools else {}
-    sent = [
-        _sent_message(message, thought_field, signed or {}) for message in sendable_dialog(messages)
-    ]
+    dialog = sendable_names(sendable_dialog(messages), tools)
+    sent = [_sent_message(message, thought_field, signed or {}) for message in dialog]
     return {"model": model, "messages": sent, **sampling_fields(sampling), **offer}
 
 
@@ -81,8 +86,9 @@ def _sent_message(
         fields.pop("name", None)
     if calls := message.get("tool_calls"):
         fields["tool_calls"] = [{**call, **signed.get(call["id"], {})} for call in calls]
-        if thought_field and (thought := thought_of(message)):
-            fields[thought_field] = thought
+        if thought_field:
+            # Moonshot refuses a call without the field, or with an empty one.
+            fields[thought_field] = thought_of(message) or " "
     return fields
 
 
@@ -91,7 +97,7 @@ def signed_calls(response: Mapping[str, Any]) -> dict[str, Any]:
 
     Gemini refuses a call that comes back without its signature.
     """
-    calls = required_field(first_choice(response), "message", dict).get("tool_calls")
+    calls = (first_choice(response).get("message") or {}).get("tool_calls")
     known = ("id", "type", "function", "index")
     signed: dict[str, Any] = {}
     for call in calls if isinstance(calls, list) else ():
@@ -109,7 +115,9 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
     Raises ClientError if the response is malformed, or ended for a reason that makes it unusable.
     """
     choice = first_choice(response)
-    message = required_field(choice, "message", dict)
+    # null in a reply that a filter has taken away.
+    is_empty = "message" in choice and choice["message"] is None
+    message = {} if is_empty else required_field(choice, "message", dict)
     text, ended, calls = _text(message), choice.get("finish_reason"), _calls(message)
     # The server has read no call, but a part of one: the model wrote it, and it is no answer.
     if not calls and _MALFORMED.search(str(ended)):
@@ -148,7 +156,7 @@ def _parts(content: Sequence[object], kind: str) -> Iterator[str]:
 
 def thought_field_of(response: Mapping[str, Any]) -> str:
     """The field in which a response has a thought beside its text; "" without one."""
-    message = required_field(first_choice(response), "message", dict)
+    message = first_choice(response).get("message") or {}
     return next((name for name in THOUGHT_FIELDS if message.get(name)), "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ludic_gym.clients.chat_format import finish_reason, required_field, tool_calls
-from ludic_gym.dialogs import sendable_dialog
+from ludic_gym.dialogs import sendable_dialog, sendable_names
 from ludic_gym.errors import ClientError, ConfigError
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
@@ -28,7 +28,7 @@ def messages_body(
     """
     if sampling.min_p:
         raise ConfigError(f"Anthropic's API has no min_p, got min_p={sampling.min_p}")
-    turns = sendable_dialog(messages)
+    turns = sendable_names(sendable_dialog(messages), tools)
     rules = []
     while turns and turns[0]["role"] == "system":
         rules.append(turns.pop(0)["content"] or "")

@@ -116,6 +116,11 @@ TEXTS = [
         text="2 and 2",
     ),
     Row("a part that is null", reply(content=[None]), error=ClientError),
+    Row(
+        "a message null, as of a filter",
+        {"choices": [{"message": None, "finish_reason": "content_filter"}]},
+        finish="content_filter",
+    ),
     Row("no content at all", {"choices": [{"message": {"role": "assistant"}}]}),
     Row("a refusal in its own field", reply(refusal="I cannot."), text="I cannot."),
     Row(

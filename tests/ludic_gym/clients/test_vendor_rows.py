@@ -2,7 +2,7 @@
 
 import pytest
 from vendors.chat import CALLS, TEXTS
-from vendors.dialogs import BRIEF, DIALOGS, REFUSED, made
+from vendors.dialogs import BRIEF, DIALOGS, REFUSED, made, result, said
 from vendors.faults import FAULTS
 from vendors.messages import MESSAGES
 from vendors.rows import reply
@@ -130,3 +130,29 @@ async def test_a_server_that_refuses_thoughts_gets_none():
         policy.observe("2+2?")
         assert (await policy.act(Sampling())).action == "good"
     assert ["reasoning" in body["messages"][-2] for body in seen[1:]] == [True, False]
+
+
+async def test_a_tool_that_does_not_exist_gets_a_name_that_servers_take():
+    calls = [made(name="functions.add it"), made("c2", "a.b")]
+    dialog = [*ASK, said("assistant", None, tool_calls=calls), result(), result(id="c2")]
+    tool = {"type": "function", "function": {"name": "a.b", "parameters": {"type": "object"}}}
+    good = (200, GOOD[OpenAIChatClient])
+    async with serving(good) as (url, seen), OpenAIChatClient(url, "m", options=FAST) as client:
+        await client.complete(dialog, Sampling(), [tool])
+    _, called, *results = seen[0]["messages"]
+    names = [call["function"]["name"] for call in called["tool_calls"]]
+    assert names == [each["name"] for each in results] == ["functions_add_it", "a.b"]
+
+
+async def test_calls_without_a_thought_have_its_field_where_the_server_sends_thoughts():
+    thinks = reply("tool_calls", tool_calls=[made()], reasoning_content="2 and 2")
+    calls = reply("tool_calls", tool_calls=[made("c2")])
+    async with (
+        serving((200, thinks), (200, calls), (200, GOOD[OpenAIChatClient])) as (url, seen),
+        OpenAIChatClient(url, "m", options=FAST) as client,
+    ):
+        policy = ToolUse(ChatPolicy(client), [add])
+        policy.observe("2+2?")
+        await policy.act(Sampling())
+    thoughts = [m.get("reasoning_content") for m in seen[2]["messages"] if m["role"] == "assistant"]
+    assert thoughts == ["2 and 2", " "]
