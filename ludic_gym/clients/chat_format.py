@@ -122,9 +122,14 @@ def plain_completion(response: Mapping[str, Any], sampling: Sampling) -> Complet
     # The server has read no call, but a part of one: the model wrote it, and it is no answer.
     if not calls and _MALFORMED.search(str(ended)):
         text, calls = "", (unreadable_call(text),)
+    reason = finish_reason(ended, has_calls=bool(calls))
+    _, tokens = count_usage(response.get("usage") or {})
+    # vLLM hides a limit behind a part of a call.
+    if calls and tokens >= sampling.max_tokens and not is_object(calls[-1].arguments):
+        reason = "length"
     return Completion(
         text=text,
-        finish_reason=finish_reason(ended, has_calls=bool(calls)),
+        finish_reason=reason,
         sampling=sampling,
         tool_calls=calls,
         reasoning=_reasoning(message),

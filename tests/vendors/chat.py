@@ -13,6 +13,12 @@ CALLS = [
     called("a call with no end", calling(ADD, reason=None), CALL),
     called("a call and a text", calling(ADD, content="I add."), CALL, text="I add."),
     called("a call that was cut off", calling({"name": "add", "arguments": '{"a'}), ("add", '{"a')),
+    called(
+        "a call that was cut off, of a server that hides it",
+        calling({"name": "add", "arguments": '{"a'}) | {"usage": {"completion_tokens": 256}},
+        ("add", '{"a'),
+        cut=True,
+    ),
     called("arguments null", calling({"name": "now", "arguments": None}), ("now", "{}")),
     called("no arguments", calling({"name": "now"}), ("now", "{}")),
     called("arguments of no characters", calling({"name": "now", "arguments": ""}), ("now", "")),
