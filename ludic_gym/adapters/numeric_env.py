@@ -12,9 +12,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ludic_gym.adapters.toy_text import GAMES
+from ludic_gym.adapters.toy_text import GAMES, HasTransitions, best_actions
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end, proceed
-from ludic_gym.errors import ConfigError
+from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.offered import legal_actions
 from ludic_gym.reader import Reading, one_of, read_reply
 from ludic_gym.spaces import TEXT, TextSpace
@@ -64,7 +64,8 @@ def as_text(
         {name: action} for any space. Without it, the names that the environment has, or numbers;
         JSON for a Dict space. The system prompt tells the form.
     The reward is the environment's. "success" in the last info is what the environment's info has,
-    or its "is_success"; FrozenLake, CliffWalking, Taxi and Blackjack have rules and success here.
+    or its "is_success"; FrozenLake, CliffWalking, Taxi and Blackjack have rules and success here,
+    and all but Blackjack an oracle.
     The third reply in a row without an action ends the episode with `forfeit_reward`.
     Raises ConfigError for names that do not fit the space, and for an observation space that is too
     large to be written out.
@@ -75,7 +76,8 @@ def as_text(
     >>> env.legal_actions()
     ('left', 'down', 'right', 'up')
     """
-    return NumericEnv(env, describe, actions)
+    kind = SolvedEnv if isinstance(env.unwrapped, HasTransitions) else NumericEnv
+    return kind(env, describe, actions)
 
 
 class ActionTexts(TextSpace):
@@ -115,6 +117,7 @@ class NumericEnv(TextEnv):
         self.action_space = ActionTexts(env.action_space) if not self._names else TEXT
         self._reset_with: dict[str, Any] = {}
         self._failures = 0
+        self._best: list[int] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -195,6 +198,20 @@ class NumericEnv(TextEnv):
         else:
             parts.append(written(observation))
         return "\n\n".join(parts)
+
+
+class SolvedEnv(NumericEnv):
+    """An environment of toy text that lists its transitions, and so knows its best action."""
+
+    def best_action(self) -> str:
+        """A best action, by value iteration. Raises NoOracle if it has no name."""
+        inner: Any = self.env.unwrapped
+        if self._best is None:
+            self._best = best_actions(inner)
+        for name, number in self._names.items():
+            if number == self._best[int(inner.s)]:
+                return name
+        raise NoOracle(f"the best action in state {inner.s} is none of {list(self._names)}")
 
 
 def plain_picture(text: str) -> str:

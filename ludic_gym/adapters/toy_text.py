@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,42 @@ def _blackjack_hand(env: Any, hand: Any) -> str:  # noqa: ANN401
     total, dealer, ace = hand
     soft = "with" if ace else "without"
     return f"Your cards sum to {total}, {soft} a usable ace. The dealer shows {dealer}."
+
+
+@runtime_checkable
+class HasTransitions(Protocol):
+    """An env of toy text that lists the outcomes of each action in each state.
+
+    P: by state and action, tuples of probability, next state, reward and end. The attribute `s` is
+        the present state, after the first reset.
+    """
+
+    P: Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
+
+
+def best_actions(env: HasTransitions, discount: float = 0.99) -> list[int]:
+    """A best action in each state, by value iteration.
+
+    >>> import gymnasium as gym
+    >>> best_actions(gym.make("CliffWalking-v1").unwrapped)[36]
+    0
+    """
+    size = (len(env.P), len(env.P[0]), max(len(o) for a in env.P.values() for o in a.values()))
+    chance, after, reward, goes_on = (np.zeros(size, kind) for kind in (float, int, float, float))
+    for state, of_state in env.P.items():
+        for action, outcomes in of_state.items():
+            for i, (probability, following, earned, ends) in enumerate(outcomes):
+                place = state, action, i
+                chance[place], after[place], reward[place] = probability, following, earned
+                goes_on[place] = not ends
+    values, change = np.zeros(size[0]), 1.0
+    # Of equal values, the lower action must not depend on the last digits.
+    while change > 1e-10:
+        of_actions = (chance * (reward + discount * goes_on * values[after])).sum(2).round(9)
+        change = float(abs(of_actions.max(1) - values).max())
+        values = of_actions.max(1)
+    best: list[int] = of_actions.argmax(1).tolist()
+    return best
 
 
 GAMES: Mapping[str, Game] = MappingProxyType(

@@ -276,14 +276,14 @@ def _demonstrator(env: TrainEnv) -> Literal["oracle", "random"] | None:
     made = make_env(env.id, **env.kwargs)
     try:
         inner = made.unwrapped
+        if not isinstance(inner, TextEnv):
+            return "random" if made.has_wrapper_attr("legal_actions") else None
     finally:
         made.close()
     # The hooks of TextEnv raise NoOracle, or allow any text.
-    if isinstance(inner, TextEnv) and type(inner).best_action is not TextEnv.best_action:
+    if type(inner).best_action is not TextEnv.best_action:
         return "oracle"
-    if isinstance(inner, TextEnv) and type(inner).allowed_actions is not TextEnv.allowed_actions:
-        return "random"
-    return None
+    return None if type(inner).allowed_actions is TextEnv.allowed_actions else "random"
 
 
 def _members(name: str | TrainEnv) -> list[TrainEnv]:

@@ -64,6 +64,23 @@ def test_a_solved_lake_is_a_success_and_a_hole_is_none():
     assert (hole[1], hole[2], hole[4]["success"]) == (0.0, True, False)
 
 
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "reward"),
+    # The shortest ways: 6 steps to the goal, 13 along the cliff.
+    [("FrozenLake-v1", LAKE, 1.0), ("CliffWalking-v1", {}, -13.0)],
+)
+def test_the_oracle_plays_best_where_the_transitions_are_listed(env_id, kwargs, reward):
+    result = lg.evaluate(env_id, lg.OraclePolicy, episodes=3, env_kwargs=kwargs, progress=False)
+    assert (result.mean_reward, result.success_rate) == (reward, 1.0)
+
+
+def test_an_environment_without_listed_transitions_has_no_oracle():
+    env = make_env("Blackjack-v1")
+    env.reset(seed=1)
+    with pytest.raises(lg.NoOracle):
+        env.oracle_action()
+
+
 def test_equal_seeds_give_the_episodes_of_the_environment_itself():
     plain = gym.make("Blackjack-v1")
     for seed in range(5):

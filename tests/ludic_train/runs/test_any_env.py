@@ -95,6 +95,17 @@ def test_the_best_demonstrator_that_an_environment_has_is_found():
         with_demonstrator(recipe_for(["test/AnyPlain-v0"]))
 
 
+def test_legal_actions_of_any_environment_make_demonstrations():
+    class Legal(Plain):
+        def legal_actions(self):
+            return ["a", "b"]
+
+    gym.register("test/AnyLegal-v0", Legal)
+    assert with_demonstrator(recipe_for(["test/AnyLegal-v0"])).demonstrator.policy == "random"
+    assert with_demonstrator(recipe_for(["Taxi-v4"])).demonstrator.policy == "oracle"
+    assert with_demonstrator(recipe_for(["Blackjack-v1"])).demonstrator.policy == "random"
+
+
 def test_an_environment_that_is_no_class_of_ours_has_tasks():
     recipe = recipe_for(["test/AnyPlain-v0"], model="m")
     assert next(training_tasks(recipe, config(recipe), 0)).options is None
