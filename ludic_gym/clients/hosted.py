@@ -170,7 +170,7 @@ class HostedTransport:
         causes = list(_causes(error))
         text = f"{type(causes[0]).__name__}: {causes[0]}" if causes else str(error)
         # No retry makes a certificate valid, or mends a key that no header can hold.
-        lasting = (ssl.SSLError, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)
+        lasting = (ssl.SSLCertVerificationError, httpx2.LocalProtocolError)
         if any(isinstance(cause, lasting) for cause in causes):
             return ClientError(f"{url}: {text}")
         never = (httpx2.ConnectError, httpx2.ConnectTimeout)
