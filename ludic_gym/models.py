@@ -66,6 +66,16 @@ class Model:
         """Requests and tokens so far, as the server counts them; None without a server."""
         return None if self.client is None else self.client.usage
 
+    @property
+    def refusals(self) -> list[str]:
+        """Lines on the fields of requests that the server has refused, and what is sent instead."""
+        renamed = {} if self.client is None else self.client.renamed
+        return [
+            f"the server refuses {name!r}: "
+            + ("it is left out" if new is None else f"it is sent as {new!r}")
+            for name, new in renamed.items()
+        ]
+
     async def probe(self, sampling: Sampling) -> ModelCall | None:
         """Send one short request; the served model, by its response. None without a server.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from copy import deepcopy
@@ -67,7 +68,7 @@ def evaluate(
     sampling: temperature, max_tokens and so on; None: `Sampling()`.
     attempts: replies without an action, one after the other, after which an episode fails; None:
         that of the harness, else 1 in a single-turn environment and 3 in others.
-    progress: show a bar on stderr.
+    progress: show a bar on stderr, and what a server refuses.
     The result holds the episodes: a notebook shows some, `result.first_failure` is the first with a
     reply that went wrong, and `pandas.DataFrame(result.rows())` has a row for each.
     Raises ConfigError for arguments that contradict each other or cannot be played. An episode that
@@ -113,7 +114,7 @@ def evaluate(
             if show is not None:
                 show(episode)
 
-        async with _opened(plan, sampling or Sampling()) as make_policy:
+        async with _opened(plan, sampling or Sampling(), progress) as make_policy:
             return await run_bench(
                 tasks, make_policy, concurrency=concurrency, on_episode=on_episode, tally=tally
             )
@@ -142,7 +143,9 @@ def _each_episode(policy: Any) -> MakePolicy:  # noqa: ANN401 - told apart here
 
 
 @asynccontextmanager
-async def _opened(policy: MakePolicy, sampling: Sampling) -> AsyncIterator[MakePolicy]:
+async def _opened(
+    policy: MakePolicy, sampling: Sampling, progress: bool
+) -> AsyncIterator[MakePolicy]:
     """The policy while its connections are open, after the probe of a server."""
     if not isinstance(policy, Model):
         yield policy
@@ -150,6 +153,8 @@ async def _opened(policy: MakePolicy, sampling: Sampling) -> AsyncIterator[MakeP
     # The loop of `run_blocking` outlives the call, and its connections would too.
     async with policy:
         await policy.probe(sampling)
+        for line in policy.refusals if progress else ():
+            print(line, file=sys.stderr)
         yield policy
 
 

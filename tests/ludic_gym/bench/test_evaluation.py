@@ -119,6 +119,18 @@ def test_a_dead_server_ends_the_evaluation_before_it_begins():
         lg.evaluate(GSM8K, "http://127.0.0.1:9/v1", episodes=2)
 
 
+def test_a_field_that_the_server_refuses_is_left_out_and_said(capsys):
+    def respond(path, headers, body):
+        if body is not None and "seed" in body:
+            return 400, {"error": {"message": "Unknown name seed"}}
+        return 200, completion("5", "tiny")
+
+    with chat_server(respond) as server:
+        result = lg.evaluate("ludic/Arithmetic-v0", lg.model(server.url, "tiny"), episodes=3)
+    assert (result.episodes, result.model) == (3, "tiny")
+    assert capsys.readouterr().err.count("the server refuses 'seed': it is left out") == 1
+
+
 @pytest.mark.parametrize("name", ["oracle", "random", "easy"])
 async def test_what_is_behind_no_server_has_no_usage(name):
     async with lg.model(name) as model:
