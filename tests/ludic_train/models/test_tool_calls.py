@@ -172,3 +172,20 @@ def test_a_call_inside_a_thought_is_none(prompt, end):
     done = Completion(text=text, finish_reason="stop", completion_ids=(1,), prompt_ids=ids)
     tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
     assert chat_renderer(made).read_calls(done, [tool]) is done
+
+
+async def test_a_system_prompt_in_the_first_question_leaves_the_rows_whole():
+    made = tokenizer("hermes")
+    made.chat_template = (
+        "{% for m in messages %}{% if m.role == 'system' %}"
+        "{{ raise_exception('System role not supported') }}{% endif %}"
+        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    client = Client(["4", "5"], made, 0)
+    policy = ChatPolicy(client, system_prompt="Be brief.")
+    for question in ("2 + 2?", "2 + 3?"):
+        policy.observe(question)
+        last = (await policy.act(Sampling())).completions[0]
+    assert "user\nBe brief.\n\n2 + 2?" in made.decode(last.prompt_ids)
+    assert (client.prompts.extended, client.prompts.rewritten) == (1, 0)
