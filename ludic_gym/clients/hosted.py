@@ -213,6 +213,8 @@ def _open_wire(
                 max_connections=None, max_keepalive_connections=None if options.keep_alive else 0
             ),
             timeout=httpx2.Timeout(options.request_timeout_s, connect=options.connect_timeout_s),
+            # A proxy of the environment reaches its own machine there.
+            mounts=dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]")),
             # A redirect could send the key to another host.
             follow_redirects=False,
         )

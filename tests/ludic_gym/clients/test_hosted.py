@@ -223,6 +223,11 @@ async def test_a_proxy_of_the_environment_is_used(http, client_of, monkeypatch):
     assert lines[0].startswith(b"POST http://model.invalid/v1/")
 
 
+async def test_a_server_on_this_machine_is_reached_without_a_proxy(http, replied, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
+    assert await replied(http.replying(GOOD)) == "4"
+
+
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", "http://x:99999", ""])
 def test_an_address_that_is_none_is_refused(url):
     with pytest.raises(ConfigError, match="base_url is an http"):
