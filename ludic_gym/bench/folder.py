@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 from ludic_gym.bench.result import BenchResult, Price, Score, score
 from ludic_gym.errors import ConfigError, DataError
-from ludic_gym.records import episode_to_json, open_records, read_lines, to_json
+from ludic_gym.records import episode_from_json, open_records, read_lines, record_line, to_json
 from ludic_gym.types import Episode, Task
 
 REQUEST, RESULTS, TIMES = "bench.json", "results.json", "times.jsonl"
@@ -154,18 +153,12 @@ def open_transcripts(
     """
     path = Path(path)
 
-    def record(episode: Episode) -> dict[str, Any]:
-        about: dict[str, Any] = {
-            "ludic": ludic_version(),
-            "policy": policy,
-            "score": asdict(score(episode, price)),
-        }
+    def about(episode: Episode) -> dict[str, Any]:
+        facts = {"ludic": ludic_version(), "policy": policy, "score": score(episode, price)}
         # The cost of a call can then be read off its tokens.
-        if price is not None:
-            about["price"] = price
-        return {**episode_to_json(episode), **about}
+        return facts if price is None else {**facts, "price": price}
 
-    with open_records(path, record) as append:
+    with open_records(path, about) as append:
         try:
             yield append
         finally:
@@ -210,15 +203,24 @@ def keep_finished(path: Path, tasks: Iterable[Task]) -> list[int]:
             if record["error"] is not None and record.get("blame") != "model":
                 failed.append(place[0])
                 continue
-            if place != (record["index"], record["task"]["group"]):
-                record["index"] = record["score"]["index"] = place[0]
-                record["task"]["group"] = place[1]
-                line = f"{json.dumps(record)}\n".encode()
-            yield line
+            is_moved = place != (record["index"], record["task"]["group"])
+            yield _moved(record, *place) if is_moved else line
 
     with path.open("rb") as file:
         _rewrite(path, finished_lines(file))
     return failed
+
+
+# Fields of a line beside those of the episode.
+_ABOUT: Sequence[str] = ("ludic", "policy", "score", "price")
+
+
+def _moved(record: dict[str, Any], index: int, group: str) -> bytes:
+    """The line of an episode at another place, as it would be written there."""
+    record["index"] = record["score"]["index"] = index
+    record["task"]["group"] = group
+    about = {name: record[name] for name in _ABOUT if name in record}
+    return record_line(episode_from_json(record), about)
 
 
 def _key(task: Mapping[str, Any]) -> str:

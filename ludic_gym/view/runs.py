@@ -298,7 +298,7 @@ def _rows_of(one: Recorded, token_texts: TokenTexts | None) -> Iterator[_Rollout
 def _records(path: Path) -> Iterator[JSON]:
     """The records of a file that may be growing; an unfinished last line is left out."""
     if path.exists():
-        with path.open(encoding="ascii") as file:
+        with path.open(encoding="utf-8") as file:
             # The trainer may be writing the last line.
             yield from (json.loads(line) for line in file if line.endswith("\n"))
 

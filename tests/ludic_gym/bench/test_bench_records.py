@@ -77,7 +77,7 @@ async def test_failed_episodes_are_taken_out(tmp_path):
 async def test_an_episode_that_the_model_ended_by_an_error_is_kept(tmp_path):
     path = tmp_path / "a.jsonl"
     await recorded(path, sums(1), lambda env: SILENT)
-    path.write_text(path.read_text().replace('"blame": "infrastructure"', '"blame": "model"'))
+    path.write_text(path.read_text().replace('"blame":"infrastructure"', '"blame":"model"'))
     assert (keep_finished(path, sums(1)), len(list(read_scores(path)))) == ([], 1)
 
 

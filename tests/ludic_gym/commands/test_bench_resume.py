@@ -143,7 +143,7 @@ def test_an_episode_that_the_command_does_not_play_is_named(capsys, tmp_path):
     out = ["--episodes", "2", "--out", str(tmp_path)]
     assert bench(capsys, SUMS, *out)[0] == 0
     path = tmp_path / FILE
-    path.write_text(path.read_text().replace('"seed": 1,', '"seed": 7,'))
+    path.write_text(path.read_text().replace('"seed":1,', '"seed":7,'))
     code, _, error = bench(capsys, SUMS, *out)
     assert code == 2
     assert "has an episode that this command does not play" in error
