@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -27,8 +27,8 @@ from ludic_gym.commands.arguments import (
     readable_env_errors,
 )
 from ludic_gym.errors import LudicError
-from ludic_gym.making import make_env
 from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
+from ludic_gym.rollout.episodes import task_env
 from ludic_gym.rollout.pool import awaitable_env
 from ludic_gym.rollout.pool import call as call_env
 from ludic_gym.tools.mcp_server import (
@@ -39,7 +39,7 @@ from ludic_gym.tools.mcp_server import (
     serve_mcp,
 )
 from ludic_gym.tools.tool import tool_schema
-from ludic_gym.types import Env, ToolSchema
+from ludic_gym.types import Env, Task, ToolSchema
 from ludic_gym.web_pages import page_fault
 
 EXAMPLES = """\
@@ -143,14 +143,21 @@ def serve_env(argv: list[str]) -> int:
     """Serve an environment until Ctrl-C; the exit code."""
     args = parse(ServeEnvArgs, argv, command="serve", examples=EXAMPLES)
     check_port(args.port)
-    with readable_env_errors():
-        env = make_env(env_name(args.id), **keyword_arguments(args.env_kwargs))
+    task = Task(env_id=env_name(args.id), kwargs=keyword_arguments(args.env_kwargs))
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(env, args))
+        asyncio.run(_serve(task, args))
     return 0
 
 
-async def _serve(env: Env, args: ServeEnvArgs) -> None:
+async def _serve(task: Task, args: ServeEnvArgs) -> None:
+    """Serve an env of the task until Ctrl-C."""
+    async with AsyncExitStack() as stack:
+        with readable_env_errors():
+            env = await stack.enter_async_context(task_env(task))
+        await _listen(env, args)
+
+
+async def _listen(env: Env, args: ServeEnvArgs) -> None:
     runner = web.AppRunner(make_app(EnvServer(env), args.host), access_log=None)
     await runner.setup()
     try:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -15,7 +24,7 @@ from ludic_gym.making import make_env
 from ludic_gym.rollout.episode import run_episode
 from ludic_gym.rollout.match import JointEnv, TurnEnv, run_match
 from ludic_gym.rollout.outcome import blame_reported
-from ludic_gym.rollout.pool import QUICK, EnvPool, awaitable_env, is_made_on_loop
+from ludic_gym.rollout.pool import QUICK, EnvPool, aclose, awaitable_env, is_made_on_loop
 from ludic_gym.rollout.stream import EpisodeStream, Play
 from ludic_gym.types import Env, Episode, MakePolicy, Policy, Rollout, Task
 
@@ -99,6 +108,20 @@ def env_pool(*, max_idle: int) -> EnvPool[Env]:
         return awaitable_env(make_env(task.env_id, **task.kwargs))
 
     return EnvPool(made, max_idle, on_loop=is_on_loop)
+
+
+@asynccontextmanager
+async def task_env(task: Task) -> AsyncIterator[Env]:
+    """An env for the task, made on the thread on which it is called, and closed after the block.
+
+    async with task_env(task) as env:
+        rollout = await run_episode(env, policy, task)
+    """
+    env = await env_pool(max_idle=1).make(task)
+    try:
+        yield env
+    finally:
+        await aclose(env)
 
 
 def fixed_seats(players: Sequence[str], agents: Sequence[str], game: int) -> Mapping[str, str]:

@@ -19,11 +19,10 @@ import torch
 from ludic_gym.concurrency import Caught, cancel_all
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError, LudicError, SandboxError
 from ludic_gym.harness import STRICT
-from ludic_gym.making import make_env
 from ludic_gym.parsers import Parser
 from ludic_gym.policies.base import FinishingPolicy
 from ludic_gym.rollout.episode import run_episode
-from ludic_gym.rollout.pool import aclose
+from ludic_gym.rollout.episodes import task_env
 from ludic_gym.tools.mcp_server import EnvCalls, checked_call
 from ludic_gym.types import (
     Completion,
@@ -311,11 +310,8 @@ async def agent_episode(
     gateway: starts to listen, if it does not yet. parser: finds the action in an answer.
     Raises the errors of the environment, and EpisodeError for an agent that fails at once.
     """
-    env = make_env(task.env_id, **task.kwargs)
-    try:
+    async with task_env(task) as env:
         return await run_episode(env, AgentPolicy(env, gateway, agent, parser=parser), task)
-    finally:
-        await aclose(env)
 
 
 @asynccontextmanager

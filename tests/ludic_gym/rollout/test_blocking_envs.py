@@ -14,6 +14,7 @@ from pettingzoo.test.example_envs import generated_agents_env_v0
 import ludic_gym as lg
 from ludic_gym.play import play
 from ludic_gym.rollout import pool
+from ludic_gym.rollout.episodes import task_env
 from ludic_gym.rollout.pool import is_quick
 from ludic_gym.spaces import TEXT
 
@@ -120,6 +121,13 @@ async def test_an_environment_is_made_called_and_closed_on_one_thread_of_its_own
     assert threading.current_thread() not in Blocking.threads
     (episode,) = await played("blocking/Database-v0")
     assert episode.rollouts[0].final_observation == "1"
+
+
+async def test_an_environment_of_a_task_is_made_where_it_is_called():
+    async with task_env(lg.Task(env_id="blocking/Database-v0")) as env:
+        rollout = await lg.run_episode(env, say_a(env), lg.Task(env_id="blocking/Database-v0"))
+    assert rollout.final_observation == "1"
+    assert Blocking.closed == 1
 
 
 async def test_an_environment_that_says_it_is_quick_runs_on_the_event_loop():
