@@ -33,6 +33,17 @@ def _known(entry: PublishedEntry) -> str:
     return "none recorded" if known is None else f"{known.model}: {known.score}, {known.source}"
 
 
+def _limits(entry: PublishedEntry) -> str:
+    limits = entry.limits
+    if limits is None:
+        return ""
+    samples = f", {limits.samples} samples" if limits.samples > 1 else ""
+    return (
+        f"temperature {limits.temperature:g}, top_p {limits.top_p:g}, {limits.max_tokens:,} tokens"
+        f"{samples} ({limits.source})"
+    )
+
+
 def _section(entry: PublishedEntry) -> str:
     config = f", config `{entry.config}`" if entry.config else ""
     data = f"split `{entry.split}` of `{entry.hub}`{config}" if entry.hub else "local files"
@@ -43,6 +54,7 @@ def _section(entry: PublishedEntry) -> str:
         "Rule": entry.rule,
         "Figures": ", ".join(entry.metrics),
         "Differences": entry.differs,
+        "Sampling": _limits(entry),
         "Published score of one model, in percent": _known(entry),
     }
     lines = "".join(f"- {name}: {text}\n" for name, text in facts.items() if text)

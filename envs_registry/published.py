@@ -22,6 +22,17 @@ class KnownScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedLimits:
+    """Sampling of published scores: parameters, samples of each question, and who states them."""
+
+    temperature: float
+    max_tokens: int
+    top_p: float = 1.0
+    samples: int = 1
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedEntry:
     """One benchmark.
 
@@ -36,6 +47,7 @@ class PublishedEntry:
     rule: how a reply is graded. metrics: names of the published figures, the success rate first.
     differs: what is not as published; "" if nothing is.
     known: a published score; None if no source is certain.
+    limits: sampling unless a command names another; None if no source is certain.
     """
 
     name: str
@@ -54,15 +66,17 @@ class PublishedEntry:
     metrics: tuple[str, ...]
     differs: str = ""
     known: KnownScore | None = None
+    limits: PublishedLimits | None = None
 
 
 def _entry(name: str, block: dict[str, Any]) -> PublishedEntry:
-    score = block.pop("known", None)
+    score, limits = block.pop("known", None), block.pop("limits", None)
     return PublishedEntry(
         name=name,
         metrics=tuple(block.pop("metrics")),
         kwargs=MappingProxyType(block.pop("kwargs", {})),
         known=None if score is None else KnownScore(**score),
+        limits=None if limits is None else PublishedLimits(**limits),
         **block,
     )
 

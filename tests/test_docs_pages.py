@@ -122,6 +122,7 @@ def test_every_published_benchmark_has_its_rule_and_a_score_with_a_source():
         assert f"\n## {entry.name}\n" in page
         assert f"- Rule: {entry.rule}\n" in page
     assert "| DeepSeek-R1: 84.0, arXiv:2501.12948 |" in page
+    assert "- Sampling: temperature 0, top_p 1, 2,048 tokens (the publisher's program)" in page
 
 
 def test_a_reference_page_has_each_name_of_its_topic_with_a_summary_in_the_index():

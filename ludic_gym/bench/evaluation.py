@@ -7,12 +7,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from envs_registry.catalog import SUITES, bench_kwargs
-from envs_registry.published import PUBLISHED
+from envs_registry.published import PUBLISHED, PublishedLimits
 from ludic_gym.bench.folder import (
     TIMES,
     keep_finished,
@@ -163,16 +163,21 @@ class EnvPlan:
     """The tasks of one env and its arguments.
 
     data: name and hash of its rows, "" without rows. has_tools: true if it offers tools.
+    limits: sampling parameters and "samples" of its own, where they are not those of the run, and
+        their "source" if all of them are published; empty for none.
     """
 
     tasks: tuple[Task, ...]
     kwargs: Mapping[str, Any]
     data: str
     has_tools: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
 
-def env_plan(env_id: str, kwargs: Mapping[str, Any], tasks: tuple[Task, ...]) -> EnvPlan:
-    """The plan of the tasks in an environment with these arguments."""
+def env_plan(
+    env_id: str, kwargs: Mapping[str, Any], tasks: tuple[Task, ...], limits: Mapping[str, Any]
+) -> EnvPlan:
+    """The plan of the tasks in an environment with these arguments. limits: as of `EnvPlan`."""
     # Imported here: `ludic bench --help` makes no env.
     from ludic_gym.envs.core.question import DatasetEnv
 
@@ -180,7 +185,9 @@ def env_plan(env_id: str, kwargs: Mapping[str, Any], tasks: tuple[Task, ...]) ->
     try:
         inner = env.unwrapped
         data = str(inner.origin) if isinstance(inner, DatasetEnv) else ""
-        return EnvPlan(tasks=tasks, kwargs=kwargs, data=data, has_tools=bool(env_tools(env)))
+        return EnvPlan(
+            tasks=tasks, kwargs=kwargs, data=data, has_tools=bool(env_tools(env)), limits=limits
+        )
     finally:
         close(env)
 
@@ -205,6 +212,30 @@ def named_envs(names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         else:
             named.update(bench_kwargs(name) if name in SUITES else {name: {}})
     return named
+
+
+def published_limits(names: Sequence[str]) -> Mapping[str, PublishedLimits]:
+    """Limits of the published benchmarks among the names, by id.
+
+    An environment of the catalogue has them only by the benchmark's name.
+    """
+    return {
+        entry.id: entry.limits
+        for entry in PUBLISHED.values()
+        if entry.limits and (entry.name in names or (entry.gym and entry.id in names))
+    }
+
+
+def limit_lines(plans: Mapping[str, EnvPlan]) -> list[str]:
+    """A line for each env with limits of its own."""
+    lines = []
+    for env_id, plan in plans.items():
+        limits = {name: value for name, value in plan.limits.items() if value is not None}
+        source = limits.pop("source", "")
+        if limits:
+            values = ", ".join(f"{name} {value}" for name, value in limits.items())
+            lines.append(f"{env_id}: {values}" + (f" ({source})" if source else ""))
+    return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,16 +104,23 @@ def finite(value: JSON) -> JSON:
 
 def _grown(before: Mapping[str, JSON], now: Mapping[str, JSON]) -> Mapping[str, JSON]:
     """The earlier request with the numbers of tasks and samples of the new one, if larger."""
-    samples = (before.get("samples", 1), now.get("samples", 1))
-    if samples[0] > samples[1]:
-        return before
     envs = dict(before["envs"])
     for env_id in envs.keys() & now["envs"].keys():
-        counts = envs[env_id]["episodes"], now["envs"][env_id]["episodes"]
+        old, new = envs[env_id], now["envs"][env_id]
+        samples = samples_of(before, env_id), samples_of(now, env_id)
         # In tasks: more samples of fewer tasks would leave episodes without a place.
-        if counts[0] // samples[0] <= counts[1] // samples[1]:
-            envs[env_id] = {**envs[env_id], "episodes": counts[1]}
-    return {**before, "samples": samples[1], "envs": envs}
+        is_more = old["episodes"] // samples[0] <= new["episodes"] // samples[1]
+        if samples[0] <= samples[1] and is_more:
+            own = {"limits": {**old["limits"], "samples": samples[1]}} if "limits" in old else {}
+            envs[env_id] = {**old, "episodes": new["episodes"], **own}
+    most = max(before.get("samples", 1), now.get("samples", 1))
+    return {**before, "samples": most, "envs": envs}
+
+
+def samples_of(request: Mapping[str, JSON], env_id: str) -> int:
+    """Number of samples of a task of the env: the env's own, or that of the request."""
+    of_run = {"samples": request.get("samples", 1)}
+    return int({**of_run, **request["envs"][env_id].get("limits", {})}["samples"])
 
 
 def _flat(value: JSON, name: str = "") -> dict[str, JSON]:

@@ -24,7 +24,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -40,7 +40,7 @@ from ludic_gym.bench.comparison import (
     boards_json,
     no_rank,
 )
-from ludic_gym.bench.evaluation import EnvPlan, Play, has_tools, play_env
+from ludic_gym.bench.evaluation import EnvPlan, Play, has_tools, limit_lines, play_env
 from ludic_gym.bench.folder import REQUEST, open_folder, transcript_path, write_results
 from ludic_gym.bench.report import (
     fault_lines,
@@ -65,7 +65,9 @@ from ludic_gym.commands.arguments import (
 from ludic_gym.commands.bench_args import (
     COMMON,
     FOREIGN,
+    SAMPLING,
     BenchArgs,
+    limits_of,
     plans_of,
     request,
     runs_of,
@@ -76,7 +78,7 @@ from ludic_gym.models import Model, model, open_agent
 from ludic_gym.records import open_records
 from ludic_gym.rollout.episodes import MakePlayer
 from ludic_gym.terminal import nearest
-from ludic_gym.types import Episode, MakePolicy, Task
+from ludic_gym.types import Episode, MakePolicy, Sampling, Task
 
 EXAMPLES = """\
 ludic bench ludic/TicTacToe-v0 --policy random --env-kwargs opponent=perfect
@@ -185,7 +187,10 @@ async def play_all(outcome: Outcome, plans: Mapping[str, EnvPlan]) -> None:
     async with opened as make_policy:
         # That of an agent program is none that has been found by its name.
         named = make_policy if isinstance(make_policy, Model) else None
-        served = None if named is None else await named.probe(args.sampling.sampling)
+        # The longest replies: a server may refuse the limit.
+        longest = max((p.tasks[0].sampling for p in plans.values()), key=lambda s: s.max_tokens)
+        # Without the seed, which is no choice of the user: a server may not take it.
+        served = None if named is None else await named.probe(replace(longest, seed=None))
         client = None if named is None else named.client
         renamed = {} if client is None else client.renamed
         for line in [] if named is None else named.refusals:
@@ -253,12 +258,14 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
     if several:
         for board in boards(board_runs(outcomes, plans), baseline=outcomes[0].name):
             headings, *rows = board_table(board)
-            print_table(headings, rows, title=str(board), numbers=True)
+            limits = limit_lines({board.setup.env_id: plans[board.setup.env_id]})
+            print_table(headings, rows, title="\n".join([str(board), *limits]), numbers=True)
             for line in board_lines(board):
                 screen().print(line, style="red", markup=False)
     else:
         headings, *rows = result_table(outcomes[0].results(), args.tasks.env_kwargs)
-        print_table(headings, rows, title=f"policy: {args.policy}", numbers=True)
+        title = "\n".join([f"policy: {args.policy}", *limit_lines(plans)])
+        print_table(headings, rows, title=title, numbers=True)
     console = screen()
     for note in note_lines(r for outcome in outcomes for r in outcome.results().values()):
         console.print(note, markup=False)
@@ -334,11 +341,12 @@ def tournament(runs: Mapping[str, BenchArgs], args: BenchArgs) -> int:
     # Seats and seeds repeat from run to run, so appended games would count twice.
     if path is not None and path.exists():
         raise ConfigError(f"{path} exists; name another folder")
+    of_run = limits_of(args)
     task = Task(
         env_id=env_id,
         kwargs=keyword_arguments(args.tasks.env_kwargs),
         seed=args.tasks.seed,
-        sampling=args.sampling.sampling,
+        sampling=Sampling(**{name: of_run[name] for name in SAMPLING}),
         max_turns=args.tasks.max_turns,
     )
     episodes = asyncio.run(games_of(task, runs, args))

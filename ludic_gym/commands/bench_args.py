@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from envs_registry.catalog import SUITES
-from ludic_gym.bench.evaluation import EnvPlan, env_plan, named_envs
-from ludic_gym.bench.folder import ludic_version, read_request
+from ludic_gym.bench.evaluation import EnvPlan, env_plan, named_envs, published_limits
+from ludic_gym.bench.folder import ludic_version, read_request, samples_of
 from ludic_gym.bench.result import Price
 from ludic_gym.bench.runner import MAX_TURNS, bench_tasks
 from ludic_gym.commands.arguments import ChatArg, HarnessName, env_name, keyword_arguments, option
@@ -23,8 +23,9 @@ from ludic_gym.types import Sampling
 
 # Arguments that stand in bench.json under their own names, by their object.
 PLAYER = ("agent", "param", "extra_body", "chat_arg", "harness")
-TASKS = ("seed", "samples", "max_turns", "attempts")
+TASKS = ("seed", "max_turns", "attempts")
 SAMPLING = ("temperature", "top_p", "max_tokens", "max_length")
+DEFAULTS = {name: getattr(Sampling(), name) for name in SAMPLING}
 
 COMMON = (
     *(
@@ -179,8 +180,14 @@ class TaskArgs:
             "tournament, games of each pair of policies from either seat, by default 20.",
         ),
     ] = None
-    samples: int = 1
-    """Episodes per task, which share its env seed; from 2 on, pass@k and pass^k are printed."""
+    samples: Annotated[
+        int | None,
+        option(
+            "N",
+            "Episodes per task, which share its env seed, by default 1, or as published; from 2 "
+            "on, pass@k and pass^k are printed.",
+        ),
+    ] = None
     data: Annotated[str | None, option("PATH")] = None
     """Rows of data sets: "sample", a file (.jsonl, .parquet, .json, .csv), a folder or a hub id."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
@@ -203,19 +210,14 @@ class TaskArgs:
 class SamplingArgs:
     """Options about the replies of models."""
 
-    temperature: float = 1.0
-    """Sampling temperature of a model; 0 is greedy."""
-    top_p: float = 1.0
-    """Probability mass of nucleus sampling."""
-    max_tokens: int = 256
-    """Limit of tokens per reply."""
+    temperature: Annotated[float | None, option("FLOAT")] = None
+    """Sampling temperature of a model; 0 is greedy. By default 1, or as published."""
+    top_p: Annotated[float | None, option("FLOAT")] = None
+    """Probability mass of nucleus sampling. By default 1, or as published."""
+    max_tokens: Annotated[int | None, option("N")] = None
+    """Limit of tokens per reply. By default 256, or as published."""
     max_length: Annotated[int | None, option("N")] = None
     """Limit of tokens per prompt and reply together; by default that of the model or server."""
-
-    @property
-    def sampling(self) -> Sampling:
-        """The sampling parameters of all episodes."""
-        return Sampling(**{key: getattr(self, key) for key in SAMPLING})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,11 +292,29 @@ def settings_like(folder: Path, player: Player) -> BenchArgs:
         )
     else:
         player = Player()
-    return BenchArgs(
-        player=player,
-        tasks=TaskArgs(**{name: request[name] for name in TASKS if name in request}),
-        sampling=SamplingArgs(**request["sampling"]),
-    )
+    # Sampling and samples may be an environment's own: `limits_of` reads them.
+    tasks = {name: request[name] for name in TASKS if name in request}
+    return BenchArgs(player=player, tasks=TaskArgs(**tasks))
+
+
+def limits_of(args: BenchArgs, env_id: str = "") -> dict[str, Any]:
+    """Sampling parameters and "samples" of an env, or of those without their own.
+
+    By the options, else those of the run that is played --like, of the published benchmark with
+    their "source", or the defaults.
+    """
+    earlier = {} if args.like is None else read_request(args.like)
+    limits = {**DEFAULTS, **earlier.get("sampling", {}), "samples": earlier.get("samples", 1)}
+    if env_id in earlier.get("envs", ()):
+        limits |= earlier["envs"][env_id].get("limits", {})
+    elif (published := published_limits(args.ids).get(env_id)) is not None:
+        limits |= asdict(published)
+    options = {name: getattr(args.sampling, name) for name in SAMPLING}
+    options["samples"] = args.tasks.samples
+    chosen = {name: value for name, value in options.items() if value is not None}
+    if any(limits[name] != value for name, value in chosen.items()):
+        limits.pop("source", None)
+    return limits | chosen
 
 
 def runs_of(args: BenchArgs) -> dict[str, BenchArgs]:
@@ -338,10 +358,12 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> dict[str, Any]:
 
     plans: the plan of each env, by id.
     """
+    of_run = limits_of(args)
     return {
         "model": args.player.model[0] if args.player.model else None,
         **{name: getattr(args.player, name) for name in PLAYER},
         **{name: getattr(args.tasks, name) for name in TASKS},
+        "samples": of_run["samples"],
         "ludic": ludic_version(),
         "policy": args.policy,
         "envs": {
@@ -349,11 +371,12 @@ def request(args: BenchArgs, plans: Mapping[str, EnvPlan]) -> dict[str, Any]:
                 "kwargs": plan.kwargs,
                 "episodes": len(plan.tasks),
                 "data": plan.data,
+                **({"limits": {n: plan.limits[n] for n in of_run}} if plan.limits else {}),
             }
             for name, plan in plans.items()
         },
         # Not concurrency, prices or time limits: they may change when the run continues.
-        "sampling": {key: getattr(args.sampling, key) for key in SAMPLING},
+        "sampling": {name: of_run[name] for name in SAMPLING},
     }
 
 
@@ -382,18 +405,20 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
         env_name(env_id)
         episodes = args.tasks.episodes
         if episodes is None and env_id in envs:
-            episodes = envs[env_id]["episodes"] // earlier.get("samples", 1)
+            episodes = envs[env_id]["episodes"] // samples_of(earlier, env_id)
+        limits = limits_of(args, env_id)
         tasks = bench_tasks(
             env_id,
             kwargs=kwargs,
             episodes=episodes,
             seed=args.tasks.seed,
-            sampling=args.sampling.sampling,
+            sampling=Sampling(**{name: limits[name] for name in SAMPLING}),
             max_turns=args.tasks.max_turns,
             attempts=args.tasks.attempts,
-            samples=args.tasks.samples,
+            samples=limits["samples"],
         )
-        plan = plans[env_id] = env_plan(env_id, kwargs, tasks)
+        own = limits if limits != limits_of(args) else {}
+        plan = plans[env_id] = env_plan(env_id, kwargs, tasks, own)
         if env_id in envs and envs[env_id]["data"] != plan.data:
             print(f"{env_id}: data was {envs[env_id]['data']}, is {plan.data}", file=sys.stderr)
     return plans

@@ -214,3 +214,52 @@ def test_ctrl_c_shows_and_keeps_what_had_ended(tmp_path, capsys, monkeypatch):
     kept = (tmp_path / "results" / "ludic-Arithmetic-v0.jsonl").read_text().splitlines()
     assert 1 <= len(kept) < 100
     assert f"{len(kept)}/{len(kept)}" in table
+
+
+def aime_rows(tmp_path):
+    path = tmp_path / "aime.jsonl"
+    rows = [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(2)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def test_a_published_benchmark_has_its_publishers_sampling_unless_options_name_another(
+    tmp_path, capsys
+):
+    words = ["--data", aime_rows(tmp_path), "--policy", "oracle", "--out", str(tmp_path / "out")]
+    code, shown, _ = bench(capsys, "aime", *words)
+    assert code == 0
+    # 64 samples of each of the two rows.
+    assert "128/128" in shown
+    stated = "ludic/AIME-v0: temperature 0.6, top_p 0.95, max_tokens 32768, samples 64 (arXiv:2501"
+    assert stated in " ".join(shown.split())
+    (first, *_) = lg.read_episodes(tmp_path / "out" / "ludic-AIME-v0.jsonl")
+    sampling = first.task.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.6, 0.95, 32768)
+    # The options replace what they name, and what is left is not as published.
+    words = words[:-2]
+    _, shown, _ = bench(capsys, "aime", *words, "--samples", "1", "--max-tokens", "512")
+    assert "2/2" in shown
+    assert "ludic/AIME-v0: temperature 0.6, top_p 0.95, max_tokens 512" in " ".join(shown.split())
+    assert "arXiv" not in shown
+
+
+def test_a_run_of_a_published_benchmark_continues_and_is_repeated_with_its_limits(tmp_path, capsys):
+    words = ["aime", "--data", aime_rows(tmp_path), "--policy", "oracle"]
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    assert bench(capsys, *words, "--samples", "2", "--out", one)[0] == 0
+    # More samples add to it; the same run again, by its folder.
+    assert bench(capsys, *words, "--samples", "3", "--out", one)[0] == 0
+    code, shown, _ = bench(capsys, "--like", one, "--out", two)
+    assert (code, "6/6" in shown, "temperature 0.6" in shown) == (0, True, True)
+    limits = [json.loads((tmp_path / name / "bench.json").read_text()) for name in ("one", "two")]
+    assert limits[0]["envs"] == limits[1]["envs"]
+    assert limits[0]["envs"]["ludic/AIME-v0"]["limits"]["samples"] == 3
+
+
+def test_an_id_of_the_catalogue_has_published_limits_by_the_benchmarks_name_alone(tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"problem": "1 + 1?", "answer": "2", "level": 1, "subject": "Algebra"}\n')
+    words = ["--data", str(rows), "--policy", "oracle"]
+    assert "4/4" in bench(capsys, "math-500", *words)[1]
+    assert "1/1" in bench(capsys, "ludic/MATH-v0", *words)[1]
