@@ -230,10 +230,13 @@ class AgentPolicy(FinishingPolicy):
         assert self._task is not None
         with Caught(Exception) as failure:
             answer = self._task.result()
-        if failure.error is not None and not cast(Session, self._session).calls:
-            # Nothing was sampled, so that the fault is the program's and there is nothing to learn.
+        session = cast(Session, self._session)
+        if failure.error is not None and not session.calls:
+            # Nothing was sampled, so that there is nothing to learn. A prompt that is too long for
+            # the model is its end; else the fault is the program's, or the server's.
+            blame = None if session.fault is None else session.fault.blame
             raise EpisodeError(
-                f"the agent failed before its first model call: {failure.text}"
+                f"the agent failed before its first model call: {failure.text}", blame=blame
             ) from failure.error
         if failure.error is not None or answer is None:
             self._raise_fault()
@@ -249,8 +252,11 @@ class AgentPolicy(FinishingPolicy):
 
     def _raise_fault(self) -> None:
         """Raise the error of infrastructure that kept the program from its end, if there is one."""
-        fault = self._tool_fault or cast(Session, self._session).fault
-        if fault is not None:
+        # An EpisodeError of a tool has no blame of its own.
+        if self._tool_fault is not None:
+            raise self._tool_fault
+        fault = cast(Session, self._session).fault
+        if fault is not None and fault.blame == "infrastructure":
             raise fault
 
     def _answer_waiting(self, text: str) -> None:

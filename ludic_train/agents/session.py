@@ -81,7 +81,7 @@ class Session:
     max_tokens: longest reply where a request names no limit.
     calls: responses that a client has got, in the order of their delivery.
     tools: of the environment, for the program; None for none.
-    fault: error of the model's server at the last call; None for none.
+    fault: error of the last call; None for none.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Session:
             else:
                 response = await self._sampled(id, request, messages, self.prompts)
         except LudicError as error:
-            self.fault = error if error.blame == "infrastructure" else None
+            self.fault = error
             raise
         self.fault = None
         if request.previous is not None:

@@ -11,7 +11,7 @@ import pytest
 from scripted_engine import ScriptedEngine, tokenizer
 from vault import VAULT
 
-from ludic_gym.errors import ClientError, EpisodeError
+from ludic_gym.errors import ClientError, EpisodeError, PromptTooLong
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
@@ -222,6 +222,18 @@ async def test_an_agent_whose_server_fails_is_not_to_blame(answers):
     async with Gateway(engine, tokenizer(False), deadline_s=30).running() as gateway:
         with pytest.raises(ClientError, match="status 503"):
             await agent_episode(FOUR, agent, gateway)
+
+
+async def test_an_agent_whose_first_prompt_is_too_long_is_an_end_by_the_model():
+    class Short(ScriptedEngine):
+        async def continued(self, prompt_ids, sampling):
+            raise PromptTooLong("900 tokens")
+
+    engine = Short(lambda prompt: "4", tokenizer(False))
+    async with Gateway(engine, tokenizer(False), deadline_s=30).running() as gateway:
+        played = run_episodes([ARITHMETIC], AgentPolicies(gateway, answering))
+        (episode,) = [episode async for episode in played]
+    assert (episode.blame, episode.rollouts) == ("model", ())
 
 
 async def test_a_program_that_hangs_is_killed(client, tmp_path):
