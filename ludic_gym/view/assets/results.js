@@ -143,9 +143,17 @@ function details(benches) {
     { id: "seconds", head: "time", value: ({ env }) => env.seconds, cell: ({ env }) => seconds(env.seconds) },
     { id: "cost", head: "total cost", value: ({ env }) => env.cost, cell: ({ env }) => money(env.cost) },
     { id: "cut", head: "cut off", value: positive(({ env }) => env.cut_off), cell: (row) => episodesLink(row, row.env.cut_off, "cut") },
-    { id: "errors", head: "errors", value: positive(({ env }) => env.errors.length), cell: (row) => episodesLink(row, row.env.errors.length, "tone:warn") },
+    { id: "errors", head: "failed", value: positive(({ env }) => env.errors.length), cell: failedCell },
   ];
   return sortableTable({ label: "all numbers", columns, rows, sorted: state.sort, onsort: (sort) => change({ sort }) });
+}
+
+/** Number and share of the episodes that the model did not end, and by what they ended. */
+function failedCell(row) {
+  const failed = row.env.errors.length;
+  const causes = Object.entries(row.env.blames).map(([cause, count]) => `${cause} ${count}`).join(", ");
+  const share = make("span", { class: "quiet", title: causes }, ` ${percent(failed / (failed + row.env.episodes))}`);
+  return failed ? make("span", {}, episodesLink(row, failed, "tone:warn"), share) : "0";
 }
 
 /** A number of episodes, with a link to these. */
