@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ludic_gym.bench.report import fault_lines, figure_lines, result_table
+from ludic_gym.bench.report import fault_lines, figure_lines, note_lines, result_table
 from ludic_gym.bench.result import BenchResult
 from ludic_gym.rollout.outcome import outcome
 from ludic_gym.rollout.transcript import Transcript
@@ -16,7 +16,8 @@ MOST_SHOWN = 3
 def result_html(result: BenchResult) -> str:
     """The table of a result, the lines below it, and three transcripts, failures first."""
     name = result.played[0].task.env_id if result.played else ""
-    lines = [*figure_lines({name: result}), *fault_lines({name: result})]
+    results = {name: result}
+    lines = [*note_lines([result]), *figure_lines(results), *fault_lines(results)]
     shown = sorted(map(Transcript, result.played), key=lambda one: one.wrong is None)[:MOST_SHOWN]
     return "".join(
         [

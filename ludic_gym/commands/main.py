@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import cast
 
 import ludic_gym
-from ludic_gym.errors import ConfigError, LudicError
+from ludic_gym.errors import ConfigError, LudicError, SampleWarning
 from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 
 Command = Callable[[list[str]], int]
@@ -43,6 +44,7 @@ examples:
   ludic play ludic/TicTacToe-v0 --against perfect
   ludic bench ludic/Arithmetic-v0 --policy oracle
   ludic train tic-tac-toe"""
+_PYTHON_LINE = warnings.formatwarning
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
@@ -55,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors that are not ours are bugs and raised, with their traceback; but those of files.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    warnings.formatwarning = warning_line
     try:
         return run(args)
     except LudicError as error:
@@ -75,6 +78,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = f"{error.filename}: {error.strerror}; name a path that can be used"
         print(f"ludic: {text}", file=sys.stderr)
         return USAGE_ERROR
+
+
+def warning_line(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """A SampleWarning as one line; any other warning as Python writes it, with its place."""
+    if issubclass(category, SampleWarning):
+        return f"ludic: {message}\n"
+    return _PYTHON_LINE(message, category, filename, lineno, line)
 
 
 def run(args: list[str]) -> int:

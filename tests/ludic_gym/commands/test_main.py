@@ -49,6 +49,15 @@ def test_misspelt_names_get_a_suggestion(words, hint, capsys):
     assert error.count("?") <= 1
 
 
+def test_home_made_questions_are_named_in_one_line():
+    words = ["bench", "ludic/SQL-v0", "--policy", "oracle", "--episodes", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ludic_gym", *words], capture_output=True, text=True
+    )
+    assert done.stderr.startswith("ludic: these are 30 home-made questions (sql_sample.jsonl): ")
+    assert "sample: a few home-made questions, not the data set" in done.stdout
+
+
 def test_python_m_runs_the_same_program():
     command = [sys.executable, "-m", "ludic_gym", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
