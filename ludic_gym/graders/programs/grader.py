@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ludic_gym.errors import NoSandbox, SandboxError
+from ludic_gym.graders.programs.plain import exact_ints
 from ludic_gym.graders.programs.run import resolve_reference, run
 from ludic_gym.graders.programs.types import CallTests, ProgramTests, QueryTests, Verdict
 from ludic_gym.sandbox.choice import shared_sandbox
@@ -156,7 +157,7 @@ def key_of(sandbox: str, code: str, tests: ProgramTests, limits: Limits, stop: b
     parts_of_tests = {field.name: getattr(tests, field.name) for field in fields(tests)}
     bounds = [getattr(limits, field.name) for field in fields(limits)]
     parts = [sandbox, sys.version, code, type(tests).__name__, parts_of_tests, bounds, stop]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(exact_ints(parts)).encode()).hexdigest()
 
 
 _shared: dict[str, Grader] = {}

@@ -71,6 +71,19 @@ def decoded(tree: Tree) -> Any:  # noqa: ANN401 (it may be any plain value)
     return _DECODERS[kind](content)
 
 
+def exact_ints(tree: Tree) -> Tree:
+    """The tree with large integers in hexadecimal, and tuples as lists.
+
+    >>> exact_ints([7, 2**64])
+    [7, {'int': '0x10000000000000000'}]
+    """
+    if isinstance(tree, int):
+        return tree if -LARGEST_INT < tree < LARGEST_INT else {"int": hex(tree)}
+    if isinstance(tree, dict):
+        return {key: exact_ints(part) for key, part in tree.items()}
+    return [exact_ints(part) for part in tree] if isinstance(tree, list | tuple) else tree
+
+
 def _int(value: Any, trees: Trees) -> Tree:  # noqa: ANN401
     """The number itself, or {"int": hexadecimal} where JSON parsers may not keep it exact."""
     number = int.__index__(value)

@@ -34,7 +34,7 @@ from ludic_gym.graders.programs.compare import (
     is_same_table,
     is_same_text,
 )
-from ludic_gym.graders.programs.plain import DEEPEST, Tree
+from ludic_gym.graders.programs.plain import DEEPEST, Tree, exact_ints
 from ludic_gym.graders.programs.types import (
     MESSAGE_LIMIT,
     PRINTED_LIMIT,
@@ -219,7 +219,7 @@ async def run(
         case AssertTests():
             return await _run_asserts(sandbox, code, tests, limits, stop)
         case CallTests():
-            calls = [[list(call), NO_NAMES] for call in tests.calls]
+            calls = [[exact_ints(call), NO_NAMES] for call in tests.calls]
             async with open_runner(sandbox, "solution", limits) as runner:
                 judge = partial(_judged_call, tests)
                 return await _cases(runner, _opening(code, tests), calls, judge, stop)
@@ -434,7 +434,7 @@ async def _with_values(
         try:
             why = str((await runner.ask(_opening(tests.reference, tests)))[-1])
             for call in tests.calls if not why else ():
-                reply = await runner.ask([list(call), NO_NAMES])
+                reply = await runner.ask([exact_ints(call), NO_NAMES])
                 pairs += [(call, reply[1])] if reply[0] == "value" else []
         except RunnerEnded as ended:
             raise DataError(f"the reference of {tests.name}: {ended}") from ended

@@ -57,6 +57,18 @@ class Channel:
         self._replies.flush()
 
 
+def prepare() -> None:
+    """Give programs what judges of contests give: integers of any length, `exit` and `quit`."""
+    import builtins
+    from _sitebuiltins import Quitter
+
+    # What `site` adds, which is not imported here.
+    for name in ("exit", "quit"):
+        setattr(builtins, name, Quitter(name, "the end of the file"))
+    # Added to stop servers that convert what strangers send; here, CPU time is limited.
+    sys.set_int_max_str_digits(0)
+
+
 def flush() -> None:
     """Flush the output, unless the program has broken sys.stdout or sys.stderr."""
     with Caught():
@@ -395,4 +407,5 @@ def run_query(channel: Channel) -> None:
 RUNNERS = {"solution": run_solution, "tester": run_tests, "cases": run_cases, "query": run_query}
 
 if __name__ == "__main__":
+    prepare()
     RUNNERS[sys.argv.pop()](Channel())

@@ -1,5 +1,7 @@
 import asyncio
 import multiprocessing
+import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -78,6 +80,38 @@ def test_a_traceback_has_only_the_frames_of_the_program(grader):
     files = [line.split('"')[1] for line in verdict.printed.splitlines() if "File" in line]
     assert files == ["solution.py"] * 2
     assert verdict.printed.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize("end", ["exit()", "exit(0)", "quit()", "import sys; sys.exit()"])
+def test_a_program_may_end_itself_in_any_way(grader, end):
+    code = f"print(sum(map(int, input().split())))\n{end}\nprint('more')"
+    assert grader.grade(code, SUMS, limits=QUICK).outcome == "passed"
+    assert grader.grade(code.replace("sum", "max"), SUMS, limits=QUICK).outcome == "wrong"
+    function = f"def f(x):\n    if x > 3:\n        {end}\n    return x * x"
+    assert grader.grade(function, SQUARES, limits=QUICK).outcome == "passed"
+
+
+def test_integers_may_have_any_length(grader):
+    # 7^6000 has 5,071 digits; Python writes and reads 4,300 unless it is told otherwise.
+    big = 7**6000
+    with whole_integers():
+        written = str(big)
+    given, wanted = ("6000\n", f"{written}\n"), (f"{written}\n", f"{written}\n")
+    cases = StdinTests(cases=(given,))
+    assert grader.grade("print(7 ** int(input()))", cases, limits=QUICK).outcome == "passed"
+    cases = StdinTests(cases=(wanted,))
+    assert grader.grade("print(int(input()) + 0)", cases, limits=QUICK).outcome == "passed"
+    doubled = CallTests(name="f", calls=((big,), (2 * big,)), expected=(2 * big, 4 * big + 1))
+    verdict = grader.grade("def f(x): return 2 * x", doubled, limits=QUICK, stop=False)
+    assert (verdict.outcome, verdict.passed) == ("wrong", 1)
+
+
+@contextmanager
+def whole_integers():
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(limit)
 
 
 def test_every_case_begins_anew(grader):
