@@ -226,8 +226,9 @@ def record_line(episode: Episode, extra: Mapping[str, JSON]) -> bytes:
         ]
         end = {"error": episode.error, "blame": episode.blame}
         record = {**head, "task": episode.task, "rollouts": rollouts, **end}
-        # A text that UTF-8 has no form for is written as JSON's escape.
-        with suppress(UnicodeEncodeError):
+        # A text that UTF-8 has no form for is written as JSON's escape, and an integer of thousands
+        # of digits, which no JSON holds, as its repr.
+        with suppress(ValueError):
             return msgspec.json.encode(record) + b"\n"
     record = {**msgspec.to_builtins(head), **episode_to_json(episode)}
     return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
