@@ -163,7 +163,13 @@ def fault_lines(
             lines.append(f"{label}: stopped {reason}")
         if reason := zero_line(result, has_tools=label in with_tools):
             lines.append(f"{label}: {reason}")
-        elif result.cut_off:
+            continue
+        # What nobody would look for in the columns.
+        ends = {word: result.outcomes.get(word, 0) for word in ("filtered", "refused", TOO_LONG)}
+        if any(ends.values()):
+            counts = ", ".join(f"{count} {word}" for word, count in ends.items() if count)
+            lines.append(f"{label}: of {result.episodes} episodes, {counts}; they are failures")
+        if result.cut_off:
             lines.append(
                 f"{label}: {result.cut_off} replies ran into the token limit; see --max-tokens"
             )

@@ -24,10 +24,10 @@ _OF_ENVS = {call.__code__, EnvPool.make.__code__}
 def outcome(rollout: Rollout) -> str:
     """The end of an episode by the model, in a word.
 
-    The env's own name (`info["outcome"]`, such as "draw"), else "success" or "failure". A reply
-    that ended the episode without a legal action is "filtered", "refused", "cut_off", "empty" or
-    "illegal". "too_long": the dialog left no room for a reply. "truncated": by a limit of turns, or
-    another reason that the last info has.
+    The env's own name (`info["outcome"]`, such as "draw"), else "success" or "failure"; "ended" if
+    the env says nothing of success. A reply that ended the episode without a legal action is
+    "filtered", "refused", "cut_off", "empty" or "illegal". "too_long": the dialog left no room for
+    a reply. "truncated": by a limit of turns, or another reason that the last info has.
     """
     if not rollout.steps:
         return "failure"
@@ -35,13 +35,15 @@ def outcome(rollout: Rollout) -> str:
     named = info["outcome"] if isinstance(info.get("outcome"), str) else ""
     if info.get("truncation_reason") == MAX_LENGTH:
         return TOO_LONG
-    if succeeded(rollout):
+    success = succeeded(rollout)
+    if success:
         return named or "success"
     if last.truncated:
         return named or "truncated"
     # To a game an empty reply is an illegal move; the reply itself says more.
     fault = _fault_of_reply(last.decision) if last.illegal or not named else ""
-    return fault or named or ("illegal" if last.illegal else "failure")
+    unnamed = "illegal" if last.illegal else "failure" if success is False else "ended"
+    return fault or named or unnamed
 
 
 def _fault_of_reply(decision: Decision) -> str:

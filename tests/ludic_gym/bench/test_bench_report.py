@@ -100,7 +100,6 @@ def test_a_rate_of_zero_that_is_the_same_fault_everywhere_has_one_line_with_its_
     [
         {"turns": 6, "illegal": 5},
         {"successes": 1, "turns": 6, "illegal": 6},
-        {"outcomes": {"filtered": 3, "failure": 1}},
         {"turns": 6, "tool_calls": 1},
         # A scripted player calls no model.
         {"turns": 6, "illegal": 6, "tool_calls": None},
@@ -109,6 +108,13 @@ def test_a_rate_of_zero_that_is_the_same_fault_everywhere_has_one_line_with_its_
 def test_a_rate_that_other_replies_explain_has_no_such_line(numbers):
     numbers = {"successes": 0, "tool_calls": 3, **numbers}
     assert fault_lines({"e": result(**numbers)}, with_tools={"e"}) == []
+
+
+def test_filtered_refused_and_long_ends_are_counted_in_a_line():
+    some = result(outcomes={"success": 1, "filtered": 2, "too_long": 1}, tool_calls=0)
+    assert fault_lines({"e": some}) == [
+        "e: of 4 episodes, 2 filtered, 1 too_long; they are failures"
+    ]
 
 
 def test_a_score_on_the_bundled_sample_says_so():

@@ -27,6 +27,7 @@ FORFEIT = {"parse_error": True, "success": False}
     [
         (ended("5", action="5", terminated=True, info={"success": True}), "success"),
         (ended("6", action="6", terminated=True, info={"success": False}), "failure"),
+        (ended("5", action="5", terminated=True), "ended"),
         (ended("5", "length", "5", terminated=True, info={"success": True}), "success"),
         (ended("a5", terminated=True, info=FORFEIT), "illegal"),
         (ended("a5", action="a5", terminated=True, info={"illegal": True}), "illegal"),
