@@ -48,7 +48,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ludic needs Python 3.11 or newer, but $(PYTHON) is " + sys.version.split()[0] + "; name another one: make setup PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Ludic and what it needs into $(VENV); the first time takes a few minutes."
-	@$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,math,tools,mcp,adapters,wandb,trackio,tensorboard,dev,docs]'
+	@$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[train,math,mcp,adapters,wandb,trackio,tensorboard,dev,docs]'
 	@touch $@
 
 train: $(STAMP) ## train a Tic-Tac-Toe policy from nothing, then show its curve and a game
