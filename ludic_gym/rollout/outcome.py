@@ -58,13 +58,14 @@ def _fault_of_reply(decision: Decision) -> str:
 def succeeded(rollout: Rollout) -> bool | None:
     """True for an end that the env calls a success, False for any other.
 
-    None where the env ended the episode and says nothing of success, as many of other packages do.
+    None where the env terminated the episode and says nothing of success, as many of other packages
+    do. A truncated episode without a word of it is no success.
     """
     info = last_info(rollout)
     if "success" in info:
         # Any other value, such as a text, is a mistake of the env and no success.
         return isinstance(info["success"], bool | np.bool_) and bool(info["success"])
-    return None if rollout.steps and "truncation_reason" not in info else False
+    return None if rollout.steps and rollout.steps[-1].terminated else False
 
 
 def last_info(rollout: Rollout) -> Mapping[str, Any]:

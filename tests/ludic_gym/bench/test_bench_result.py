@@ -86,10 +86,9 @@ def test_the_outcome_is_the_envs_word_or_a_plain_one(last, word):
 
 
 def test_an_env_that_says_nothing_of_success_has_no_rate():
-    # Both ended by the env; the third by our limit of turns, which is no success in any case.
-    ends = [step(0.5, terminated=True), step(1.0, truncated=True)]
-    limited = step(0.0, truncated=True, info={"truncation_reason": "max_turns"})
-    scores = [score(ended(i, one)) for i, one in enumerate([*ends, limited])]
+    # The third by a limit of turns, which is no success in any case.
+    ends = [step(0.5, terminated=True), step(1.0, terminated=True), step(0.0, truncated=True)]
+    scores = [score(ended(i, one)) for i, one in enumerate(ends)]
     assert [s.success for s in scores] == [None, None, False]
     result = Tally(scores).result()
     assert math.isnan(result.success_rate)
