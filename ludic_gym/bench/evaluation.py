@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +43,7 @@ def evaluate(
     split: str | None = None,
     episodes: int | None = None,
     concurrency: int = 64,
+    timeout_s: float | None = None,
     seed: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
@@ -62,7 +63,7 @@ def evaluate(
     harness: how the model of that text plays, as of `Harness.of`.
     split: split of the dataset, as the environment's argument.
     episodes: number of tasks; None: each row once, or 100 without rows.
-    concurrency: episodes in flight.
+    concurrency: episodes in flight. timeout_s: seconds after which an episode fails.
     seed: task i has the env seed and the sampling seed `seed` + i.
     env_kwargs: further arguments of the environment.
     sampling: temperature, max_tokens and so on; None: `Sampling()`.
@@ -106,22 +107,19 @@ def evaluate(
 
     bar = progress_bar(env_id, total=len(tasks), note=note) if progress else nullcontext()
 
-    played = list[Episode]()
-
-    async def run(show: Callable[[object], None] | None) -> BenchResult:
-        def on_episode(episode: Episode) -> None:
-            played.append(episode)
-            if show is not None:
-                show(episode)
-
+    async def played(show: Callable[[object], None] | None) -> BenchResult:
         async with _opened(plan, sampling or Sampling(), progress) as make_policy:
             return await run_bench(
-                tasks, make_policy, concurrency=concurrency, on_episode=on_episode, tally=tally
+                tasks,
+                make_policy,
+                concurrency=concurrency,
+                timeout_s=timeout_s,
+                on_episode=show,
+                tally=tally,
             )
 
     with bar as show:
-        result = run_blocking(run(show))
-    return replace(result, played=tuple(sorted(played, key=lambda episode: episode.index)))
+        return run_blocking(played(show))
 
 
 def _each_episode(policy: Any) -> MakePolicy:  # noqa: ANN401 - told apart here
@@ -315,6 +313,7 @@ async def play_env(
             first=failed,
             tally=tally,
             price=play.price,
+            keep=False,
         )
     if path is not None:
         # Episodes end in any order, and equal runs must leave equal files.

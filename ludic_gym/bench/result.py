@@ -129,8 +129,8 @@ class BenchResult:
         by index. blames: number of them by cause.
     stopped: the error that ended the run before its last episode; "" for a whole run.
     note: what the numbers are not, such as those of a data set; "" for nothing.
-    played: all episodes by index, of `evaluate` alone. A notebook shows the result with three of
-        them.
+    played: the episodes by index; () in results of commands. A notebook shows the result with three
+        of them.
     """
 
     episodes: int

@@ -33,6 +33,7 @@ async def run_bench(
     first: Collection[int] = (),
     tally: Tally | None = None,
     price: Price | None = None,
+    keep: bool = True,
 ) -> BenchResult:
     """Play every task once; the result over all episodes.
 
@@ -47,6 +48,7 @@ async def run_bench(
     skip: indices of tasks that were played before. first: of tasks that come before the others.
     tally: receives the scores; it may hold earlier ones, and can be read during the run.
     price: as of `score`.
+    keep: hold the episodes in the result, which takes memory for each.
 
     >>> import asyncio
     >>> from ludic_gym import OraclePolicy, bench_tasks
@@ -59,6 +61,7 @@ async def run_bench(
     # By position in the stream, which differs from the index where tasks are skipped.
     indices: list[int] = []
     starts: dict[int, float] = {}
+    played: list[Episode] = []
 
     def timed(index: int, env: Env) -> Policy:
         # An episode begins when its policy is built.
@@ -77,9 +80,11 @@ async def run_bench(
     stream = run_episodes(wanted(), make_policy, concurrency=concurrency, timeout_s=timeout_s)
     # If `on_episode` raises, the stream is closed at once, with all episodes in flight.
     async with aclosing(stream) as episodes:
-        async for played in episodes:
-            index = indices[played.index]
-            episode = played if index == played.index else replace(played, index=index)
+        async for ended in episodes:
+            index = indices[ended.index]
+            episode = ended if index == ended.index else replace(ended, index=index)
+            if keep:
+                played.append(episode)
             # Popped, so that it holds running episodes only; none if the env could not be made.
             started = starts.pop(episode.index, None)
             if on_time is not None and started is not None:
@@ -89,7 +94,8 @@ async def run_bench(
                 on_episode(episode)
             if tally.stopped:
                 break
-    return tally.result()
+    played.sort(key=lambda episode: episode.index)
+    return replace(tally.result(), played=tuple(played))
 
 
 def bench_tasks(

@@ -97,6 +97,14 @@ async def test_a_call_that_hangs_is_a_failure_of_its_environment_and_delays_no_o
     assert errors == {0: (too_long, "environment"), 1: (None, None)}
 
 
+def test_an_evaluation_has_a_time_limit_for_each_episode():
+    kwargs = {"hangs_in": "step"}
+    result = lg.evaluate(
+        "blocking/Blocking-v0", say_a, episodes=2, timeout_s=0.3, env_kwargs=kwargs, progress=False
+    )
+    assert (result.episodes, result.blames) == (0, {"environment": 2})
+
+
 async def test_an_environment_that_does_not_close_is_left_with_a_warning(monkeypatch):
     monkeypatch.setattr(pool, "CLOSE_S", 0.2)
     with pytest.warns(UserWarning, match=r"Blocking.*close\(\) takes longer than 0.2 s"):
