@@ -285,7 +285,11 @@ def show(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan], args: BenchA
 
 
 def results_json(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> dict[str, object]:
-    """The results of one policy by env; of several, the boards, and each run with its failure."""
+    """The results of one policy by env; of several, the boards, and each run with its failure.
+
+    "limits": sampling parameters and samples of envs with their own, as published ones have.
+    """
+    limits = {env_id: plan.limits for env_id, plan in plans.items() if plan.limits}
     of_runs = {
         outcome.name: {
             "policy": outcome.args.policy,
@@ -296,9 +300,9 @@ def results_json(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> d
     }
     if len(outcomes) == 1:
         (only,) = of_runs.values()
-        return {name: only[name] for name in ("policy", "results")}
+        return {**{name: only[name] for name in ("policy", "results")}, "limits": limits}
     board_list = boards(board_runs(outcomes, plans), baseline=outcomes[0].name)
-    return {"boards": boards_json(board_list), "runs": of_runs}
+    return {"boards": boards_json(board_list), "runs": of_runs, "limits": limits}
 
 
 def board_runs(outcomes: Sequence[Outcome], plans: Mapping[str, EnvPlan]) -> list[Run]:

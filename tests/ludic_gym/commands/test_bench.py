@@ -242,6 +242,9 @@ def test_a_published_benchmark_has_its_publishers_sampling_unless_options_name_a
     assert "2/2" in shown
     assert "ludic/AIME-v0: temperature 0.6, top_p 0.95, max_tokens 512" in " ".join(shown.split())
     assert "arXiv" not in shown
+    _, shown, _ = bench(capsys, "aime", *words, "--samples", "1", "--json")
+    limits = json.loads(shown)["limits"]["ludic/AIME-v0"]
+    assert (limits["temperature"], limits["samples"]) == (0.6, 1)
 
 
 def test_a_run_of_a_published_benchmark_continues_and_is_repeated_with_its_limits(tmp_path, capsys):
