@@ -261,7 +261,7 @@ def test_a_game_with_joint_actions_only_can_be_played(monkeypatch, capsys, sever
     arguments = ("several/AtOnce-v0", "--seat", "left", "--against", my_model)
     code, screen = play(monkeypatch, capsys, "hello\n", *arguments)
     assert code == 0
-    assert screen.endswith("left said hello\nfailure\nreward 1\n")
+    assert screen.endswith("left said hello\nended\nreward 1\n")
 
 
 def test_the_episode_is_saved_with_all_its_rollouts(monkeypatch, capsys, tmp_path, several):
