@@ -1,4 +1,4 @@
-"""Answers in LaTeX, in plain text or with symbols such as √3: layout, units, collections."""
+"""Answers in LaTeX, in plain text or with symbols such as √3: layout and collections."""
 
 import re
 import unicodedata
@@ -33,7 +33,7 @@ _NAME = re.compile(r"(?<![A-Za-z\\])(pi(?![A-Za-z])|sqrt(?=\s?\{))")
 _POWER = re.compile(r"(?<=[\w)}])\*\*(?=[\w({-])")
 _ARGUMENT = r"\s?(\\pi(?![a-z])|[A-Za-z\d])"
 _SHORT_FRACTION = re.compile(rf"\\([dtc]?frac){_ARGUMENT}{_ARGUMENT}")
-_SPACES = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\s+")
+SPACES = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\s+")
 _SIZES = re.compile(r"\\(?:left|right|bigg?|Bigg?)(?![a-z])|\\displaystyle(?![a-z])")
 # Spaces and commas that group the digits of a number by three: "32,\! 349", "1\,000".
 _THIN = r"\\[,;:!]\s?"
@@ -43,58 +43,19 @@ _GROUPED = re.compile(
     rf"(?:(?:{_COMMA}?{_THIN}|{_COMMA}|\\?[ ~\u2009\u202f])\d{{3}})+(?!\d)"
 )
 _NO_DIGITS = re.compile(r"\D+")
-_DOLLARS = re.compile(r"^\$+|\$+$|^\\[(\[]|\\[)\]]$")
-_TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
+# Not the dollar of a sum of money.
+_DOLLARS = re.compile(r"^\$+(?!\s?[\d.,]+(?:\s[A-Za-z]+)?$)|(?<=[^\\])\$+$|^\\[(\[]|\\[)\]]$")
+TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
 _FRACTIONS = re.compile(r"\\[dtc]frac")
 _BARE_FRACTION = re.compile(r"\\frac\s?(\d)\s?(\d)")
-_DEGREES = re.compile(r"\^\{?\\circ\}?")
+DEGREES = re.compile(r"\^\{?\\circ\}?")
 _END = re.compile(r"[.\s]+$")
 _BASE = re.compile(r"\d_\{?(\d+)\}?$")
+_NAMED = re.compile(r"([A-Za-z])\s?=(?:[^=<>A-Za-z\\]|\\(?:[dtc]?frac|sqrt|pi)(?![a-z]))+")
 _LOOSE = re.compile(r"(?<!\d) +| +(?!\d)| (?= )")
 _OPENING, _CLOSING = "([{", ")]}"
 _SET = re.compile(r"\\?\{(.*?)\\?\}", re.DOTALL)
 _LISTED = re.compile(r"\\text\s?\{\s*(?:,\s*)?(?:and|or)\s*\}|\b(?:and|or)\b|;|\\pm(?![a-z])")
-# Spellings of the units that are often confused; other names of units are not compared.
-_UNITS = {
-    "mm": ("millimeter", "millimetre"),
-    "cm": ("centimeter", "centimetre", "cms"),
-    "km": ("kilometer", "kilometre", "kms"),
-    "m": ("meter", "metre"),
-    "in": ("inch", "inche"),
-    "ft": ("foot", "feet"),
-    "yd": ("yard", "yds"),
-    "mi": ("mile",),
-    "mg": ("milligram",),
-    "kg": ("kilogram", "kilo", "kgs"),
-    "g": ("gram",),
-    "lb": ("pound", "lbs"),
-    "oz": ("ounce",),
-    "ml": ("milliliter", "millilitre"),
-    "l": ("liter", "litre"),
-    "s": ("second", "sec"),
-    "min": ("minute", "min"),
-    "h": ("hour", "hr", "hrs"),
-    "day": ("day",),
-    "week": ("week",),
-    "month": ("month",),
-    "year": ("year", "yr", "yrs"),
-    "$": ("dollar", "usd"),
-    "¢": ("cent",),
-    "€": ("euro",),
-    "£": ("gbp",),
-    "%": ("percent", "per cent", "\\%"),
-    "°": ("degree", "deg", "^\\circ", "^{\\circ}"),
-    "rad": ("radian",),
-}
-UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in (unit, *names)}
-UNIT_OF |= {f"{name}s": unit for name, unit in UNIT_OF.items() if len(name) > 2}
-_NAMES = "|".join(map(re.escape, sorted(UNIT_OF, key=len, reverse=True)))
-_UNIT = re.compile(
-    r"[\d}).]\s*(?P<power>square |cubic |sq\.? |cu\.? )?"
-    rf"(?P<unit>{_NAMES})\.?(?:\s*\^\s?\{{?(?P<raised>[23])\}}?|\s(?P<word>squared|cubed))?$",
-    re.IGNORECASE,
-)
-_POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
 
 
 def in_latex(text: str) -> str:
@@ -128,9 +89,9 @@ def plain(text: str) -> str:
     >>> plain(r"$\dfrac12 \text{ cm}$"), plain("32,\\! 349"), plain("1  1/2")
     ('\\frac{1}{2}cm', '32349', '1 1/2')
     """
-    text = _DEGREES.sub("", _TEXT.sub(r"\1", without_dollars(text)))
+    text = DEGREES.sub("", TEXT.sub(r"\1", without_dollars(text)))
     text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _FRACTIONS.sub(r"\\frac", text))
-    text = _SPACES.sub(" ", ungrouped(_SIZES.sub("", text))).strip()
+    text = SPACES.sub(" ", ungrouped(_SIZES.sub("", text))).strip()
     return _LOOSE.sub("", text) if " " in text else text
 
 
@@ -162,26 +123,15 @@ def ungrouped(text: str) -> str:
     return _GROUPED.sub(joined, text)
 
 
-def unit_of(text: str) -> str:
-    r"""The unit after a number, if it is one of those that are compared, else "".
-
-    >>> unit_of(r"18\text{ cm}^2"), unit_of("18 square centimeters"), unit_of("18 apples")
-    ('cm^2', 'cm^2', '')
-    """
-    text = _SPACES.sub(" ", _TEXT.sub(r" \1", without_dollars(text))).strip()
-    if text.startswith("\\$"):
-        return "$"
-    match = _UNIT.search(text)
-    if match is None:
-        return "$" if text.startswith("$") else ""
-    power = match["power"] or match["word"]
-    raised = match["raised"] or (_POWERS[power.strip(". ").lower()] if power else "")
-    return UNIT_OF[match["unit"].lower()] + (f"^{raised}" if raised else "")
-
-
 def base_of(text: str) -> str:
     """The base of a number such as 1010_2, or ""."""
     match = _BASE.search(without_dollars(text))
+    return match[1] if match else ""
+
+
+def name_of(text: str) -> str:
+    """The letter that an equation such as x = 3 gives a number to, or ""."""
+    match = _NAMED.fullmatch(without_dollars(text))
     return match[1] if match else ""
 
 

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import ConfigError, DataError, GraderError
-from ludic_gym.graders import latex
+from ludic_gym.graders import latex, units
 from ludic_gym.graders.extract import LONGEST as MOST
 from ludic_gym.graders.extract import Grade, after_thought, boxed, braced, found_answers
 from ludic_gym.graders.latex import in_latex
@@ -87,7 +87,7 @@ def grade_maths(text: str, truth: str, *, question: str = "") -> Grade:
     The rule names how it was found and compared: "boxed, exact" (equal texts or equal numbers),
     "boxed, math-verify", or why it was not compared: "boxed, refused" (too long, towers,
     factorials, two values in one answer), "ambiguous". math-verify is needed only where the texts
-    differ and are not both numbers. Numbers with different units, such as cm and m, differ.
+    differ and are not both numbers. 1 m is 100 cm, but 1 cm is not 1 m, 3 boys are not 3 girls.
     Raises DataError if the truth is blank, ConfigError where math-verify is needed and missing,
     GraderError if it reached no verdict; the reply is neither right nor wrong then.
 
@@ -134,17 +134,27 @@ def compare_values(answer: str, truth: str) -> tuple[bool, str]:
     # Most pairs end here or at the next step, without a round trip to another process.
     if latex.plain(answer) == latex.plain(truth):
         return True, "exact"
-    if not _agree(answer, truth, latex.unit_of) or not _agree(answer, truth, latex.base_of):
+    ratio = units.ratio(answer, truth)
+    facts_agree = _agree(answer, truth, latex.base_of) and _agree(answer, truth, latex.name_of)
+    if ratio is None or not facts_agree or not units.words_agree(answer, truth):
         return False, "exact"
-    numbers = marked_number(answer), marked_number(truth)
+    left, right = units.unit_of(answer), units.unit_of(truth)
+    numbers = [
+        marked_number(unit.value if unit and unit.value else text)
+        for text, unit in ((answer, left), (truth, right))
+    ]
     if numbers[0] is not None and numbers[1] is not None:
-        return numbers[0] == numbers[1], "exact"
+        number = numbers[0] if ratio == 1 else Fraction(numbers[0]) * ratio
+        return number == numbers[1], "exact"
     # math-verify would take words for products of letters.
     if _WORDS.fullmatch(_TEXT.sub(r"\1", latex.without_dollars(truth)).strip()):
         return latex.plain(answer).casefold() == latex.plain(truth).casefold(), "exact"
     answer = _approximated(answer)
     if is_refused(answer, truth):
         return False, "refused"
+    if ratio != 1 and left and right:
+        truth = right.value
+        answer = rf"\frac{{{ratio.numerator}}}{{{ratio.denominator}}} \cdot ({left.value})"
     verdict = _POOL.ask(prepared(answer), prepared(truth))
     return verdict == "equal", "refused" if verdict == "refused" else "math-verify"
 

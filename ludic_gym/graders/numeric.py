@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, found_answers
-from ludic_gym.graders.latex import UNIT_OF
+from ludic_gym.graders.units import UNIT_OF, ratio
 
 Number = Decimal | Fraction
 
@@ -41,7 +41,7 @@ _CHANGES = re.compile(
     r"\b(?:and|or|to|plus|minus|negative|point|times|over|than|squared|cubed|factorial|power|root"
     r"|least|most|below|above|under|almost|nearly|about|around|roughly|approximately|not|n't|no|wrong"
     r"|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?"
-    r"|double|twice|triple|thrice|dozens?|score|gross|pairs?|hundreds?|k|thousands?|lakhs?|crores?"
+    r"|double|twice|triple|thrice|dozens?|grand|permille|score|gross|pairs?|hundreds?|k|thousands?|lakhs?|crores?"
     r"|(?:m|b|tr|quadr)illions?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
     r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
     r"|more|less|fewer|except|but|without|multiplied|divided|mod|modulo|base|versus|vs)\b",
@@ -56,7 +56,8 @@ _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
 # Not the first digits of a longer exponent: 10^1234 is not 10^123.
 _POWER_OF_TEN = re.compile(r"\s*(?:\\times|\\cdot|×)\s*10\s*\^\s*\{?([-+]?\d{1,3})\}?(?!\d)")
 _WRAPPED = re.compile(r"\\(?:boxed|text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
-_LATEX_SPACE = re.compile(r"\\[,;:! ]|~")
+_NO_SPACE = re.compile(r"\\!|(?<=,)\\[,;: ]")
+_LATEX_SPACE = re.compile(r"\\[,;: ]|\\q?quad(?![a-z])|~")
 
 
 def grade_number(text: str, truth: str) -> Grade:
@@ -65,7 +66,7 @@ def grade_number(text: str, truth: str) -> Grade:
     Text before `</think>` is ignored. The first rule that finds something decides: "tag"
     (`<answer>`), "boxed" (`\boxed`), "hashes" (`####`), "phrase" ("the answer is"), "bare" (the
     text is only a number). Several tags or boxes with different values are "ambiguous" and never
-    correct. Currency and percent signs are units: 50% is 50, not 0.5.
+    correct. Currency and percent signs are units: 50% is 50, not 0.5; €5 is not $5.
     Raises DataError if the truth is no number.
 
     >>> accepted = "<answer>$1,200</answer>", r"\boxed{1200.0}", "#### 1200 m", "Answer: 2400/2"
@@ -84,6 +85,8 @@ def grade_number(text: str, truth: str) -> Grade:
     # Not the last number of a text: a model that lists every candidate would be rewarded.
     if rule == "bare" and number is None:
         return Grade(False, None, "none")
+    if number is not None and not truth.isdecimal() and (times := ratio(answer, truth)) != 1:
+        number = None if times is None else Fraction(number) * times
     return Grade(number == expected, answer, rule)
 
 
@@ -174,7 +177,7 @@ def changes_number(text: str) -> bool:
 
 def _without_latex(text: str) -> str:
     """The text with LaTeX boxes, fonts, fractions and spaces in plain notation."""
-    text = _WRAPPED.sub(r" \1", _DEGREES.sub("°", _LATEX_SPACE.sub("", text)))
+    text = _WRAPPED.sub(r" \1", _DEGREES.sub("°", _LATEX_SPACE.sub(" ", _NO_SPACE.sub("", text))))
     text = _POWER_OF_TEN.sub(r"e\1", text)
     # The blank keeps the whole part of a mixed number apart: 1\frac{4}{5} is not 14/5.
     text = _FRACTION.sub(lambda m: f" {m[1] or m[3]}/{m[2] or m[4]}", text)
