@@ -31,10 +31,12 @@ function drawResults(box) {
   redraw();
 }
 
-/** Notes of results, each once, such as that the rows are a sample. */
+/** Notes of results, such as that the rows are a sample, and why runs are not compared; each once. */
 function footnotes(benches) {
   const notes = new Set(benches.flatMap((run) => run.envs.map((env) => env.note).filter(Boolean)));
-  return [...notes].map((note) => make("p", { class: "quiet" }, note));
+  const refused = view.differences.filter((d) => d.refused && d.measure === state.measure)
+    .map((d) => `${visible(shortEnv(d.env))}: ${visible(d.refused)}`);
+  return [...notes, ...new Set(refused)].map((note) => make("p", { class: "quiet" }, note));
 }
 
 /** Runs with differences from all others: of many runs only the first has them. */

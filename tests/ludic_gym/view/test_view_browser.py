@@ -70,6 +70,21 @@ def test_the_matrix_has_the_paired_difference_from_the_chosen_run(
 
 
 @pytest.mark.long
+def test_a_run_with_too_many_failed_episodes_is_not_compared(opened, bench_folder, tmp_path):
+    folder = shutil.copytree(bench_folder, tmp_path / "broken")
+    path = folder / "ludic-Arithmetic-v0.jsonl"
+    lines = path.read_text().splitlines()
+    record = json.loads(lines[0])
+    record["score"] |= {"error": "ClientError: 503", "blame": "infrastructure"}
+    path.write_text("\n".join([json.dumps(record), *lines[1:], ""]))
+    page = opened(view_of([bench_folder, folder]))
+    matrix = page.get_by_role("region", name="runs by environment")
+    assert "not compared" in matrix.locator("tbody tr").first.inner_text()
+    assert "Arithmetic-v0: no comparison: 1 of 12 episodes (8.3%)" in page.inner_text("body")
+    assert "1 8.3%" in page.get_by_role("region", name="all numbers").inner_text()
+
+
+@pytest.mark.long
 def test_keys_walk_through_episodes(opened, bench_folder):
     page = opened(view_of([bench_folder]))
     page.keyboard.press("2")
