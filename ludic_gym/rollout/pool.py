@@ -9,6 +9,8 @@ called and closed, so that no other episode waits for it.
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -142,18 +144,31 @@ async def make_env(make: Callable[[], E], *, on_loop: bool) -> E:
     return env
 
 
-def close(env: Closable) -> None:
-    """Close the env on its thread, or here if it has none.
+def close(*envs: Closable) -> None:
+    """Close the envs on their threads, or here if they have none.
 
-    A `close` that is a coroutine runs to its end, or as a task of a running event loop.
+    Waits for all together up to `CLOSE_S` seconds, and not for one whose last call still runs. A
+    `close` that is a coroutine runs to its end, or as a task of a running event loop.
     """
-    thread = _threads.pop(id(env), None)
-    if thread is None:
-        run_to_end(env.close())
-        return
-    ending = thread.finish(lambda: run_to_end(env.close()))
-    if not thread.is_busy:
-        ending.join(CLOSE_S)
+    endings: list[threading.Thread] = []
+
+    def close_one(env: Closable) -> None:
+        thread = _threads.pop(id(env), None)
+        if thread is None:
+            run_to_end(env.close())
+            return
+        is_busy = thread.is_busy
+        ending = thread.finish(lambda: run_to_end(env.close()))
+        if not is_busy:
+            endings.append(ending)
+
+    # An error of one env must not leave the others open.
+    with ExitStack() as closing:
+        for env in envs:
+            closing.callback(close_one, env)
+    deadline = time.monotonic() + CLOSE_S
+    for ending in endings:
+        ending.join(max(0.0, deadline - time.monotonic()))
 
 
 async def aclose(env: Closable) -> None:
@@ -231,9 +246,9 @@ class EnvPool(Generic[E]):
 
     def close(self) -> None:
         """Close all envs that are not lent."""
-        with ExitStack() as closing:
-            while self._idle:
-                closing.callback(close, self._idle.pop()[1])
+        idle = [env for _, env in self._idle]
+        self._idle.clear()
+        close(*idle)
 
 
 def _key(task: Task) -> Hashable:

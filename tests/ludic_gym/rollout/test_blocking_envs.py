@@ -112,6 +112,18 @@ async def test_an_environment_that_does_not_close_is_left_with_a_warning(monkeyp
     assert episode.rollouts[0].total_reward == 1.0
 
 
+async def test_environments_that_do_not_close_are_waited_for_together(monkeypatch):
+    monkeypatch.setattr(pool, "CLOSE_S", 0.2)
+    envs = lg.env_pool(max_idle=8)
+    tasks = [hanging("close") for _ in range(8)]
+    episodes = [e async for e in lg.run_episodes(tasks, say_a, envs=envs)]
+    start = time.monotonic()
+    envs.close()
+    # One after the other would take as long as each of them hangs.
+    assert time.monotonic() - start < 15
+    assert [episode.error for episode in episodes] == [None] * 8
+
+
 async def test_a_grader_that_hangs_is_a_failure_of_its_environment():
     def grade(reply, truth):
         FOR_EVER.wait(30)
