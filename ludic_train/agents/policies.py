@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, cast
 
 import torch
 
-from ludic_gym.concurrency import Caught, cancel_all
+from ludic_gym.concurrency import Caught, WorkerThread, cancel_all
 from ludic_gym.errors import ClientError, ConfigError, EpisodeError, LudicError, SandboxError
 from ludic_gym.harness import STRICT
 from ludic_gym.parsers import Parser
@@ -205,8 +207,10 @@ class AgentPolicy(FinishingPolicy):
             return await run_program(agent, task)
         if iscoroutinefunction(agent):
             return cast("str | None", await agent(task))
-        # Programs of a synchronous SDK block their thread.
-        answer = await asyncio.to_thread(agent, task)
+        # Programs of a synchronous SDK block their thread. Not the default executor: `asyncio.run`
+        # waits for its threads, one that hangs included.
+        call = partial(copy_context().run, agent, task)
+        answer = await WorkerThread("ludic-agent").run(call)
         # An object with an async `__call__` does not look like a coroutine function.
         return await answer if isawaitable(answer) else answer
 

@@ -1,7 +1,10 @@
 """Agent programs in environments: by answers, by tools, as commands; and their rows."""
 
+import asyncio
 import json
 import sys
+import threading
+import time
 from contextlib import suppress
 
 import aiohttp
@@ -253,3 +256,21 @@ async def test_many_episodes_at_once(client, gateway):
     played = run_episodes(tasks, AgentPolicies(gateway, answering))
     rows = [trajectory_from(e.rollouts[0]).rows async for e in played]
     assert [len(each) for each in rows] == [1] * 12
+
+
+def test_an_agent_that_hangs_does_not_hold_up_the_end_of_the_loop(client):
+    go_on = threading.Event()
+
+    def hangs(task):
+        go_on.wait(60)
+
+    async def given_up():
+        async with Gateway(client, tokenizer(False), max_positions=64).running() as gateway:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await agent_episode(ARITHMETIC, hangs, gateway)
+
+    start = time.monotonic()
+    asyncio.run(given_up())
+    go_on.set()
+    assert time.monotonic() - start < 30
