@@ -9,9 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.bench.evaluation import evaluate
 from ludic_gym.bench.result import BenchResult
-from ludic_gym.bench.shown import table_html
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Env
 from ludic_train.loggers.console import readable
@@ -81,6 +79,9 @@ class TrainedRun(Mapping[str, float]):
 
         options: of `lg.evaluate`; the sampling is that of the run's evaluations if left out.
         """
+        # Imported here: training evaluates by its own policy.
+        from ludic_gym.bench.evaluation import evaluate
+
         recipe = started_recipe(self.out)[0]
         tasks = next(iter(recipe.evals.values()))
         sampling = replace(recipe.defaults.sample.sampling, temperature=tasks.temperature)
@@ -89,6 +90,9 @@ class TrainedRun(Mapping[str, float]):
         return evaluate(env or eval_id(recipe, tasks), str(self.out), **{**own, **options})
 
     def _repr_html_(self) -> str:
+        # Imported here: most runs are shown by no notebook.
+        from ludic_gym.bench.shown import table_html
+
         values = [[name, readable(value)] for name, value in self._results.items()]
         reward = self.curves.get("reward", []) if (self.out / METRICS).is_file() else []
         picture = curve_svg("reward", reward) if len(reward) > 1 else ""
