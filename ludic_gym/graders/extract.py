@@ -7,6 +7,7 @@ LONGEST = 1000
 # Bounded: otherwise each of many tags that are never closed would be followed to the end.
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
 _PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
+_UNBRACED = re.compile(r"\A(?:[-+]?\d+(?:[.,]\d+)*|[A-Z](?![A-Za-z]))")
 # A reply that marks more than this many has no answer.
 _MOST = 50
 
@@ -102,15 +103,20 @@ def after_phrase(text: str) -> str | None:
 def boxed(text: str) -> list[str]:
     r"""The contents of every closed `\boxed{...}`; unclosed ones are ignored.
 
-    Empty for more than 50 boxes. A box of more than `LONGEST` characters counts as unclosed.
+    Without a brace, a number or a capital letter is the content. Empty for more than 50 boxes. A
+    box of more than `LONGEST` characters counts as unclosed.
 
-    >>> boxed(r"\boxed{\frac{1}{2}} and \boxed{3")
-    ['\\frac{1}{2}']
+    >>> boxed(r"\boxed{\frac{1}{2}} and \boxed{3"), boxed(r"$\boxed 7$")
+    (['\\frac{1}{2}'], ['7'])
     """
     pieces = text.split("\\boxed")[1:]
     if len(pieces) > _MOST:
         return []
-    return [inside for piece in pieces if (inside := braced(piece[: LONGEST + 2].lstrip()))]
+    starts = (piece[: LONGEST + 2].lstrip() for piece in pieces)
+    contents = (
+        braced(start) if start[:1] == "{" else "".join(_UNBRACED.findall(start)) for start in starts
+    )
+    return [content for content in contents if content]
 
 
 def braced(text: str) -> str | None:

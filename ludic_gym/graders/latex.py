@@ -28,11 +28,26 @@ _LOWERED = re.compile("[₊₋]?[₀₁₂₃₄₅₆₇₈₉]+")
 _ROOT = re.compile(r"√\s?(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+(?:\.\d+)?|[A-Za-zπ]|\\pi(?![a-z])))")
 _DEGREE = re.compile(r"\\degree(?![a-z])")
 _NOTHING = re.compile(r"\\varnothing(?![a-z])")
-_NAME = re.compile(r"(?<![A-Za-z\\])(pi(?![A-Za-z])|sqrt(?=\s?\{))")
+# Not inside a command, or the argument of one.
+_NAME = re.compile(
+    r"(?<![A-Za-z\\])(?<!name\{)(?<!text\{)(?<!mathrm\{)"
+    r"(pi(?![A-Za-z])|sqrt(?=\s?\{)|(?:(?:arc)?(?:sin|cos|tan)|log|ln|exp)(?![A-Za-z]))"
+)
+_SPELLED = re.compile(
+    r"(?<![\d.,])(\d\d?)\s*(\\text\s?\{\s*)?\(([a-z]{3,9})\)(?(2)\s*\})", re.IGNORECASE
+)
+_NUMERALS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+    "twenty",
+)  # fmt: skip
+_LONG_BASE = re.compile(r"\\log\s?_(\d{2,})")
+_LONG_ROOT = re.compile(r"(\\sqrt\s?\[\d+\])\s?(\d+|[A-Za-z])")
+_REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})\\(?:overline|bar|dot)(?:\s?\{(\d{1,9})\}|\s?(\d))")
 # Not the asterisks of Markdown, which stand at the ends.
 _POWER = re.compile(r"(?<=[\w)}])\*\*(?=[\w({-])")
 _ARGUMENT = r"\s?(\\pi(?![a-z])|[A-Za-z\d])"
-_SHORT_FRACTION = re.compile(rf"\\([dtc]?frac){_ARGUMENT}{_ARGUMENT}")
+_SHORT_FRACTION = re.compile(rf"\\([dtc]?frac|[dt]?binom){_ARGUMENT}{_ARGUMENT}")
 SPACES = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\s+")
 _SIZES = re.compile(r"\\(?:left|right|bigg?|Bigg?)(?![a-z])|\\displaystyle(?![a-z])")
 # Spaces and commas that group the digits of a number by three: "32,\! 349", "1\,000".
@@ -69,12 +84,40 @@ def in_latex(text: str) -> str:
         text = _RAISED.sub(lambda m: f"^{_group(m[0].translate(_ABOVE))}", text)
         text = _LOWERED.sub(lambda m: f"_{_group(m[0].translate(_BELOW))}", text)
         text = text.translate(_CHARACTERS)
+    text = unspelled(text)
     text = _POWER.sub("^", text) if "**" in text else text
-    text = _NAME.sub(r"\\\1 ", text) if "pi" in text or "sqrt" in text else text
+    text = _NAME.sub(r"\\\1 ", text)
     if "\\" not in text:
         return text
-    text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", text))
+    text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", repeated(text)))
+    text = _LONG_BASE.sub(r"\\log_{\1}", _LONG_ROOT.sub(r"\1{\2}", text))
     return _SHORT_FRACTION.sub(r"\\\1{\2}{\3}", text)
+
+
+def unspelled(text: str) -> str:
+    """The text without the words that repeat a number up to 20: 12 for 12 (twelve)."""
+
+    def number(match: re.Match[str]) -> str:
+        word = match[3].lower()
+        is_same = word in _NUMERALS and _NUMERALS.index(word) == int(match[1])
+        return match[1] if is_same else match[0]
+
+    return _SPELLED.sub(number, text) if "(" in text else text
+
+
+def repeated(text: str) -> str:
+    r"""The text with repeating decimals as fractions.
+
+    >>> repeated(r"0.1\overline{6}"), repeated(r"0.\dot3")  # 15/90 is 1/6
+    ('\\frac{15}{90}', '\\frac{3}{9}')
+    """
+
+    def fraction(match: re.Match[str]) -> str:
+        fixed, period = f"{match[1]}{match[2]}", match[3] or match[4]
+        top = int(fixed + period) - int(fixed or 0)
+        return f"\\frac{{{top}}}{{{'9' * len(period)}{'0' * len(match[2])}}}"
+
+    return _REPEATING.sub(fraction, text)
 
 
 def _group(text: str) -> str:

@@ -210,9 +210,33 @@ def is_same(answer: str, truth: str) -> bool:
     left, right = parsed(answer), parsed(truth)
     if isinstance(left, str) or isinstance(right, str):
         return left == right
+    left, right = as_set(left, right), as_set(right, left)
+    # The parser takes i for a name.
+    powers = left.atoms(sympy.exp) | right.atoms(sympy.exp)
+    for symbol in set[sympy.Symbol]().union(*(power.free_symbols for power in powers)):
+        if symbol.name == "i":
+            left, right = left.subs(symbol, sympy.I), right.subs(symbol, sympy.I)
     if has_relation(right):
         return equal(left, right)
     return all(equal(side, right) for side in sides(left))
+
+
+def as_set(value: Value, other: Value) -> Value:
+    """The numbers that inequalities of one symbol hold for, if the other value is a set of numbers.
+
+    Several relations are alternatives, as math-verify reads "x < 1 or x > 2".
+    """
+    if not isinstance(other, sympy.Interval | sympy.Union) or len(value.free_symbols) != 1:
+        return value
+    alternatives = value.args if isinstance(value, sympy.FiniteSet) else (value,)
+    relations = list(value.atoms(Relational))
+    # sympy's solution of others has no bound of time.
+    sides = [side for relation in relations for side in relation.args]
+    if not relations or any(isinstance(relation, Eq) for relation in relations):
+        return value
+    if not all(side.is_Symbol or side.is_number for side in sides):
+        return value
+    return sympy.Union(*(relation.as_set() for relation in alternatives))
 
 
 def parsed(text: str) -> Value | str:
@@ -241,7 +265,7 @@ def has_relation(value: Value) -> bool:
 def sides(value: Value) -> list[Value]:
     """The sides that an equation, or a chain of them, claims to be the value.
 
-    Its first side may be a name, such as x, f(x), |AB| or (x, y); no other expression with
+    Its first or last side may be a name, such as x, f(x), |AB| or (x, y); no other expression with
     symbols, because x + 1 = 3 does not mean 3.
     """
     equations = value._unsorted_args if hasattr(value, "_unsorted_args") else value.args
@@ -250,7 +274,9 @@ def sides(value: Value) -> list[Value]:
     elif not (isinstance(value, And) and all(isinstance(part, Eq) for part in equations)):
         return [value]
     first, rest = equations[0].lhs, [equation.rhs for equation in equations]
-    return rest if is_name(first) else [first, *rest]
+    if is_name(first):
+        return rest
+    return [first, *rest[:-1]] if is_name(rest[-1]) else [first, *rest]
 
 
 def is_name(value: Value) -> bool:

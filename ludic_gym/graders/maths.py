@@ -58,15 +58,22 @@ _INTEGER = re.compile(r"-?[1-9]\d{0,14}|0")
 _PLAIN_NUMBER = re.compile(rf"\\boxed\{{({_INTEGER.pattern})\}}|{_INTEGER.pattern}")
 _TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb)\s?(?=\{)")
-# Numbers side by side; not a whole part before its fraction, and not a group of thousands.
-_APART = re.compile(r"\d(?:\s|~|\\q?quad(?![a-z])|\\[,;:! ])+(?!\d+\s?/|\d{3}(?!\d))\d")
+# Numbers side by side; not an index or a power, such as that of a logarithm, before a number, not a
+# whole part before its fraction, and not a group of thousands.
+_APART = re.compile(r"(?<![_^])\d(?:\s|~|\\q?quad(?![a-z])|\\[,;:! ])+(?!\d+\s?/|\d{3}(?!\d))\d")
 # An answer with these may name two values, of which one may be right, or deny it.
 _HEDGES = re.compile(
     r"\\boxed|\b(?:or|and|either|neither|nor|not|isn't|maybe|perhaps|possibly|probably|might|could"
     r"|guess|unsure|unknown|between|versus|vs|instead)\b|\?|\\(?:lor|land|vee|wedge|neg|not|nmid)\b",
     re.IGNORECASE,
 )
-_WORDS = re.compile(r"[A-Za-z][a-z]{2,}(?:[ -][A-Za-z]+)*")
+_WORDS = re.compile(r"(?:[Nn]o )?[A-Za-z][a-z]{2,}(?:[ -][A-Za-z]+)*")
+# The beginning of a sentence that says the value.
+_SAID = re.compile(
+    r"(?:\\text\s?\{)?\s*(?:(?:thus|so|therefore|hence),?\s)?(?:the|there|our|my|it|this)\b"
+    r"[^{}$\\\d.!?]{0,80}?\b(?:is|are|equals|be|has|gives)\b:?\s*\}?\s*(?=\S)",
+    re.IGNORECASE,
+)
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w.])")
 _MIXED = re.compile(
     r"(?<![\d.,/^_])(\d+)(?:\s+(\d+)\s?/\s?(\d+)(?![\d/])|\s*\\[dt]?frac\{(\d+)\}\{(\d+)\})"
@@ -75,6 +82,12 @@ _CURRENCY = re.compile(r"\\?[$€£]")
 _PERCENT = re.compile(r"\\?%")
 _COMMA = re.compile(r",(?=\S)")
 _APPROXIMATE = re.compile(r"\\approx(?![a-z])|≈")
+_ANGLE = re.compile(r"(\d+(?:\.\d+)?)\s?(?:\^\s?\{?\\circ\}?|degrees?\b)")
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+# The set of all x with a property.
+_BUILDER = re.compile(
+    r"\\?\{\s*[a-z](?:\s*\\in\s*\\mathbb\{R\})?\s*(?::|\||\\mid(?![a-z])|\\vert(?![a-z]))(.*)\\?\}"
+)
 _UNBOUNDED = re.compile(r"\\operatorname\s?\{?\s?(?:eig|diagonal|svd|SVD|null|orth|rref|rank)")
 
 
@@ -134,6 +147,9 @@ def compare_values(answer: str, truth: str) -> tuple[bool, str]:
     # Most pairs end here or at the next step, without a round trip to another process.
     if latex.plain(answer) == latex.plain(truth):
         return True, "exact"
+    said = _SAID.match(answer)
+    if said and not units.words_of(truth) and not _DOUBT.search(said[0]):
+        answer = answer[said.end() :]
     ratio = units.ratio(answer, truth)
     facts_agree = _agree(answer, truth, latex.base_of) and _agree(answer, truth, latex.name_of)
     if ratio is None or not facts_agree or not units.words_agree(answer, truth):
@@ -148,7 +164,8 @@ def compare_values(answer: str, truth: str) -> tuple[bool, str]:
         return number == numbers[1], "exact"
     # math-verify would take words for products of letters.
     if _WORDS.fullmatch(_TEXT.sub(r"\1", latex.without_dollars(truth)).strip()):
-        return latex.plain(answer).casefold() == latex.plain(truth).casefold(), "exact"
+        texts = (latex.plain(text).casefold().removesuffix("s") for text in (answer, truth))
+        return len(set(texts)) == 1, "exact"
     answer = _approximated(answer)
     if is_refused(answer, truth):
         return False, "refused"
@@ -171,7 +188,7 @@ def is_refused(answer: str, truth: str) -> bool:
     # An unbalanced brace would close the box that `math_server` puts around the answer.
     if answer.count("{") != answer.count("}") or _UNBOUNDED.search(answer):
         return True
-    if latex.is_collection(truth):
+    if latex.is_collection(truth) or "\\cup" in truth:
         return False
     if _HEDGES.search(answer) or _contradicts(answer):
         return True
@@ -190,6 +207,9 @@ def prepared(text: str) -> str:
     """
     text = latex.ungrouped(latex.without_dollars(text))
     text = _PERCENT.sub("", _CURRENCY.sub("", text))
+    if _TRIGONOMETRIC.search(text):
+        text = _ANGLE.sub(r"{\\frac{\1\\pi}{180}}", text)
+    text = _BUILDER.sub(lambda m: m[1].removesuffix("\\"), text)
     text = _MIXED.sub(_improper, _SCIENTIFIC.sub(r"\1\\times 10^{\2}", text))
     text = text.replace("≤", "\\le ").replace("≥", "\\ge ").replace("<=", "\\le ")
     return _COMMA.sub(", ", text.replace(">=", "\\ge ").replace("!=", "\\neq "))

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, found_answers
+from ludic_gym.graders.latex import repeated, unspelled
 from ludic_gym.graders.units import UNIT_OF, ratio
 
 Number = Decimal | Fraction
@@ -38,10 +39,12 @@ _DEGREES = re.compile(r"\^\s?\{?\s?\\circ\s?\}?|\\degree(?![a-z])")
 _SIGN = re.compile(r"°\s?[CFK]?|[€£¥₹¢]")
 # Words that change the number before or after them, or add another.
 _CHANGES = re.compile(
-    r"\b(?:and|or|to|plus|minus|negative|point|times|over|than|squared|cubed|factorial|power|root"
+    r"\b(?:and|or|to(?! (?!the\b)[a-z])|plus|minus|negative|point|times|over|than|squared"
+    r"|cubed|factorial|power|root"
     r"|least|most|below|above|under|almost|nearly|about|around|roughly|approximately|not|n't|no|wrong"
     r"|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?"
-    r"|double|twice|triple|thrice|dozens?|grand|permille|score|gross|pairs?|hundreds?|k|thousands?|lakhs?|crores?"
+    r"|double|twice|triple|thrice|dozens?|score|gross|pairs?|hundreds?|k|thousands?|grand|permille"
+    r"|lakhs?|crores?"
     r"|(?:m|b|tr|quadr)illions?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
     r"|(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty"
     r"|more|less|fewer|except|but|without|multiplied|divided|mod|modulo|base|versus|vs)\b",
@@ -133,6 +136,7 @@ def marked_number(text: str) -> Number | None:
     """
     if text.isdecimal():
         return parse_number(text)
+    text = unspelled(text)
     text = _without_latex(text) if "\\" in text or "{" in text else text
     text = text.strip().strip("*_`$").strip()
     lead = _LEAD.match(text)
@@ -177,6 +181,7 @@ def changes_number(text: str) -> bool:
 
 def _without_latex(text: str) -> str:
     """The text with LaTeX boxes, fonts, fractions and spaces in plain notation."""
+    text = repeated(text)
     text = _WRAPPED.sub(r" \1", _DEGREES.sub("°", _LATEX_SPACE.sub(" ", _NO_SPACE.sub("", text))))
     text = _POWER_OF_TEN.sub(r"e\1", text)
     # The blank keeps the whole part of a mixed number apart: 1\frac{4}{5} is not 14/5.

@@ -177,13 +177,14 @@ def words_agree(answer: str, truth: str) -> bool:
     >>> words_agree("12 boys", "12 girls"), words_agree("12 red apples", "12 apples")
     (False, True)
     """
-    right = _words(truth)
-    left = _words(answer) if right else right
+    right = words_of(truth)
+    left = words_of(answer) if right else right
     return left <= right or left >= right or not left
 
 
 @lru_cache(maxsize=2**14)
-def _words(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """The words beside a value, without units, connecting words, and the s of a plural."""
     text = _TIME.sub(r"\1m", text)
     tail = _TAIL.search(TEXT.sub(r" \1 ", text))
     words = _WORD.findall(" ".join([*TEXT.findall(text), tail[1] if tail else ""]).lower())

@@ -55,6 +55,7 @@ def test_what_only_looks_different_is_decided_without_math_verify(answer, truth)
         ("(1, 5)", "1 < x < 5"),
         (r"P(A) = \frac{6}{4}", "1.5"),
         ("x = 2 + 3 = 5", "5"),
+        ("5 = x", "5"),
         ("(−∞, 2√3)", r"(-\infty, 2\sqrt{3})"),
         ("√(x+1)", r"\sqrt{x+1}"),
         ("x² + x₁ + 1½", r"x^2 + x_1 + \frac{3}{2}"),
@@ -235,6 +236,109 @@ def test_several_numbers_are_no_answer_to_a_question_for_one(answer, truth):
 )
 def test_one_number_in_several_forms_is_an_answer(answer, truth):
     assert grade_maths(rf"\boxed{{{answer}}}", truth).correct
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [
+        (r"\log_2 8", "3"),
+        (r"\log_3 27 + \log_2 4", "5"),  # 3 + 2
+        (r"\log_10 100", "2"),
+        (r"\log_2 3", r"\frac{\ln 3}{\ln 2}"),
+        (r"\sin^2 45^\circ", r"\frac12"),
+        (r"\cos 60^\circ", "0.5"),
+        ("cos(60 degrees)", r"\frac12"),
+        ("sin(pi/6)", "1/2"),
+        (r"\binom 5 2", "10"),
+        (r"\sqrt[3] 8", "2"),
+        ("2^3 3^2 5", "360"),
+        (r"0.\overline{3}", r"\frac13"),
+        (r"0.1\overline{6}", r"\frac16"),
+        (r"1.\bar 3", r"\frac43"),
+        (r"0.\dot{3}", "1/3"),
+        (r"e^{i\pi}", "-1"),
+        ("-1 + exp(9)", "e^{9}-1"),
+        ("ln(2)", r"\ln 2"),
+        ("O(n log n)", r"O(n \log n)"),
+    ],
+)
+def test_a_function_of_a_number_is_its_value(answer, truth):
+    pytest.importorskip("math_verify")
+    assert right(answer, truth)
+    assert right(truth, answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [
+        (r"\log_2 8", "8"),
+        (r"0.\overline{3}", "0.33"),
+        (r"\cos 60^\circ", "60"),
+        ("5 = x = 6", "5"),
+        ("2 8", "28"),
+    ],
+)
+def test_a_function_is_not_its_argument(answer, truth):
+    pytest.importorskip("math_verify")
+    assert not right(answer, truth)
+
+
+@pytest.mark.parametrize(
+    ("relation", "interval"),
+    [
+        (r"2 < x \le 5", "(2, 5]"),
+        (r"5 \geqslant x > 2", "(2,5]"),
+        (r"x \in (2,5]", "(2,5]"),
+        (r"\{x : 2 < x \le 5\}", "(2,5]"),
+        (r"\{x \in \mathbb{R} \mid 2 < x \le 5\}", "(2,5]"),
+        ("x > 2", r"(2,\infty)"),
+        (r"x<1 \text{ or } x>2", r"(-\infty,1)\cup(2,\infty)"),
+        (r"x \ne 2", r"(-\infty,2)\cup(2,\infty)"),
+    ],
+)
+def test_an_inequality_is_the_interval_that_it_holds_on(relation, interval):
+    pytest.importorskip("math_verify")
+    assert right(relation, interval)
+    assert right(interval, relation)
+    assert not right(relation, "[3,6]")
+    assert not right(relation.replace("2", "3"), interval)
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        (r"\boxed{\text{The answer is }7}", "7"),
+        (r"\boxed{\text{The value is } 2\sqrt3}", r"\sqrt{12}"),
+        (r"\boxed{The area is 12 square meters}", "12"),
+        (r"\boxed{12 \text{ (twelve)}}", "12"),
+        ("<answer>12 (twelve)</answer>", "12"),
+        (r"\boxed{\text{No solutions}}", "no solution"),
+        ("Thus, there are 12 ways to do it.", "12"),
+        (r"The answer is $\boxed 7$", "7"),
+        (r"So \boxed 72.", "72"),
+    ],
+)
+def test_words_around_a_value_do_not_change_it(text, truth):
+    pytest.importorskip("math_verify")
+    assert grade_maths(text, truth).correct
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        (r"\boxed{\text{The answer is not }7}", "7"),
+        (r"\boxed{The wrong answer is 7}", "7"),
+        (r"\boxed{The area is 12 or 13}", "12"),
+        ("<answer>12 (thirteen)</answer>", "12"),
+        (r"\boxed{\text{One solution}}", "no solution"),
+        ("Thus it is 12 to the power 3.", "12"),
+        ("Thus 12 to 15 ways.", "12"),
+        (r"\boxed 7 or \boxed 8", "7"),
+    ],
+)
+def test_words_that_change_a_value_do(text, truth):
+    pytest.importorskip("math_verify")
+    assert not grade_maths(text, truth).correct
 
 
 def test_a_blank_truth_is_refused():

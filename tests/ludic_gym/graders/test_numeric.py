@@ -117,6 +117,7 @@ def test_what_is_no_single_answer_is_not_correct(text, rule):
 
 def test_equality_is_exact():
     assert grade_number("1/3", "1/3").correct
+    assert grade_number(r"\boxed{0.\overline{3}}", "1/3").correct
     assert not grade_number("0.3333333333333333", "1/3").correct
     assert not grade_number(
         "100000000000000000000000000000.1", "100000000000000000000000000000"
