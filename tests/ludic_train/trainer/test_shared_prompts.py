@@ -144,7 +144,9 @@ def test_sharing_tears_no_rollout_apart_that_fits_into_a_micro_batch():
     assert sorted(i for m in micro_batches for i in {*m.item.tolist()}) == [*range(32)]
 
 
-@pytest.mark.parametrize("algo", [grpo(), gspo(), sft()], ids=lambda algo: algo.name)
+@pytest.mark.parametrize(
+    "algo", [grpo(), gspo(), sft(), grpo(entropy=0.5)], ids=["grpo", "gspo", "sft", "entropy"]
+)
 @pytest.mark.parametrize("share_prompts", [False, True])
 def test_the_gradient_does_not_depend_on_what_is_shared(algo, share_prompts):
     rows = random_rows(12, seed=4)
