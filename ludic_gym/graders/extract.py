@@ -110,7 +110,7 @@ def boxed(text: str) -> list[str]:
     (['\\frac{1}{2}'], ['7'])
     """
     pieces = text.split("\\boxed")[1:]
-    if len(pieces) > _MOST:
+    if not 0 < len(pieces) <= _MOST:
         return []
     starts = (piece[: LONGEST + 2].lstrip() for piece in pieces)
     contents = (

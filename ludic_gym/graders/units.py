@@ -7,95 +7,56 @@ from functools import lru_cache
 
 from ludic_gym.graders.latex import DEGREES, SPACES, TEXT, without_dollars
 
-# Base, size in the base, spellings; the plural of a spelling, and "metre" for "meter", are added.
-# One letter counts in its case only.
-_UNITS = (
-    ("m", "1e-9", "nm nanometer"),
-    ("m", "0.001", "mm millimeter"),
-    ("m", "0.01", "cm cms centimeter"),
-    ("m", "1", "m meter"),
-    ("m", "1000", "km kms kilometer"),
-    ("m", "0.0254", "in inch inche"),
-    ("m", "0.3048", "ft foot feet"),
-    ("m", "0.9144", "yd yds yard"),
-    ("m", "1609.344", "mi mile"),
-    ("g", "0.001", "mg milligram"),
-    ("g", "1", "g gram"),
-    ("g", "1000", "kg kgs kilo kilogram"),
-    ("g", "1e6", "tonne"),
-    ("g", "28.349523125", "oz ounce"),
-    ("g", "453.59237", "lb lbs pound"),
-    ("ton", "1", "ton"),
-    ("m^3", "1e-6", "ml milliliter"),
-    ("m^3", "0.001", "l L liter"),
-    ("m^3", "0.003785411784", "gal gallon"),
-    ("s", "0.001", "ms millisecond"),
-    ("s", "1", "s sec second"),
-    ("s", "60", "min minute"),
-    ("s", "3600", "h hr hrs hour"),
-    ("s", "86400", "day"),
-    ("s", "604800", "week"),
-    ("month", "1", "month"),
-    ("month", "12", "yr yrs year"),
-    ("$", "0.01", "¢ cent"),
-    ("$", "1", "$ us$ usd dollar"),
-    ("€", "1", "€ eur euro"),
-    ("£", "1", "£ gbp"),
-    ("¥", "1", "¥ jpy yen"),
-    ("₹", "1", "₹ inr rupee"),
-    ("%", "1", "% percent"),
-    ("°", "1", "° deg degree"),
-    ("°C", "1", "°c celsius"),
-    ("°F", "1", "°f fahrenheit"),
-    ("°N", "1", "°n"),
-    ("°S", "1", "°s"),
-    ("°E", "1", "°e"),
-    ("°W", "1", "°w"),
-    ("K", "1", "K kelvin"),
-    ("rad", "1", "rad radian"),
-    ("N", "1", "N newton"),
-    ("J", "1", "J joule"),
-    ("J", "1000", "kj kilojoule"),
-    ("W", "1", "W watt"),
-    ("W", "1000", "kw kilowatt"),
-    ("V", "1", "V volt"),
-    ("A", "1", "A amp ampere"),
-    ("Hz", "1", "hz hertz"),
-    ("Pa", "1", "pascal"),
-    ("KB", "1", "kb kilobyte"),
-    ("MB", "1", "mb megabyte"),
-    ("GB", "1", "gb gigabyte"),
+# By base: each size in the base, and its spellings. The plural of a spelling, and "metre" for
+# "meter", are added. One letter counts in its case only.
+_SIZES = {
+    "m": "1e-9 nm nanometer, 0.001 mm millimeter, 0.01 cm cms centimeter, 1 m meter, "
+    "1000 km kms kilometer, 0.0254 in inch inche, 0.3048 ft foot feet, 0.9144 yd yds yard, "
+    "1609.344 mi mile",
+    "m^3": "1e-6 ml milliliter, 0.001 l L liter, 0.003785411784 gal gallon",
+    "g": "0.001 mg milligram, 1 g gram, 1000 kg kgs kilo kilogram, 1e6 tonne, "
+    "28.349523125 oz ounce, 453.59237 lb lbs pound",
+    "s": "0.001 ms millisecond, 1 s sec second, 60 min minute, 3600 h hr hrs hour, 86400 day, "
+    "604800 week",
+    "month": "1 month, 12 yr yrs year",
+    "$": "0.01 ¢ cent, 1 $ us$ usd dollar",
+    "J": "1 J joule, 1000 kj kilojoule",
+    "W": "1 W watt, 1000 kw kilowatt",
+}
+# Units that no other one is compared with.
+_ALONE = (
+    "€ eur euro, £ gbp, ¥ jpy yen, ₹ inr rupee, % percent, rad radian, ton, K kelvin, N newton, "
+    "V volt, A amp ampere, hz hertz, pascal, kb kilobyte, mb megabyte, gb gigabyte, "
+    "° deg degree, °c celsius, °f fahrenheit, °n, °s, °e, °w"
 )
 _SPEEDS = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "kmh": "km/h"}
 
 
 def _spellings() -> dict[str, tuple[str, Fraction]]:
-    table = {name: (base, Fraction(size)) for base, size, names in _UNITS for name in names.split()}
+    table = {
+        name: (base, Fraction(size))
+        for base, units in _SIZES.items()
+        for size, *names in map(str.split, units.split(", "))
+        for name in names
+    }
+    for names in map(str.split, _ALONE.split(", ")):
+        table |= dict.fromkeys(names, (names[0], Fraction(1)))
     british = {f"{n[:-2]}re": n for n in table if n.endswith(("meter", "liter"))}
     table |= {name: table[american] for name, american in british.items()}
     return table | {f"{name}s": unit for name, unit in table.items() if len(name) > 2}
 
 
 UNIT_OF = _spellings()
-_LONG = "|".join(re.escape(n) for n in sorted(UNIT_OF, key=len, reverse=True) if len(n) > 1)
-_SHORT = "".join(n for n in UNIT_OF if len(n) == 1)
 _GAP = r"[\s\x00]*"
+# After a number, a bracket, or where a text of LaTeX begins.
+_START = re.compile(r"(?:(?<=[\d).}\]])|(?<=\\pi))(?![\d.,\\])|\x00")
 # "5 in all" names no inches.
-_PART = (
-    r"(?:(?i:square|cubic|sq\.?|cu\.?) )?"
-    rf"(?:(?!in\b(?!\s*(?:\^|/|\.?$|squared|cubed)))(?i:{_LONG})|[{_SHORT}])(?![A-Za-z])\.?"
-    r"(?:\s*\^\s?\{?-?[1-3]\}?|\s(?:squared|cubed)\b)?"
+_PART = re.compile(
+    rf"{_GAP}(?:(?P<per>/|\bper\b)|\*)?{_GAP}(?:(?P<before>(?i:square|cubic|sq|cu))\.?\s)?"
+    r"(?!in\b(?!\s*(?:\^|/|\.?$|squared|cubed)))(?P<name>[A-Za-z]+\$?|°[CFNSEW]?|[%$€£¥₹¢])\.?"
+    r"(?:\s*\^\s?\{?(?P<raised>-?[1-3])\}?|\s(?P<after>squared|cubed)\b)?"
 )
-_PER = rf"(?:/|\bper\b){_GAP}"
-_UNIT = re.compile(
-    rf"(?:(?<=[\d).}}\]])|(?<=\\pi)|\x00){_GAP}"
-    rf"(?P<unit>(?:{_PER})?{_PART}(?:{_GAP}(?:{_PER}|\*)?{_PART}){{0,3}})(?![\w^])[^\d\\=<>^]*$"
-)
-_TOKEN = re.compile(
-    rf"(?P<per>/|\bper\b)?{_GAP}(?:(?P<before>square|cubic|sq|cu)\.? )?"
-    rf"(?P<name>(?i:{_LONG})|[{_SHORT}])(?![A-Za-z])\.?"
-    r"(?:\s*\^\s?\{?(?P<raised>-?[1-3])\}?|\s(?P<after>squared|cubed)\b)?",
-)
+_REST = re.compile(r"[^\d\\=<>^]*")
 _POWERS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 _BEFORE = re.compile(r"(?:[A-Za-z]\s?=\s?)?(?:US)?\\?([$€£¥₹]|(?:USD|EUR|GBP|JPY|INR)(?![A-Za-z]))")
 _TEMPERATURE = re.compile(
@@ -135,22 +96,39 @@ def unit_of(text: str) -> Unit | None:
     (Fraction(5, 18), None)
     """
     text = _bare(text)
-    before, after = _BEFORE.match(text), _UNIT.search(text)
-    if before is None and after is None:
+    before, (parts, start) = _BEFORE.match(text), _parts_after_value(text)
+    if not before and not parts:
         return None
-    unit = f"{before[1] if before else ''} {after['unit'] if after else ''}"
     size, powers = Fraction(1), dict[str, int]()
-    for part in _TOKEN.finditer(unit):
-        name = part["name"]
-        base, scale = UNIT_OF[name if len(name) == 1 else name.lower()]
+    if before:
+        base, size = UNIT_OF[before[1].lower()]
+        powers[base] = 1
+    for part in parts:
+        base, scale = UNIT_OF[_spelling(part)]
         word = part["before"] or part["after"]
         power = int(part["raised"] or (_POWERS[word.lower()] if word else 1))
         power *= -1 if part["per"] else 1
         base, _, inner = base.partition("^")
         size *= scale**power
         powers[base] = powers.get(base, 0) + power * int(inner or 1)
-    value = text[before.end() if before else 0 : after.start() if after else len(text)]
-    return Unit(value, size, frozenset(powers.items()))
+    return Unit(text[before.end() if before else 0 : start], size, frozenset(powers.items()))
+
+
+def _parts_after_value(text: str) -> tuple[list[re.Match[str]], int]:
+    """The parts of the first unit that only words follow, and its place; no parts without one."""
+    for start in _START.finditer(text):
+        parts, end = list[re.Match[str]](), start.end()
+        while (part := _PART.match(text, end)) and _spelling(part) in UNIT_OF:
+            parts.append(part)
+            end = part.end()
+        if parts and _REST.fullmatch(text, end):
+            return parts, start.start()
+    return [], len(text)
+
+
+def _spelling(part: re.Match[str]) -> str:
+    name = part["name"]
+    return name if len(name) == 1 else name.lower()
 
 
 def ratio(answer: str, truth: str) -> Fraction | None:
@@ -193,7 +171,7 @@ def words_of(text: str) -> frozenset[str]:
 
 def _bare(text: str) -> str:
     """The text without LaTeX around its units; a zero byte is where a text of LaTeX began."""
-    text = _CLOSED.sub("", without_dollars(text))
+    text = _CLOSED.sub("", without_dollars(text.replace("\x00", "")))
     text = TEXT.sub("\x00\\1 ", _FRACTION.sub(r"\1/\3", text))
     text = _SPEED.sub(lambda m: _SPEEDS[m[0]], text)
     text = SPACES.sub(" ", DEGREES.sub("°", text)).replace("\\%", "%").replace("\\cdot", "*")
