@@ -7,21 +7,38 @@ from collections import Counter
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, extract
 
+_LEAD = (
+    r"(?:(?:thus|so|therefore|hence)\b,?\s*)?(?:i\s+(?:choose|pick|select)\s+|(?:(?:my|the)\s+)?"
+    r"(?:(?:final|correct|right|best)\s+)*(?:answer|option|choice)(?:\s+(?:is|must\s+be))?"
+    r"(?:\s*[:=\n]\s*|\s+[-\u2013\u2014]?\s*))?(?:(?:option|choice)\s+)?"
+)
 _CHOICE = re.compile(
-    r"(?:(?:option|choice)\s+)?\(?([A-Za-z])\)?(?:(?:[.:)]|\s[-\u2013\u2014])(?P<text>\s.*)?)?",
+    rf"{_LEAD}\(?(?P<letter>[A-Za-z])\)?(?P<rest>(?:[.:),](?=\s|$)|\s[-\u2013\u2014]|\s*\n"
+    r"|\s+(?=because\b|since\b)|\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b).*)?",
     re.DOTALL | re.IGNORECASE,
 )
+# What comes before the last of these is a reason.
+_CLAIM = re.compile(r"\b(?:correct|right|best)\s+(?:option|choice)(?:\s+is\b|\s?:)", re.IGNORECASE)
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s?\{([^{}]*)\}")
+_LAYOUT = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~")
+_REASON = re.compile(r"\b(?:because|since)\b|\n", re.IGNORECASE)
 # A second letter after the first, or a denial; "Vitamin C" is the text of an option.
 _SECOND = re.compile(
-    r"^\s*\(?[A-Z]\)?(?:[.:),/]|\s*$|\s+(?:or|and)\b)|\(?\b[A-Z][):]|[\n][A-Z][.\s]"
-    r"|(?:\b(?:or|and|not|maybe)|[,/;])\s*(?:maybe\s*)?\(?[A-Z]\)?\s*(?:[.,;:)]|$)"
+    r"^\W*[A-Z]\)?(?:[.:),/]|\s*$|\s+(?i:or|and)\b)|\(?\b[A-Z][):]"
+    r"|(?:\b(?i:or|and|not|maybe)|[,/;])\s*(?:maybe\s*)?\(?[A-Z]\)?\s*(?:[.,;:)]|$)"
     r"|\bis\s+(?:wrong|incorrect|false|not)\b"
+)
+# In a text or a reason: a line of its own, a correction, or another letter called the answer.
+_RIVAL = re.compile(
+    r"^\W*(?P<line>[A-Z])\)?(?:[.:),/]|\s*$)|(?P<doubt>^\W*(?i:or|and)\b|\b(?i:no,|wait\b|maybe\b))"
+    r"|(?i:answer|option|choice|so)\s+(?:is|must\s+be)\s+\(?(?P<claim>[A-Z])\b"
+    r"|\b(?P<right>[A-Z])\)?\s+is\s+(?:also\s+)?(?:the\s+)?(?:correct|right|best)\b",
+    re.MULTILINE,
 )
 # Punctuation inside a number changes its value.
 _IN_NUMBER = re.compile(r"(?<=\d)[./:,-](?=\d)|(?<![\w.])-(?=\d)")
-# Around a letter, also in \boxed{[B]} and <answer>"B"</answer>.
-_AROUND = "*_`$.,; \"'[]{}"
+# Around a letter, also in \boxed{[B]} and <answer>"B"</answer>, and as a bullet.
+_AROUND = "*_`$.,; \"'[]{}\n#>-✅✓✔"
 _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"))
 # Three digits and no fourth: the comma of "1,2345" separates no thousands.
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -44,11 +61,25 @@ def grade_choice(text: str, truth: str) -> Grade:
     if not (len(truth) == 1 and "A" <= truth <= "Z"):
         raise DataError(f"the truth must be a letter from A to Z, got {truth!r}")
     answer, rule = extract(text)
+    plain = unicodedata.normalize("NFKC", answer or "").replace("**", "")
+    plain = _LAYOUT.sub(" ", _FONT.sub(r"\1", plain)) if "\\" in plain else plain
+    # Most replies are shorter than a sentence.
+    plain = (_CLAIM.split(plain)[-1] if len(plain) > 20 else plain).strip(_AROUND)
     # The whole answer: "B. Paris" is a choice with its text, "Both" is none.
-    plain = unicodedata.normalize("NFKC", _FONT.sub(r"\1", answer or "")).strip(_AROUND)
     match = _CHOICE.fullmatch(plain)
-    single = match is not None and not (match["text"] and _SECOND.search(match["text"]))
-    return Grade(bool(match and single and match[1].upper() == truth), answer, rule)
+    is_right = match is not None and match["letter"].upper() == truth and _is_only(match)
+    return Grade(is_right, answer, rule)
+
+
+def _is_only(choice: re.Match[str]) -> bool:
+    """True for a letter without a second one in its text, or as the answer in its reason."""
+    letter, rest = choice["letter"], choice["rest"] or ""
+    # Where letters are written small, so is a second one.
+    rest = rest.upper() if letter.islower() else rest
+    if _SECOND.search(_REASON.split(rest)[0].lstrip(".:), ")):
+        return False
+    rivals = _RIVAL.finditer(rest)
+    return all(rival[rival.lastgroup or 0] == letter.upper() for rival in rivals)
 
 
 def grade_exact(text: str, truth: str) -> Grade:

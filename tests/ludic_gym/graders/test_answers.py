@@ -60,6 +60,31 @@ def test_the_text_of_a_choice_may_hold_letters(text):
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["Therefore, the correct option is B.", "### Final Answer\nB", "B\nExplanation: it is so.",
+     r"\textbf{(B)}\ 2x", r"\boxed{\textbf{(B)}\ 2x}", "**B.** Paris", "Option B is correct.",
+     "Answer: **B** because it is so.", "B, since A and C are too small.", "I choose B.",
+     "Correct choice: (B)", "<answer>B, Paris</answer>", "So the answer must be B.", "- B", "B ✓",
+     "A is too small, C too large.\n\nThe right choice is B.", r"The answer is $\boxed B$",
+     "Answer: B\n\nExplanation: A is wrong because it is small.", "b) since it is so"]
+)  # fmt: skip
+def test_a_choice_may_have_its_reason_its_text_a_sentence_or_a_box(text):
+    assert grade_choice(text, "B").correct
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["B\nC", "B\n\nNo, C.", "B... wait, C", "The answer is B, no wait, C.", "Options B and C",
+     "Option B is correct. Option C is correct.", "B because it is so.\nOption C is also correct",
+     "B because it is so.\nThe right choice is C.", "B is wrong.", "B? No, C", "Is it B?", "B12",
+     "B can't be the answer", "Type B is common, so A.", "b. or c.", "b, c", "b.c", "B\nor C",
+     "B since it is so\nThe answer is C", "Neither B nor C", "B because it is so, and so is C."]
+)  # fmt: skip
+def test_a_choice_with_a_second_final_letter_or_a_denial_is_none(text):
+    assert not grade_choice(text, "B").correct
+
+
+@pytest.mark.parametrize(
     ("text", "truth"),
     [("3.5", "35"), ("-5", "5"), ("1/2", "12"), ("Nile, Amazon", "Nile"), ("Nile Amazon", "Nile")],
 )
