@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
+from functools import lru_cache
 
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, extract
@@ -42,6 +43,11 @@ _AROUND = "*_`$.,; \"'[]{}\n#>-✅✓✔"
 _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"))
 # Three digits and no fourth: the comma of "1,2345" separates no thousands.
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen", "₹": "rupees", "%": "percent"}
+_SCALE = re.compile(r"\b(?:hundred|thousand|(?:m|b|tr)illion)s?\b")
+_AMOUNT = re.compile(
+    r"(?:us)?([$€£¥₹])\s?(\d[\d.]*(?:\s(?:thousand|[mb]illion))?)|(?<=\d)\s?([$€£¥₹%])"
+)
 _HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 # The share of words that makes an answer correct.
@@ -86,7 +92,8 @@ def grade_exact(text: str, truth: str) -> Grade:
     r"""Grade an answer as correct if it is an accepted one, that is, a line of `truth`.
 
     Case, Unicode form, punctuation, articles and white space are ignored (Rajpurkar et al. 2016,
-    arXiv:1606.05250). Raises DataError if the truth has no line, or one without a letter or digit.
+    arXiv:1606.05250), as are the commas of thousands: $1,200 is 1200, and not €1,200.
+    Raises DataError if the truth has no line, or one without a letter or digit.
 
     >>> grade_exact("The answer is the U.S.A.", "USA\nUnited States").correct
     True
@@ -94,8 +101,16 @@ def grade_exact(text: str, truth: str) -> Grade:
     False
     """
     answer, rule = extract(text)
-    correct = answer is not None and normalised(answer) in map(normalised, _accepted(truth))
+    accepted = _accepted(truth)
+    correct = answer is not None and any(_is_same(answer, right) for right in accepted)
     return Grade(correct, answer, rule)
+
+
+def _is_same(answer: str, truth: str) -> bool:
+    """True for equal words, also if only one of them has a currency."""
+    short, long = sorted((normalised(answer), normalised(truth)), key=len)
+    amount, _, sign = long.rpartition(" ")
+    return short == long or (short == amount != "" and sign in _SIGNS.values())
 
 
 def grade_f1(text: str, truth: str) -> Grade:
@@ -114,11 +129,16 @@ def grade_f1(text: str, truth: str) -> Grade:
     if answer is None:
         return Grade(False, None, rule)
     # "Paris, Lyon" has a high F1 with "Paris", but leaves the choice to the grader.
-    hedges = set(_HEDGES.findall(answer.casefold()))
+    words = _THOUSANDS.sub("", answer.casefold())
+    hedges, scales = set(_HEDGES.findall(words)), _SCALE.findall(words)
     close = (
-        word_f1(answer, right) >= ENOUGH
-        and hedges <= set(_HEDGES.findall(right.casefold()))
-        and not adds_name(answer, right)
+        _is_same(answer, right)
+        or (
+            word_f1(answer, right) >= ENOUGH
+            and hedges <= set(_HEDGES.findall(_THOUSANDS.sub("", right.casefold())))
+            and scales == _SCALE.findall(right.casefold())
+            and not adds_name(answer, right)
+        )
         for right in _accepted(truth)
     )
     return Grade(any(close), answer, rule)
@@ -135,7 +155,7 @@ def adds_name(answer: str, truth: str) -> bool:
     >>> adds_name("new york city boston", "New York City")
     True
     """
-    right = set(normalised(truth).split())
+    right = {*normalised(truth).split(), "a", "an", "the"}
     further = [word for word in answer.split() if not set(normalised(word).split()) <= right]
     has_names = truth != truth.lower()
     if has_names and answer == answer.lower():
@@ -158,19 +178,22 @@ def word_f1(answer: str, truth: str) -> float:
     return 2 * (words & right).total() / max(words.total() + right.total(), 1)
 
 
+@lru_cache(maxsize=2**14)
 def normalised(text: str) -> str:
     """The words in lower case, without articles and punctuation, one blank between them.
 
     Punctuation that changes a number stays: 3.5 is not 35. Articles stay where there is no other
     word: blood has the type A.
 
-    >>> normalised("The  Who's, café!"), normalised("1,000 to -3.5")
-    ('whos café', '1000 to -3.5')
+    >>> normalised("The  Who's, café!"), normalised("1,000 to -3.5"), normalised("$5 million")
+    ('whos café', '1000 to -3.5', '5 million dollars')
     """
     # NFKC first: full-width letters and ligatures have a case and a category only after it.
     # Commas of thousands go first, because `_IN_NUMBER` keeps those that are left.
     text = unicodedata.normalize("NFKC", text).translate(_DASHES)
     text = _THOUSANDS.sub("", text.casefold())
+    if not _SIGNS.keys().isdisjoint(text):
+        text = _AMOUNT.sub(lambda m: f"{m[2] or ''} {_SIGNS[m[1] or m[3]]}", text)
     inside = {match.start() for match in _IN_NUMBER.finditer(text)}
     stripped = "".join(
         c

@@ -129,6 +129,34 @@ def test_an_answer_that_hedges_is_wrong_unless_the_truth_does_so_too():
     assert grade_f1("salt and black pepper", "salt and pepper").correct
 
 
+@pytest.mark.parametrize("grade", [grade_exact, grade_f1])
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [("1,200", "1200"), ("1,200 people", "1200 people"), ("$1,200", "1200"), ("US$5", "$5"),
+     ("5 dollars", "$5"), ("€5 million", "5 million euros"), ("5 €", "€5"), ("10 %", "10 percent"),
+     ("THE EIFFEL TOWER", "the Eiffel Tower")]
+)  # fmt: skip
+def test_an_amount_may_be_written_in_many_ways(grade, answer, truth):
+    assert grade(f"<answer>{answer}</answer>", truth).correct
+    assert grade(f"<answer>{truth}</answer>", answer).correct
+
+
+@pytest.mark.parametrize("grade", [grade_exact, grade_f1])
+@pytest.mark.parametrize(
+    ("answer", "truth"),
+    [("€5", "$5"), ("1,2345", "12345"), ("1200, 1300", "1200"), ("$5", "5 million"), ("10%", "$10"),
+     ("5 euros", "5 dollars"), ("1,200", "1,300"), ("$5", "5 million dollars"),
+     ("12", "1,200")]
+)  # fmt: skip
+def test_another_amount_is_wrong(grade, answer, truth):
+    assert not grade(f"<answer>{answer}</answer>", truth).correct
+    assert not grade(f"<answer>{truth}</answer>", answer).correct
+
+
+def test_a_text_without_words_is_no_amount():
+    assert not grade_exact("!!!", "dollars").correct
+
+
 def test_an_article_alone_is_an_answer():
     assert grade_exact("The answer is A.", "A\nA positive").correct
     assert not grade_exact("B", "A").correct
