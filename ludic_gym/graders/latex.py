@@ -33,14 +33,14 @@ _NAME = re.compile(
     r"(?<![A-Za-z\\])(?<!name\{)(?<!text\{)(?<!mathrm\{)"
     r"(pi(?![A-Za-z])|sqrt(?=\s?\{)|(?:(?:arc)?(?:sin|cos|tan)|log|ln|exp)(?![A-Za-z]))"
 )
-_SPELLED = re.compile(
-    r"(?<![\d.,])(\d\d?)\s*(\\text\s?\{\s*)?\(([a-z]{3,9})\)(?(2)\s*\})", re.IGNORECASE
-)
 _NUMERALS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
     "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
     "twenty",
 )  # fmt: skip
+# The words of 12 (twelve), after their own number.
+_WORDS_OF = (rf"(?<=\b{n})\s*(?:\\text\s?{{\s*)?\({w}\)}}?" for n, w in enumerate(_NUMERALS))
+SPELLED = re.compile("|".join(_WORDS_OF), re.IGNORECASE)
 _LONG_BASE = re.compile(r"\\log\s?_(\d{2,})")
 _LONG_ROOT = re.compile(r"(\\sqrt\s?\[\d+\])\s?(\d+|[A-Za-z])")
 _REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})\\(?:overline|bar|dot)(?:\s?\{(\d{1,9})\}|\s?(\d))")
@@ -84,7 +84,7 @@ def in_latex(text: str) -> str:
         text = _RAISED.sub(lambda m: f"^{_group(m[0].translate(_ABOVE))}", text)
         text = _LOWERED.sub(lambda m: f"_{_group(m[0].translate(_BELOW))}", text)
         text = text.translate(_CHARACTERS)
-    text = unspelled(text)
+    text = SPELLED.sub("", text) if "(" in text else text
     text = _POWER.sub("^", text) if "**" in text else text
     text = _NAME.sub(r"\\\1 ", text)
     if "\\" not in text:
@@ -92,17 +92,6 @@ def in_latex(text: str) -> str:
     text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", repeated(text)))
     text = _LONG_BASE.sub(r"\\log_{\1}", _LONG_ROOT.sub(r"\1{\2}", text))
     return _SHORT_FRACTION.sub(r"\\\1{\2}{\3}", text)
-
-
-def unspelled(text: str) -> str:
-    """The text without the words that repeat a number up to 20: 12 for 12 (twelve)."""
-
-    def number(match: re.Match[str]) -> str:
-        word = match[3].lower()
-        is_same = word in _NUMERALS and _NUMERALS.index(word) == int(match[1])
-        return match[1] if is_same else match[0]
-
-    return _SPELLED.sub(number, text) if "(" in text else text
 
 
 def repeated(text: str) -> str:
@@ -166,16 +155,11 @@ def ungrouped(text: str) -> str:
     return _GROUPED.sub(joined, text)
 
 
-def base_of(text: str) -> str:
-    """The base of a number such as 1010_2, or ""."""
-    match = _BASE.search(without_dollars(text))
-    return match[1] if match else ""
-
-
-def name_of(text: str) -> str:
-    """The letter that an equation such as x = 3 gives a number to, or ""."""
-    match = _NAMED.fullmatch(without_dollars(text))
-    return match[1] if match else ""
+def facts_of(text: str) -> tuple[str, str]:
+    """The base of a number such as 1010_2, and the letter that x = 3 names, or ""."""
+    text = without_dollars(text)
+    base, name = _BASE.search(text), _NAMED.fullmatch(text)
+    return base[1] if base else "", name[1] if name else ""
 
 
 def is_collection(text: str) -> bool:

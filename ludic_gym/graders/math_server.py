@@ -228,14 +228,12 @@ def as_set(value: Value, other: Value) -> Value:
     """
     if not isinstance(other, sympy.Interval | sympy.Union) or len(value.free_symbols) != 1:
         return value
-    alternatives = value.args if isinstance(value, sympy.FiniteSet) else (value,)
-    relations = list(value.atoms(Relational))
+    relations = value.atoms(Relational)
     # sympy's solution of others has no bound of time.
-    sides = [side for relation in relations for side in relation.args]
-    if not relations or any(isinstance(relation, Eq) for relation in relations):
+    is_simple = all(s.is_Symbol or s.is_number for relation in relations for s in relation.args)
+    if not relations or not is_simple or value.atoms(Eq):
         return value
-    if not all(side.is_Symbol or side.is_number for side in sides):
-        return value
+    alternatives = value.args if isinstance(value, sympy.FiniteSet) else (value,)
     return sympy.Union(*(relation.as_set() for relation in alternatives))
 
 

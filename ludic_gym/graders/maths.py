@@ -13,7 +13,6 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
@@ -151,17 +150,16 @@ def compare_values(answer: str, truth: str) -> tuple[bool, str]:
     if said and not units.words_of(truth) and not _DOUBT.search(said[0]):
         answer = answer[said.end() :]
     ratio = units.ratio(answer, truth)
-    facts_agree = _agree(answer, truth, latex.base_of) and _agree(answer, truth, latex.name_of)
-    if ratio is None or not facts_agree or not units.words_agree(answer, truth):
+    facts = zip(latex.facts_of(answer), latex.facts_of(truth), strict=True)
+    differ = any(a and b and a != b for a, b in facts)
+    if ratio is None or differ or not units.words_agree(answer, truth):
         return False, "exact"
-    left, right = units.unit_of(answer), units.unit_of(truth)
-    numbers = [
-        marked_number(unit.value if unit and unit.value else text)
-        for text, unit in ((answer, left), (truth, right))
+    values = [
+        unit.value if (unit := units.unit_of(t)) and unit.value else t for t in (answer, truth)
     ]
-    if numbers[0] is not None and numbers[1] is not None:
-        number = numbers[0] if ratio == 1 else Fraction(numbers[0]) * ratio
-        return number == numbers[1], "exact"
+    number, expected = map(marked_number, values)
+    if number is not None and expected is not None:
+        return (number if ratio == 1 else Fraction(number) * ratio) == expected, "exact"
     # math-verify would take words for products of letters.
     if _WORDS.fullmatch(_TEXT.sub(r"\1", latex.without_dollars(truth)).strip()):
         texts = (latex.plain(text).casefold().removesuffix("s") for text in (answer, truth))
@@ -169,9 +167,9 @@ def compare_values(answer: str, truth: str) -> tuple[bool, str]:
     answer = _approximated(answer)
     if is_refused(answer, truth):
         return False, "refused"
-    if ratio != 1 and left and right:
-        truth = right.value
-        answer = rf"\frac{{{ratio.numerator}}}{{{ratio.denominator}}} \cdot ({left.value})"
+    if ratio != 1:
+        value, truth = values
+        answer = rf"\frac{{{ratio.numerator}}}{{{ratio.denominator}}} \cdot ({value})"
     verdict = _POOL.ask(prepared(answer), prepared(truth))
     return verdict == "equal", "refused" if verdict == "refused" else "math-verify"
 
@@ -258,12 +256,6 @@ def _improper(mixed: re.Match[str]) -> str:
     """The fraction of a mixed number, which the parser takes for a product before a symbol."""
     top, bottom = mixed[2] or mixed[4], mixed[3] or mixed[5]
     return f"\\frac{{{int(mixed[1]) * int(bottom) + int(top)}}}{{{bottom}}}"
-
-
-def _agree(answer: str, truth: str, fact: Callable[[str], str]) -> bool:
-    """True unless both texts have the fact, and it differs."""
-    answer_fact = fact(answer)
-    return not answer_fact or fact(truth) in ("", answer_fact)
 
 
 @lru_cache(maxsize=2**14)

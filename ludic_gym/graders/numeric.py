@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, found_answers
-from ludic_gym.graders.latex import repeated, unspelled
+from ludic_gym.graders.latex import SPELLED, repeated
 from ludic_gym.graders.units import UNIT_OF, ratio
 
 Number = Decimal | Fraction
@@ -136,7 +136,7 @@ def marked_number(text: str) -> Number | None:
     """
     if text.isdecimal():
         return parse_number(text)
-    text = unspelled(text)
+    text = SPELLED.sub("", text) if "(" in text else text
     text = _without_latex(text) if "\\" in text or "{" in text else text
     text = text.strip().strip("*_`$").strip()
     lead = _LEAD.match(text)

@@ -1,23 +1,25 @@
 """Units and other words beside a value: what they measure, and whether two texts agree on them."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.graders.latex import DEGREES, SPACES, TEXT, without_dollars
 
-# By base: each size in the base, and its spellings. The plural of a spelling, and "metre" for
+# By their product: each size in it, and its spellings. The plural of a spelling, and "metre" for
 # "meter", are added. One letter counts in its case only.
 _SIZES = {
     "m": "1e-9 nm nanometer, 0.001 mm millimeter, 0.01 cm cms centimeter, 1 m meter, "
     "1000 km kms kilometer, 0.0254 in inch inche, 0.3048 ft foot feet, 0.9144 yd yds yard, "
     "1609.344 mi mile",
-    "m^3": "1e-6 ml milliliter, 0.001 l L liter, 0.003785411784 gal gallon",
+    "m m m": "1e-6 ml milliliter, 0.001 l L liter, 0.003785411784 gal gallon",
     "g": "0.001 mg milligram, 1 g gram, 1000 kg kgs kilo kilogram, 1e6 tonne, "
     "28.349523125 oz ounce, 453.59237 lb lbs pound",
     "s": "0.001 ms millisecond, 1 s sec second, 60 min minute, 3600 h hr hrs hour, 86400 day, "
     "604800 week",
+    "m /s": "0.44704 mph, 5/18 kph kmph kmh",
     "month": "1 month, 12 yr yrs year",
     "$": "0.01 ¢ cent, 1 $ us$ usd dollar",
     "J": "1 J joule, 1000 kj kilojoule",
@@ -29,7 +31,6 @@ _ALONE = (
     "V volt, A amp ampere, hz hertz, pascal, kb kilobyte, mb megabyte, gb gigabyte, "
     "° deg degree, °c celsius, °f fahrenheit, °n, °s, °e, °w"
 )
-_SPEEDS = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "kmh": "km/h"}
 
 
 def _spellings() -> dict[str, tuple[str, Fraction]]:
@@ -62,7 +63,6 @@ _BEFORE = re.compile(r"(?:[A-Za-z]\s?=\s?)?(?:US)?\\?([$€£¥₹]|(?:USD|EUR|G
 _TEMPERATURE = re.compile(
     rf"(?:°|\bdegrees?){_GAP}([CFNSEW])(?:elsius|ahrenheit|orth|outh|ast|est)?(?![A-Za-z])"
 )
-_SPEED = re.compile(rf"\b(?:{'|'.join(_SPEEDS)})\b")
 _FRACTION = re.compile(rf"\\[dt]?frac\s?\{{({TEXT.pattern})\}}\s?\{{({TEXT.pattern})\}}")
 # The end of "$28$ percent", not a sum of money.
 _CLOSED = re.compile(r"(?<=[^\s\\])\$(?=\s)")
@@ -99,36 +99,30 @@ def unit_of(text: str) -> Unit | None:
     before, (parts, start) = _BEFORE.match(text), _parts_after_value(text)
     if not before and not parts:
         return None
-    size, powers = Fraction(1), dict[str, int]()
-    if before:
-        base, size = UNIT_OF[before[1].lower()]
-        powers[base] = 1
-    for part in parts:
-        base, scale = UNIT_OF[_spelling(part)]
-        word = part["before"] or part["after"]
-        power = int(part["raised"] or (_POWERS[word.lower()] if word else 1))
-        power *= -1 if part["per"] else 1
-        base, _, inner = base.partition("^")
+    size, powers = Fraction(1), Counter[str]()
+    for name, power in ([(before[1].lower(), 1)] if before else []) + parts:
+        product, scale = UNIT_OF[name]
         size *= scale**power
-        powers[base] = powers.get(base, 0) + power * int(inner or 1)
+        for base in product.split():
+            powers[base.strip("/")] += -power if base[0] == "/" else power
     return Unit(text[before.end() if before else 0 : start], size, frozenset(powers.items()))
 
 
-def _parts_after_value(text: str) -> tuple[list[re.Match[str]], int]:
-    """The parts of the first unit that only words follow, and its place; no parts without one."""
+def _parts_after_value(text: str) -> tuple[list[tuple[str, int]], int]:
+    """The names and powers of the first unit that only words follow, and its place; [] if none."""
     for start in _START.finditer(text):
-        parts, end = list[re.Match[str]](), start.end()
-        while (part := _PART.match(text, end)) and _spelling(part) in UNIT_OF:
-            parts.append(part)
+        parts, end = list[tuple[str, int]](), start.end()
+        while part := _PART.match(text, end):
+            name = part["name"] if len(part["name"]) == 1 else part["name"].lower()
+            if name not in UNIT_OF:
+                break
+            word = (part["before"] or part["after"] or "").lower()
+            power = int(part["raised"] or _POWERS.get(word, 1))
+            parts.append((name, -power if part["per"] else power))
             end = part.end()
         if parts and _REST.fullmatch(text, end):
             return parts, start.start()
     return [], len(text)
-
-
-def _spelling(part: re.Match[str]) -> str:
-    name = part["name"]
-    return name if len(name) == 1 else name.lower()
 
 
 def ratio(answer: str, truth: str) -> Fraction | None:
@@ -173,6 +167,5 @@ def _bare(text: str) -> str:
     """The text without LaTeX around its units; a zero byte is where a text of LaTeX began."""
     text = _CLOSED.sub("", without_dollars(text.replace("\x00", "")))
     text = TEXT.sub("\x00\\1 ", _FRACTION.sub(r"\1/\3", text))
-    text = _SPEED.sub(lambda m: _SPEEDS[m[0]], text)
     text = SPACES.sub(" ", DEGREES.sub("°", text)).replace("\\%", "%").replace("\\cdot", "*")
     return _TEMPERATURE.sub(r"°\1", text.replace("·", "*")).strip()
