@@ -59,7 +59,7 @@ _GROUPED = re.compile(
 )
 _NO_DIGITS = re.compile(r"\D+")
 # Not the dollar of a sum of money.
-_DOLLARS = re.compile(r"^\$+(?!\s?[\d.,]+(?:\s[A-Za-z]+)?$)|(?<=[^\\])\$+$|^\\[(\[]|\\[)\]]$")
+_DOLLARS = re.compile(r"^\$+(?!\s?[\d.,]+(?:\s[A-Za-z ]+)?$)|(?<=[^\\])\$+$|^\\[(\[]|\\[)\]]$")
 TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
 _FRACTIONS = re.compile(r"\\[dtc]frac")
 _BARE_FRACTION = re.compile(r"\\frac\s?(\d)\s?(\d)")

@@ -78,7 +78,7 @@ _MIXED = re.compile(
     r"(?<![\d.,/^_])(\d+)(?:\s+(\d+)\s?/\s?(\d+)(?![\d/])|\s*\\[dt]?frac\{(\d+)\}\{(\d+)\})"
 )
 _CURRENCY = re.compile(r"\\?[$€£]")
-_PERCENT = re.compile(r"\\?%")
+_PERCENT = re.compile(r"\\?%|(?<=\d)\s?[AaPp]\.?\s?[Mm]\b\.?")
 _COMMA = re.compile(r",(?=\S)")
 _APPROXIMATE = re.compile(r"\\approx(?![a-z])|≈")
 _ANGLE = re.compile(r"(\d+(?:\.\d+)?)\s?(?:\^\s?\{?\\circ\}?|degrees?\b)")

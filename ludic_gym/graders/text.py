@@ -31,9 +31,9 @@ _SECOND = re.compile(
 )
 # In a text or a reason: a line of its own, a correction, or another letter called the answer.
 _RIVAL = re.compile(
-    r"^\W*(?P<line>[A-Z])\)?(?:[.:),/]|\s*$)|(?P<doubt>^\W*(?i:or|and)\b|\b(?i:no,|wait\b|maybe\b))"
+    r"^\W*(?P<line>[A-Z])\)?(?:[.:),/]|\s*$)|(?P<doubt>^\W*(?i:or|and)\b|\b(?i:no,|wait\b|maybe\b|actually\b))"
     r"|(?i:answer|option|choice|so)\s+(?:is|must\s+be)\s+\(?(?P<claim>[A-Z])\b"
-    r"|\b(?P<right>[A-Z])\)?\s+is\s+(?:also\s+)?(?:the\s+)?(?:correct|right|best)\b",
+    r"|\b(?P<right>[A-Z])\)?\s+is\s+(?:also\s+)?(?:the\s+)?(?:correct|right|best|better)\b",
     re.MULTILINE,
 )
 # Punctuation inside a number changes its value.

@@ -66,9 +66,9 @@ _TEMPERATURE = re.compile(
 _FRACTION = re.compile(rf"\\[dt]?frac\s?\{{({TEXT.pattern})\}}\s?\{{({TEXT.pattern})\}}")
 # The end of "$28$ percent", not a sum of money.
 _CLOSED = re.compile(r"(?<=[^\s\\])\$(?=\s)")
-_TIME = re.compile(r"\b([AaPp])\.?\s?[Mm](?![A-Za-z])")
+_TIME = re.compile(r"(?<![A-Za-z])([AaPp])\.?\s?[Mm](?![A-Za-z])")
 # Words beside a value: in LaTeX's texts, and after a number.
-_TAIL = re.compile(r"(?<=[\d)}°])\s+([A-Za-z][A-Za-z ,()'-]*)$")
+_TAIL = re.compile(r"(?<=[\d)}°])\s+([A-Za-z][A-Za-z ,()'-]*)\.?$")
 _WORD = re.compile(r"[A-Za-z]{3,}|[ap]m|up")
 _CONNECTING = frozenset(
     ["and", "the", "are", "for", "all", "with", "per", "square", "cubic", "squared", "cubed",
@@ -157,7 +157,7 @@ def words_agree(answer: str, truth: str) -> bool:
 @lru_cache(maxsize=2**14)
 def words_of(text: str) -> frozenset[str]:
     """The words beside a value, without units, connecting words, and the s of a plural."""
-    text = _TIME.sub(r"\1m", text)
+    text = _TIME.sub(r" \1m", text)
     tail = _TAIL.search(TEXT.sub(r" \1 ", text))
     words = _WORD.findall(" ".join([*TEXT.findall(text), tail[1] if tail else ""]).lower())
     return frozenset(w.removesuffix("s") for w in words if w not in UNIT_OF) - _CONNECTING

@@ -78,7 +78,8 @@ def test_a_choice_may_have_its_reason_its_text_a_sentence_or_a_box(text):
      "Option B is correct. Option C is correct.", "B because it is so.\nOption C is also correct",
      "B because it is so.\nThe right choice is C.", "B is wrong.", "B? No, C", "Is it B?", "B12",
      "B can't be the answer", "Type B is common, so A.", "b. or c.", "b, c", "b.c", "B\nor C",
-     "B since it is so\nThe answer is C", "Neither B nor C", "B because it is so, and so is C."]
+     "B since it is so\nThe answer is C", "Neither B nor C", "B, but C is better",
+     "B\n\nActually, C", "B because it is so, and so is C."]
 )  # fmt: skip
 def test_a_choice_with_a_second_final_letter_or_a_denial_is_none(text):
     assert not grade_choice(text, "B").correct
