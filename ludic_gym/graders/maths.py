@@ -122,7 +122,9 @@ def grade_maths(text: str, truth: str, *, question: str = "") -> Grade:
         return Grade(False, None, rule)
     answers = list(dict.fromkeys(map(_unboxed, candidates)))
     grades = [compare_values(answer, right) for answer in answers]
-    if all(correct for correct, _ in grades):
+    # 5 km and 5 m are both right for 5, but differ.
+    one = all(compare_values(answer, answers[-1])[0] for answer in answers[:-1])
+    if one and all(correct for correct, _ in grades):
         return Grade(True, answers[-1], f"{rule}, {grades[-1][1]}")
     if len(answers) == 1:
         return Grade(False, answers[0], f"{rule}, {grades[0][1]}")

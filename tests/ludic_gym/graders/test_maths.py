@@ -150,6 +150,8 @@ def test_what_a_reply_says_is_joined_and_compared(text, truth):
     ("text", "truth"),
     [
         (r"\boxed{1}, \boxed{2}", "2"),
+        (r"\boxed{2\text{ km}}, \boxed{2\text{ m}}", "2"),
+        (r"\boxed{2\text{ boys}}, \boxed{2\text{ girls}}", "2"),
         (r"\boxed{1}, \boxed{3}", "1, 2"),
         ("It is $3$ or $4$.", "4"),
         ("There are 3 cups and 4 spoons.", "4"),
