@@ -130,3 +130,14 @@ SKIPPED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         for package, reasons in _TABLE["skipped"].items()
     }
 )
+
+
+def reason_left_out(name: str) -> str:
+    """The reason for which what would be ludic/NAME is no environment: it ...; "" for any other.
+
+    >>> reason_left_out("rg-composite")
+    'consists of other datasets'
+    """
+    prefix, _, item = name.partition("-")
+    packages = {group["prefix"]: group["package"] for group in _TABLE["group"]}
+    return SKIPPED.get(packages.get(prefix, ""), {}).get(item, "")

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro import constructors
 
-from envs_registry.catalog import CATALOG, SUITES
+from envs_registry.catalog import CATALOG, SUITES, reason_left_out
 from ludic_gym.errors import ConfigError
 from ludic_gym.packages import import_user_module
 from ludic_gym.terminal import nearest
@@ -186,6 +186,8 @@ def readable_env_errors() -> Iterator[None]:
         yield
     except gym.error.Error as error:
         hint, wanted = "", re.search("`(.+?)`", str(error))
+        if wanted is not None and (reason := reason_left_out(wanted[1])):
+            raise ConfigError(f"ludic/{wanted[1]} is left out: it {reason}") from error
         # It compares names in one namespace only: neither "gsm8k" nor "game" leads to "ludic/".
         if wanted is not None and "Did you mean" not in str(error):
             ids = {entry.id.partition("/")[2].rpartition("-")[0]: entry.id for entry in CATALOG}

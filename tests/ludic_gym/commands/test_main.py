@@ -37,6 +37,10 @@ def test_each_command_explains_itself_with_examples(command, capsys):
         (["bench", "GSM8k", *RANDOM], "Did you mean: `ludic/GSM8K-v0`?"),
         (["check", "ludic/GSM9K-v0"], "Did you mean: `GSM8K`?"),
         (
+            ["bench", "ludic/rg-syllogism-v0", *RANDOM],
+            "rg-syllogism is left out: it calls conclusions",
+        ),
+        (
             ["bench", "qqqqqqq", *RANDOM],
             "(`ludic list` shows the ids)",
         ),
