@@ -175,8 +175,12 @@ def plan_update(
         share_prompts=share_prompts,
         attention=attention,
     )
+    distinct = {items[i].input_ids.tobytes(): lengths[i] for i in learned}
     chunks = _least_torn(
-        lambda parts: [chunk for form in forms for chunk in layout(form, parts)], items, world_size
+        lambda parts: [chunk for form in forms for chunk in layout(form, parts)],
+        items,
+        # About as many as micro-batches, and one for each rank.
+        least=max(world_size, -(-sum(distinct.values()) // token_budget)),
     )
     of_rollout = np.bincount(np.concatenate([stream["rollout"] for stream in streams]))
     made = [_collate(chunk, items, streams, of_rollout) for chunk in chunks]
@@ -221,13 +225,13 @@ def _chunks_of(
 
 
 def _least_torn(
-    layout: Callable[[int], list[Chunk]], items: Sequence[SAWItem], least: int
+    layout: Callable[[int], list[Chunk]], items: Sequence[SAWItem], *, least: int
 ) -> list[Chunk]:
     """The chunks of as few blocks as tear no rollout apart that could be whole.
 
     Rollouts that share tokens have to be in one chunk to be whole, and what is linked in this way
     may exceed the budget, where each of them does not.
-    layout: chunks by the number of blocks. least: blocks to begin with, one for each rank.
+    layout: chunks by the number of blocks. least: blocks to begin with.
     """
     rollout = sequence_ids(items)
 

@@ -101,29 +101,38 @@ def families(
     """
     of_prompt: dict[tuple[int, bytes], list[tuple[int, ...]]] = {}
     for equal in rows:
-        first = items[equal[0]]
-        prompt = first.input_ids[: first.action_mask.argmax()].tobytes()
-        key = (block[equal[0]], prompt) if first.experts is None else (equal[0], b"")
+        item = items[equal[0]]
+        prompt = item.input_ids[: item.action_mask.argmax()].tobytes()
+        key = (block[equal[0]], prompt) if item.experts is None else (equal[0], b"")
         of_prompt.setdefault(key, []).append(equal)
     lengths = [len(item.input_ids) for item in items]
     result: list[Family] = []
-    for first_row, *others in of_prompt.values():
-        family, width = Family((first_row,)), lengths[first_row[0]]
-        prompt_tokens = int(items[first_row[0]].action_mask.argmax())
+    for first, *others in of_prompt.values():
+        prompt_tokens = int(items[first[0]].action_mask.argmax())
+        # Members begin with the prompt's last token.
+        copied = max(prompt_tokens - 1, 0)
+        members, width = [first], lengths[first[0]]
         for equal in others:
-            joined = Family((*family.members, equal), prompt_tokens)
-            wider = joined.width(lengths)
+            tokens = lengths[equal[0]]
+            wider = width + tokens - copied
+            if len(members) == 1:
+                wider += prompt_tokens - copied
             # Causal attention without a mask leaves out half of the pairs.
-            alone = lengths[equal[0]] * (1 + lengths[equal[0]] / (2 * attention))
+            alone = tokens * (1 + tokens / (2 * attention))
             more = _cost(wider, attention) - _cost(width, attention)
             # Each is taken in where that costs less than a row of its own.
             if wider <= token_budget and more <= WORTH_JOINING * alone:
-                family, width = joined, wider
+                members.append(equal)
+                width = wider
             else:
-                result.append(family)
-                family, width = Family((equal,)), lengths[equal[0]]
-        result.append(family)
+                result.append(_family(members, prompt_tokens))
+                members, width = [equal], tokens
+        result.append(_family(members, prompt_tokens))
     return result
+
+
+def _family(members: Sequence[tuple[int, ...]], prompt_tokens: int) -> Family:
+    return Family(tuple(members), prompt_tokens if len(members) > 1 else 0)
 
 
 def blocks_of_rollouts(items: Sequence[SAWItem], parts: int) -> list[int]:
@@ -150,7 +159,7 @@ def linked(partition: Sequence[Family], rollout: Sequence[int]) -> list[list[int
 
     def root(k: int) -> int:
         while parent[k] != k:
-            k = parent[k]
+            parent[k] = k = parent[parent[k]]
         return k
 
     first: dict[int, int] = {}
