@@ -48,7 +48,7 @@ loop.run_forever()
 
 
 def response() -> str:
-    """What the generate route returns for each prompt."""
+    """The response of the generate route to each prompt."""
     ids = [3 + 7 * i % 250 for i in range(TOKENS)]
     choice = {
         "index": 0,

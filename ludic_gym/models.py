@@ -111,7 +111,7 @@ def model(
     limits: RequestLimits | None = None,
     chat_args: Mapping[str, Any] | None = None,
 ) -> Model:
-    """What plays, by its name, as a MakePolicy.
+    """The player of this name, as a MakePolicy.
 
     spec: "openai/NAME" or a model of another of PROVIDERS, the http(s) address of an OpenAI-style
         server, a run folder, a model of `ludic model`, "hf/FOLDER" or "hf/NAME" for a model of the

@@ -1,4 +1,4 @@
-"""What an environment offers: tools, schemas of actions that are calls, and legal actions."""
+"""Tools, schemas of actions that are calls, and legal actions of an environment."""
 
 from __future__ import annotations
 

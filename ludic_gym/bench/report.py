@@ -164,7 +164,7 @@ def fault_lines(
         if reason := zero_line(result, has_tools=label in with_tools):
             lines.append(f"{label}: {reason}")
             continue
-        # What nobody would look for in the columns.
+        # The table has no columns for these.
         ends = {word: result.outcomes.get(word, 0) for word in ("filtered", "refused", TOO_LONG)}
         if any(ends.values()):
             counts = ", ".join(f"{count} {word}" for word, count in ends.items() if count)

@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class _Opened(NamedTuple, Generic[T]):
-    """What is open on one loop, and the generator that ends with the loop."""
+    """The value of one event loop, and the generator that ends with the loop."""
 
     value: T
     keeper: AsyncGenerator[None, None]
 
 
 class PerLoop(Generic[T]):
-    """What `open` returns, once for each event loop, and closed when its loop ends.
+    """One value for each event loop, closed when its loop ends.
 
-    open: called on the loop. close: of what it returns; called on the same loop, perhaps twice.
-    Neither may refer to the object that has this, whose collection closes what is left open.
+    open: makes the value, on the loop. close: closes it, on the same loop, perhaps twice.
+    Neither may refer to the owner of this object, whose collection closes the values left open.
     """
 
     def __init__(self, open: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:

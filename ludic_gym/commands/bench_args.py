@@ -131,7 +131,7 @@ class Player:
 
     @property
     def spec(self) -> str:
-        """What plays, as of `lg.model`. Raises ConfigError if nothing is named."""
+        """The name of the player, as of `lg.model`. Raises ConfigError if none is given."""
         if not self.policy and not self.model:
             raise ConfigError(
                 "name what plays: --policy random, --policy oracle, --policy http://HOST:PORT/v1, "

@@ -122,7 +122,7 @@ def load_rows(
 
 @cache
 def _warn_of_sample(sample: Path, count: int, real: str) -> None:
-    """Warn of rows that nobody has named. real: the data set that a split would name, or ""."""
+    """Warn of home-made rows taken by default. real: the data set of the split "test", or ""."""
     others = f'split="test" has those of {real}' if real else 'data="rows.jsonl" has others'
     text = f'these are {count} home-made questions ({sample.name}): {others}, data="sample" these'
     # Below: the call of the environment's class, which Gymnasium makes.

@@ -1,4 +1,4 @@
-"""What the probe learns of a server that only streams."""
+"""The probe of servers that only stream."""
 
 import json
 

@@ -247,7 +247,9 @@ async def test_the_third_reply_without_an_action_is_the_empty_text_in_the_joint_
     assert a.steps[1].observation == "Reply with <n>...</n>."
 
 
-@pytest.mark.parametrize("replies", [["rock"] * 9, ["I pass"] * 9], ids=["all act", "one fails"])
+@pytest.mark.parametrize(
+    "replies", [["<move>rock</move>"] * 3, ["I pass"] * 9], ids=["all act", "one fails"]
+)
 async def test_a_reply_without_an_action_ends_no_game_of_joint_moves_with_an_error(replies):
     env = pettingzoo.make("parallel", "ludic/RockPaperScissors-v0", rounds=3)
     parser = xml_tag_parser("move")

@@ -92,7 +92,7 @@ def test_a_program_may_end_itself_in_any_way(grader, end):
 
 
 def test_integers_may_have_any_length(grader):
-    # 7^6000 has 5,071 digits; Python writes and reads 4,300 unless it is told otherwise.
+    # 7^6000 has 5,071 digits; by default Python writes and reads 4,300.
     big = 7**6000
     with whole_integers():
         written = str(big)
