@@ -144,6 +144,15 @@ def test_sharing_tears_no_rollout_apart_that_fits_into_a_micro_batch():
     assert sorted(i for m in micro_batches for i in {*m.item.tolist()}) == [*range(32)]
 
 
+def test_rollouts_that_are_too_wide_together_share_nothing():
+    # Rows of 5, 5, 5 and 9 tokens: 4 x 9 cells of one rollout fit, and 7 x 9 of two do not.
+    rollouts = [played(str(k), [1, 2], [10 + k, k], [20 + k, k], range(k, k + 6)) for k in range(8)]
+    items = [row for rows in rollouts for row in rows]
+    (micro_batches,) = plan_update(items, token_budget=40, packing=False)
+    assert [micro.input_ids.shape for micro in micro_batches] == [(4, 9)] * 8
+    assert all(micro.whole for micro in micro_batches)
+
+
 @pytest.mark.parametrize(
     "algo", [grpo(), gspo(), sft(), grpo(entropy=0.5)], ids=["grpo", "gspo", "sft", "entropy"]
 )
