@@ -32,7 +32,7 @@ SPEEDS: Mapping[str, float] = MappingProxyType(
         "ludic/InstructionFollowing-v0": 0.063,
         "ludic/Negotiation-v0": 0.096,
         "ludic/ToolCalls-v0": 0.25,
-        "ludic/TextWorld-v0": 0.3,
+        "ludic/HouseQuest-v0": 0.3,
         "ludic/FunctionCalls-v0": 0.18,
         "ludic/CustomerDesk-v0": 0.18,
         "ludic/LiarsDice-v0": 0.059,

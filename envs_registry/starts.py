@@ -93,7 +93,7 @@ STARTS: Mapping[str, Mapping[str, tuple[int, int, int]]] = MappingProxyType(
             "2": (11750, 11536, 11750),
             "3": (9650, 9650, 9650),
         },
-        "ludic/TextWorld-v0": {
+        "ludic/HouseQuest-v0": {
             "easy": (6600, 6600, 6600),
             "medium": (2600, 2600, 2600),
             "hard": (1900, 1900, 1900),

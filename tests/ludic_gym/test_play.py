@@ -143,7 +143,7 @@ def test_the_end_of_input_leaves_politely(monkeypatch, capsys):
     ("name", "typed", "reason"),
     [
         ("Terminal", "done\n", "not as it must be: nothing was done"),
-        ("TextWorld", "look\n" * 80, "items in their places: 0"),
+        ("HouseQuest", "look\n" * 80, "items in their places: 0"),
         ("PythonFunctions", "```python\ndef f():\n    return 1\n```\n", "tests passed: 0 of "),
     ],
 )

@@ -37,7 +37,7 @@ FORMS = {
 SHORT_MOVES = [
     "TicTacToe", "ConnectFour", "KuhnPoker", "RockPaperScissors", "IteratedPrisonersDilemma",
     "LiarsDice", "Mastermind", "Hangman", "Wordle", "Minesweeper", "Game2048", "Maze", "Sokoban",
-    "GuessTheNumber", "TextWorld",
+    "GuessTheNumber", "HouseQuest",
 ]  # fmt: skip
 
 

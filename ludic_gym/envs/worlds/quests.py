@@ -1,4 +1,4 @@
-"""Quests of TextWorld: layouts of houses, the rules of actions, planner and maker."""
+"""Quests of HouseQuest: layouts of houses, the rules of actions, planner and maker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TextWorld: what the rules allow, and that every quest can be solved."""
+"""HouseQuest: what the rules allow, and that every quest can be solved."""
 
 import copy
 import random
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ludic_gym.envs.games.grids import shortest_path
+from ludic_gym.envs.worlds.house_quest import HouseQuestEnv, normal_form
 from ludic_gym.envs.worlds.quests import SIZES, Exit, House, Quest, plan, quest_of
-from ludic_gym.envs.worlds.textworld import TextWorldEnv, normal_form
 
 # The cup is in the box, which is locked; its key is on the floor of the hall, behind a closed door.
 SMALL = Quest(
@@ -99,7 +99,7 @@ def test_an_exhaustive_search_finds_no_solution_much_shorter():
 
 
 def test_nothing_a_player_does_makes_a_quest_unsolvable():
-    env, rng = TextWorldEnv("hard"), random.Random(0)
+    env, rng = HouseQuestEnv("hard"), random.Random(0)
     for seed in range(10):
         env.reset(seed=seed)
         for _ in range(80):
@@ -130,7 +130,7 @@ def test_a_reader_forgives(text, action):
 
 
 def test_an_illegal_action_costs_a_move_and_lists_the_legal_ones():
-    env = TextWorldEnv("easy")
+    env = HouseQuestEnv("easy")
     env.reset(seed=0)
     before = env.house.places
     text, reward, over, _, info = env.step("fly")

@@ -1,4 +1,4 @@
-"""TextWorld: errands in a house that is seen room by room."""
+"""HouseQuest: errands in a house that is seen room by room."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PROMPT = (
 )
 
 
-class TextWorldEnv(TextEnv):
+class HouseQuestEnv(TextEnv):
     """A quest in a house of rooms, doors, keys, containers and furniture, seen room by room.
 
-    In the manner of TextWorld (Côté et al. 2018, arXiv:1806.11532), generated here. Nothing that a
-    player does makes a quest unsolvable.
+    In the manner of TextWorld (Côté et al. 2018, arXiv:1806.11532), generated here: no score of it
+    is one of TextWorld. Nothing that a player does makes a quest unsolvable.
 
     - Observation: the task and the first room, then the result of each action; a room is described
       when it is entered.
