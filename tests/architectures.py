@@ -31,6 +31,8 @@ FURTHER = {
     "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
     "granite": {"logits_scaling": 0.3},
     "granitemoe": {"logits_scaling": 0.3, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "llama4_text": {"num_local_experts": 4, "intermediate_size_mlp": 48, "moe_layers": [1],
+                    "attention_chunk_size": 64},
     "mamba": {"state_size": 8},
     "minicpm3": {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
                  "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4},
@@ -53,7 +55,7 @@ ARCHITECTURES = [
     "olmo", "olmo2", "olmo3", "olmoe", "starcoder2", "stablelm", "falcon", "falcon_h1",
     "persimmon", "nemotron", "glm", "glm4", "smollm3", "helium", "exaone4", "ernie4_5",
     "hunyuan_v1_dense", "apertus", "arcee", "seed_oss", "vaultgemma", "nanochat", "mamba",
-    "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next",
+    "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next", "llama4_text",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ludic_gym.errors import ConfigError
 from ludic_train.models.attention import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
-from ludic_train.models.modules import VALUE_HEAD, unwrapped
+from ludic_train.models.modules import VALUE_HEAD, decoder_of, unwrapped
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
@@ -128,10 +128,11 @@ def forward_of_head(
     # transformers would not look for items in the positions.
     # The decoder alone: the model's `forward` would compute logits of every token.
     inputs, exact = input_ids[:, :-1], causal_lm.config._attn_implementation == EXACT
+    decoder = decoder_of(causal_lm)
     context = CONTEXTS.get(causal_lm.config._attn_implementation)
     if context is not None:
         inputs, positions = context.own_tokens(inputs)
-        hidden = causal_lm.get_decoder()(
+        hidden = decoder(
             input_ids=inputs, position_ids=positions, use_cache=False, shared_rows=True
         )[0]
         is_local, at = context.placed(column - 1, input_ids.shape[1] - 1)
@@ -140,7 +141,7 @@ def forward_of_head(
         top = top[is_local] if isinstance(top, Tensor) else top
         scores = _scored(causal_lm, hidden[row[is_local], at], *streams, masks, top, True)
         return tuple(context.completed(part, is_local) for part in scores)
-    hidden = causal_lm.get_decoder()(
+    hidden = decoder(
         input_ids=padded(inputs, 1) if exact else inputs,
         position_ids=None if position_ids is None else position_ids[:, :-1],
         attention_mask=_own_mask(attention_mask, causal_lm),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from torch import nn
 
 from ludic_gym.errors import ConfigError
+from ludic_train.errors import UnsupportedModel
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -32,9 +33,26 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
     return inner
 
 
+def decoder_of(inner: PreTrainedModel) -> nn.Module:
+    """The part of a causal language model before its head, which returns hidden states.
+
+    Raises UnsupportedModel for a model without such a part.
+    """
+    embeddings, head = inner.get_input_embeddings(), inner.get_output_embeddings()
+    # `get_decoder` of Llama 4 and Mllama is the whole model, and that of ModernBERT a layer.
+    parts: list[nn.Module] = [inner.get_decoder(), *inner.children()]
+    for part in parts:
+        if part not in (inner, head) and any(module is embeddings for module in part.modules()):
+            return part
+    raise UnsupportedModel(
+        f"{type(inner).__name__} (model_type {inner.config.model_type!r}) has no part that makes "
+        "hidden states of tokens, apart from its output head"
+    )
+
+
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The transformer blocks. Raises ConfigError for a model without a list of them."""
-    decoder = unwrapped(model).get_decoder()
+    decoder = decoder_of(unwrapped(model))
     lists = [child for child in decoder.children() if isinstance(child, nn.ModuleList)]
     if len(lists) != 1:
         raise ConfigError(

@@ -78,8 +78,11 @@ def reason_not_to_pack(model: nn.Module, device: str = "cpu") -> str | None:
     """None if items that share a row leave each other alone, and are scored as they are alone.
 
     Measured on two rows of two items, because architectures and attention kernels differ in how
-    they read positions that start again.
+    they read positions that start again. Chunks of attention are wider than these rows, so they are
+    found in the config.
     """
+    if getattr(unwrapped(model).config.get_text_config(), "attention_chunk_size", None):
+        return "attention is in chunks that count from the start of a row"
     ids = _ids(device)
     alone = _scores(model, ids, None)
     positions = torch.arange(WIDTH, device=device).repeat(2, 2)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from architectures import ARCHITECTURES, made
+from architectures import ARCHITECTURES, SIZES, made
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     OPTConfig,
@@ -91,6 +93,21 @@ def test_what_a_model_does_after_its_head_is_not_overlooked(name, monkeypatch):
     monkeypatch.setattr(head, "logit_finish", lambda config: None)
     with pytest.raises(UnsupportedModel, match=f"model_type '{name}'.* nats per token"):
         check_logprobs(made(name))
+
+
+def test_a_decoder_that_is_a_layer_of_the_head_is_refused_by_name():
+    sizes = {name: value for name, value in SIZES.items() if name != "head_dim"}
+    config = AutoConfig.for_model(
+        "modernbert-decoder", **sizes, cls_token_id=1, sep_token_id=2, local_attention=64
+    )
+    with pytest.raises(UnsupportedModel, match="'modernbert-decoder'"):
+        check_logprobs(AutoModelForCausalLM.from_config(config).eval())
+
+
+def test_items_do_not_share_rows_where_attention_chunks_count_from_the_row():
+    # Its chunks of 64 tokens are wider than the probe's rows, which so see nothing of them.
+    reason = reason_not_to_pack(made("llama4_text"))
+    assert reason == "attention is in chunks that count from the start of a row"
 
 
 def dropping():
