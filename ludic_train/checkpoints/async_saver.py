@@ -102,11 +102,11 @@ class BackgroundSaver:
     ) -> None:
         """As `training_state.save_shards`."""
         self.finish()
+        state = run_state(trainer, extra)
         number = trainer.version if step is None else step
         draft = new_draft(self.manager, number)
         shards_here = own_shards(shard_tensors(trainer))
         shards = replace(shards_here, tensors=self._copied("tensors/", shards_here.tensors))
-        state = run_state(trainer, extra)
         mine, ranks = rank(), world_size()
 
         def write() -> None:

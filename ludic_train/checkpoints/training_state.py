@@ -78,7 +78,7 @@ def save_training(
     extra: further state, as JSON can hold it.
     step: the checkpoint's number, `trainer.version` if left out.
 
-    Raises CheckpointError.
+    Raises CheckpointError, also where updates of the last one's batch are left.
     """
     snapshot = whole_snapshot(trainer, extra=extra, step=step)
     call_on_rank_0(lambda: snapshot.write(manager, write_model))
@@ -96,6 +96,7 @@ def save_shards(
     For models that fit on no single rank. The checkpoint holds no model in Hugging Face format,
     see `export_params`; `resume_training` reads it with any number of ranks.
     """
+    state = run_state(trainer, extra)
     number = trainer.version if step is None else step
     draft = new_draft(manager, number)
     failed = ""
@@ -106,7 +107,6 @@ def save_shards(
     # Exchanged before anything is raised, or ranks that did not fail would wait for one that did.
     if failures := [text.decode() for text in all_gather(failed.encode()) if text]:
         raise CheckpointError(f"a save failed: {'; '.join(failures)}")
-    state = run_state(trainer, extra)
     call_on_rank_0(lambda: write_from_draft(manager, draft, number, state))
 
 
@@ -137,7 +137,15 @@ def whole_snapshot(
 
 
 def run_state(trainer: Trainer, extra: Json | None) -> Json:
-    """The state of a run that JSON holds; all ranks must call it."""
+    """The state of a run that JSON holds; all ranks must call it.
+
+    Raises CheckpointError inside a batch, whose rows no checkpoint holds.
+    """
+    if left := trainer.updates_left:
+        raise CheckpointError(
+            f"version {trainer.version} is inside a batch, of which {left} updates are left: a run "
+            "that resumes there would lose them; save where `trainer.updates_left` is 0"
+        )
     rngs = [json.loads(state) for state in all_gather(json.dumps(rng_state()).encode())]
     return {"trainer": trainer.state_dict(), "rngs": rngs, "extra": dict(extra or {})}
 

@@ -75,7 +75,8 @@ class Trainer:
         in bfloat16 over float32 params, give it to `shard_model` first, on one device too.
     batch_source: None where all batches are given to `update`.
     publisher: None publishes nowhere. cfg: None takes the defaults.
-    `attention` holds the attention kernels of the first update, once it is made.
+    `attention` holds the attention kernels of the first update, once it is made; `updates_left` is
+    the number of updates that the batch of the last one still has.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Trainer:
         self.version = 0
         self.published: int | None = None
         self.attention: set[Attention] = set()
+        self.updates_left = 0
         self._began = self._checked = False
         self._skipped = 0
         check_precision(model)
@@ -137,14 +139,14 @@ class Trainer:
             batch = await run_on_rank_0(self._next_batch) or SAWBatch(items=())
             seconds = Total(time.perf_counter() - started)
             carried = merge([carried, batch.metrics, {"seconds/next_batch": seconds}])
-            for made, left in self._updates(batch.items):
+            for made in self._updates(batch.items):
                 skipped = made["updates/skipped"].value > 0
                 # Of a skipped update the count alone: its loss may be no number.
                 carried = merge(
                     [carried, {"updates/skipped": made["updates/skipped"]} if skipped else made]
                 )
                 # Before the publication, so that one that fails leaves no batch unnoted.
-                if not left:
+                if not self.updates_left:
                     await run_on_rank_0(self._note_trained)
                 if skipped:
                     continue
@@ -195,7 +197,7 @@ class Trainer:
         ones, UnsupportedModel for a model whose log-probs cannot be computed, UntrainableRollout
         for numbers that are not finite. Under torch.distributed, the items are those of rank 0.
         """
-        return [made for made, _ in self._updates(items)]
+        return list(self._updates(items))
 
     def state_dict(self) -> dict[str, Any]:
         """State besides params and optimizer, as JSON can hold it.
@@ -253,8 +255,8 @@ class Trainer:
         if self.publisher is not None:
             await self.publisher.publish(params, self.version)
 
-    def _updates(self, items: Sequence[SAWItem]) -> Iterator[tuple[Metrics, int]]:
-        """Metrics of each update of a batch as it is made, and how many are left."""
+    def _updates(self, items: Sequence[SAWItem]) -> Iterator[Metrics]:
+        """Metrics of each update of a batch as it is made."""
         if not self._checked:
             disable_dropout(self.model)
             check_logprobs(self.model, self.cfg.device)
@@ -267,7 +269,9 @@ class Trainer:
         # Only rank 0 holds rows, and all ranks must make as many updates.
         count = number_from_rank_0(lambda: len(parts))
         for number in range(count):
-            yield self._guarded(parts[number] if rank() == 0 else []), count - number - 1
+            made = self._guarded(parts[number] if rank() == 0 else [])
+            self.updates_left = count - number - 1
+            yield made
 
     def _guarded(self, items: Sequence[SAWItem]) -> Metrics:
         """As `_update`, without groups of a sampler at fault where most groups are sound."""

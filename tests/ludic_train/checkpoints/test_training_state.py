@@ -22,7 +22,7 @@ from ludic_train.algorithms.presets import grpo, ppo
 from ludic_train.algorithms.value_head import add_value_head
 from ludic_train.checkpoints.layout import folder_name
 from ludic_train.checkpoints.manager import CheckpointManager
-from ludic_train.checkpoints.training_state import resume_training, save_training
+from ludic_train.checkpoints.training_state import resume_training, save_shards, save_training
 from ludic_train.errors import CheckpointError, Superseded
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import VALUE_HEAD, unwrapped
@@ -148,6 +148,26 @@ async def test_random_numbers_and_what_the_caller_adds_come_back(tmp_path):
     expected = torch.rand(3)
     assert resume_training(manager, new_trainer()) == {"stage": 3}
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("more", [{"epochs": 2}, {"minibatches": 2}])
+async def test_a_save_inside_a_batch_is_refused(tmp_path, more):
+    source = OfflineBatchSource(random_rows(20), batch_size=8, seed=1)
+    trainer = Trainer(tiny_model(), grpo(), source, cfg=replace(settings(60), **more))
+    managers, refused = [CheckpointManager(tmp_path / name) for name in "ab"], []
+
+    def on_update(version, metrics):
+        writers = partial(save, managers[0], trainer), partial(save_shards, managers[1], trainer)
+        for write in writers:
+            try:
+                write()
+            except CheckpointError as error:
+                refused.append(str(error))
+
+    await trainer.train(2, on_update)
+    assert len(refused) == 2
+    assert all("version 1 is inside a batch, of which 1 updates are left" in e for e in refused)
+    assert [manager.steps() for manager in managers] == [[2], [2]]
 
 
 def lora_model(seed=0, rank=2):
