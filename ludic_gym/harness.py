@@ -89,8 +89,8 @@ class Harness:
     it, one where an episode is one question, and three elsewhere."""
     cut_off: Literal["reject", "keep", "drop", "mask"] | None = None
     """Replies that reach the limit of tokens: have no action (reject, the default), are read
-    (keep), or are rejected and not learned from, as a whole episode (drop) or, counted in the
-    group's baseline, by their tokens (mask)."""
+    (keep), or are rejected and their episodes not learned from, before rewards are compared (drop)
+    or after, so that they count in the baselines of their groups (mask)."""
     think_tokens: int | None = None
     """Tokens after which a thought is ended, so that an answer follows it; 0 lets thoughts go on.
     Without it, 6/7 of `max_tokens` for the algorithm scalerl, and no limit for others."""

@@ -1,6 +1,6 @@
 """From episodes to rows, for rollout sources, actors, recorded files and matches.
 
-    Episode -> Rollout -> Trajectory -> (filter, credit) -> SAWItem
+    Episode -> Rollout -> Trajectory -> (filter, credit, filter after credit) -> SAWItem
 
 A `Trajectory` holds exactly the tokens that were sampled. Filters and credit need the whole batch,
 so `rows_from` runs where the batch is: in the trainer's process.
@@ -30,6 +30,7 @@ from ludic_gym.sampling import MASK_REMEDY, leaves_out_tokens
 from ludic_gym.types import Completion, Episode, Rollout
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.expert_text import experts_of_calls
+from ludic_train.metrics import Metrics, Total
 from ludic_train.types import REWARDS, SAWItem, Trajectory
 
 if TYPE_CHECKING:
@@ -56,13 +57,45 @@ def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> li
     Raises UntrainableRollout as `trajectory_from` does, and CreditError from the algorithm.
     """
     trajectories = [r if isinstance(r, Trajectory) else trajectory_from(r) for r in rollouts]
-    selected = filtered(trajectories, algo)
-    return weighted_rows(selected, step_weights(selected, algo), algo)
+    selected, _ = filtered(trajectories, algo)
+    learned, by_step = credited(selected, algo)
+    return weighted_rows(learned, by_step, algo)
 
 
-def filtered(trajectories: Sequence[Trajectory], algo: RLAlgorithm) -> list[Trajectory]:
-    """Trajectories that the algorithm's filter keeps, in order."""
-    return list(trajectories) if algo.filter is None else algo.filter(trajectories)
+def filtered(
+    trajectories: Sequence[Trajectory], algo: RLAlgorithm
+) -> tuple[list[Trajectory], Metrics]:
+    """Trajectories that the algorithm's filter keeps, in order, and how many it leaves alone.
+
+    A rollout whose group lost all others to the filter is left out too where credit compares them:
+    there is nothing left to compare it with. The metric "rollouts/alone" counts these.
+    """
+    if algo.filter is None:
+        return list(trajectories), {}
+    kept = algo.filter(trajectories)
+    if not algo.compares_groups:
+        return kept, {}
+    before, after = (Counter((t.group, t.agent) for t in each) for each in (trajectories, kept))
+    compared = [t for t in kept if after[t.group, t.agent] > 1 or before[t.group, t.agent] == 1]
+    return compared, {"rollouts/alone": Total(len(kept) - len(compared))}
+
+
+def after_credit(selected: Sequence[Trajectory], algo: RLAlgorithm) -> Sequence[Trajectory]:
+    """Those of the rollouts of a batch that are learned from, once credit has compared them."""
+    return selected if algo.filter_after_credit is None else algo.filter_after_credit(selected)
+
+
+def credited(
+    selected: Sequence[Trajectory], algo: RLAlgorithm
+) -> tuple[list[Trajectory], StepWeights]:
+    """The rollouts that are learned from, and their credit [S]; the others count in it alone.
+
+    selected: a whole batch that passed the filter. Raises CreditError as `step_weights`.
+    """
+    weights = step_weights(selected, algo)
+    learned = set(map(id, after_credit(selected, algo)))
+    pairs = [(t, w) for t, w in zip(selected, weights, strict=True) if id(t) in learned]
+    return [t for t, _ in pairs], [w for _, w in pairs]
 
 
 def step_weights(selected: Sequence[Trajectory], algo: RLAlgorithm) -> list[NDArray[np.float32]]:
@@ -75,9 +108,9 @@ def step_weights(selected: Sequence[Trajectory], algo: RLAlgorithm) -> list[NDAr
 
 
 def weighted_rows(
-    selected: Sequence[Trajectory], by_step: StepWeights, algo: RLAlgorithm
+    learned: Sequence[Trajectory], by_step: StepWeights, algo: RLAlgorithm
 ) -> list[SAWItem]:
-    """Rows of the trajectories with the weights of `step_weights`.
+    """Rows of the trajectories with the weights of `credited`.
 
     Their own rows are not changed: the result has copies, under a new name per rollout and call.
     """
@@ -86,14 +119,14 @@ def weighted_rows(
     rewards = REWARDS in algo.attach
     return [
         row
-        for number, (trajectory, weights) in enumerate(zip(selected, by_step, strict=True))
-        for row in _credited(trajectory, weights, f"{batch}-{number}", rewards=rewards)
+        for number, (trajectory, weights) in enumerate(zip(learned, by_step, strict=True))
+        for row in _rows_of(trajectory, weights, f"{batch}-{number}", rewards=rewards)
     ]
 
 
 def credit_by_group(
     seen: Sequence[Trajectory],
-    selected: Sequence[Trajectory],
+    learned: Sequence[Trajectory],
     by_step: StepWeights,
     algo: RLAlgorithm,
 ) -> dict[str, list[list[float] | None]] | None:
@@ -103,7 +136,7 @@ def credit_by_group(
     """
     if algo.refine is not None:
         return None
-    weights_by_id = {id(t): weights.tolist() for t, weights in zip(selected, by_step, strict=True)}
+    weights_by_id = {id(t): weights.tolist() for t, weights in zip(learned, by_step, strict=True)}
     by_group = defaultdict[str, list[list[float] | None]](list)
     for trajectory in seen:
         by_group[trajectory.group].append(weights_by_id.get(id(trajectory)))
@@ -172,7 +205,7 @@ def _checked(weights: Weights, selected: Sequence[Trajectory]) -> list[NDArray[n
     return by_step
 
 
-def _credited(
+def _rows_of(
     trajectory: Trajectory, by_step: NDArray[np.float32], name: str, *, rewards: bool
 ) -> Iterator[SAWItem]:
     """The rows of a rollout with the weights [S] of its steps, under the rollout's new name."""

@@ -22,6 +22,7 @@ from ludic_train.algorithms.credit import (
     MonteCarloReturn,
     Weights,
     check_statistics,
+    compares_groups,
     returns,
     rewards_of,
     spread,
@@ -68,6 +69,11 @@ class TokenWhitened:
 
     def __post_init__(self) -> None:
         check_statistics("TokenWhitened", self.ddof, self.eps)
+
+    @property
+    def compares_groups(self) -> bool:
+        """True if the credit that it is given does."""
+        return compares_groups(self.advantage)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises what `advantage` raises."""
@@ -118,6 +124,11 @@ class OverlongPenalty:
         if not 0 <= self.factor < math.inf:
             raise ConfigError(f"OverlongPenalty.factor is {self.factor}; it must be 0 or more")
 
+    @property
+    def compares_groups(self) -> bool:
+        """True if the credit that it is given does."""
+        return compares_groups(self.credit)
+
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The credit of the rollouts with the penalties in their steps' rewards."""
         penalized = []
@@ -133,27 +144,6 @@ class OverlongPenalty:
         over = tokens_C - (self.max_tokens - self.buffer)
         penalties: Array = -self.factor * np.clip(over / self.buffer, 0.0, 1.0)
         return penalties
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedCutOff:
-    """The credit of `credit`, and 0 for steps whose reply reached its limit of tokens.
-
-    Their rewards count in the baselines of their groups; only their tokens have no gradient.
-
-    >>> from ludic_train import GroupNormalizedReturn
-    >>> assigner = MaskedCutOff(GroupNormalizedReturn())
-    """
-
-    credit: CreditAssigner
-
-    def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
-        """The weights [S] of each rollout."""
-        weights = [np.array(step_weights) for step_weights in self.credit(trajectories)]
-        for step_weights, trajectory in zip(weights, trajectories, strict=True):
-            steps, _, was_cut = trajectory.completions.T
-            step_weights[steps[was_cut == 1]] = 0.0
-        return weights
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,14 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue with the statistics of `state`."""
+
+
+def compares_groups(credit: CreditAssigner) -> bool:
+    """True if the credit of a rollout is relative to the others of its group.
+
+    Assigners say so by an attribute `compares_groups`; those without it do not.
+    """
+    return bool(getattr(credit, "compares_groups", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,8 @@ class GroupNormalizedReturn:
     [0.75, -0.25, -0.25, -0.25]
     """
 
+    compares_groups: ClassVar[bool] = True
+
     divide_by_std: bool = True
     ddof: int = 1
     eps: float = 1e-6
@@ -151,6 +161,8 @@ class HybridNormalizedReturn:
     ddof: as in `GroupNormalizedReturn`.
     """
 
+    compares_groups: ClassVar[bool] = True
+
     ddof: int = 0
     eps: float = 1e-8
 
@@ -172,6 +184,8 @@ class LeaveOneOutReturn:
 
     Ahmadian et al. 2024, arXiv:2402.14740; equals n / (n - 1) (R - mean).
     """
+
+    compares_groups: ClassVar[bool] = True
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """The same weight for all steps. Raises CreditError for a group of fewer than two."""
@@ -218,7 +232,7 @@ def groups(trajectories: Sequence[Trajectory]) -> list[list[int]]:
         if len(indices) < 2:
             raise CreditError(
                 f"group {group!r} has a single rollout of {agent!r}, which has nothing to be "
-                "compared with; did the others fail? drop_zero_variance_groups() drops such groups"
+                "compared with: play groups of 2 or more, or use MonteCarloReturn"
             )
     return list(members.values())
 

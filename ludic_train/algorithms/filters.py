@@ -1,4 +1,4 @@
-"""Filters: selection of the rollouts that are learned from, by raw rewards, before any credit."""
+"""Filters: selection of rollouts, by raw rewards before credit, or after it."""
 
 from __future__ import annotations
 

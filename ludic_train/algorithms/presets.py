@@ -33,6 +33,7 @@ from ludic_train.algorithms.credit import (
     LeaveOneOutReturn,
     MonteCarloReturn,
     PerStepReward,
+    compares_groups,
 )
 from ludic_train.algorithms.filters import Filter, drop_zero_variance_groups, keep_best
 from ludic_train.algorithms.kl import DistillationLoss, TopKDistillationLoss
@@ -63,7 +64,9 @@ class RLAlgorithm:
     """Everything that distinguishes one algorithm from another.
 
     credit: from the rewards of a batch to a weight per step.
-    filter: selects the rollouts that are learned from, before credit; None keeps all.
+    filter: selects the rollouts that credit compares, by their raw rewards; None keeps all.
+    filter_after_credit: selects those of them that are learned from; the others count in the
+        baselines alone. None keeps all.
     attach: names of streams that are attached to the rows of a batch before its updates: log-probs
         under a REFERENCE model, those under the params that begin the batch (PROXIMAL), their
         VALUES, the steps' REWARDS.
@@ -86,6 +89,7 @@ class RLAlgorithm:
     loss: Loss
     aggregation: Aggregation = token_mean
     filter: Filter | None = None
+    filter_after_credit: Filter | None = None
     attach: frozenset[str] = frozenset()
     refine: Refine | None = None
     teacher_top_k: int | None = None
@@ -101,6 +105,11 @@ class RLAlgorithm:
             raise ConfigError(f"max_lag={self.max_lag}; it must be 0 or more, or None")
         if self.teacher_top_k is not None and self.teacher_top_k < 1:
             raise ConfigError(f"teacher_top_k={self.teacher_top_k}; it must be 1 or more, or None")
+
+    @property
+    def compares_groups(self) -> bool:
+        """True if the credit of a rollout is relative to the others of its group."""
+        return compares_groups(self.credit)
 
     def with_parts(self, parts: Parts) -> RLAlgorithm:
         """The algorithm with some of its parts replaced. Raises ConfigError for unknown names."""
@@ -121,6 +130,7 @@ class Parts(TypedDict, total=False):
     loss: Loss
     aggregation: Aggregation
     filter: Filter | None
+    filter_after_credit: Filter | None
     attach: frozenset[str]
     refine: Refine | None
     teacher_top_k: int | None

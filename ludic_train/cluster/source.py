@@ -20,7 +20,7 @@ from ludic_train.cluster.reader import QueueReader
 from ludic_train.cluster.validation import GroupValidator
 from ludic_train.errors import CheckpointError
 from ludic_train.metrics import Metrics, merge
-from ludic_train.rows import credit_by_group, step_weights, weighted_rows
+from ludic_train.rows import credit_by_group, credited, weighted_rows
 from ludic_train.sources.base import Gathered, Pace, TaskHistory, gathered_groups
 from ludic_train.sources.levels import (
     Levels,
@@ -169,11 +169,11 @@ class PipelineBatchSource:
         batch = waiting.result()
         self._reader.give()
         metrics = merge([batch.metrics, self._note(algo, batch.seen)])
-        by_step = step_weights(batch.kept, algo)
-        credit = credit_by_group(batch.seen, batch.kept, by_step, algo)
+        learned, by_step = credited(batch.kept, algo)
+        credit = credit_by_group(batch.seen, learned, by_step, algo)
         if self.credit is not None and credit is not None:
             self.credit(credit)
-        items = tuple(weighted_rows(batch.kept, by_step, algo))
+        items = tuple(weighted_rows(learned, by_step, algo))
         if self.levels is not None:
             metrics |= self.levels.metrics()
         return SAWBatch(items=items, metrics=metrics)

@@ -15,8 +15,8 @@ from dataclasses import fields, is_dataclass, replace
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import IN_PYTHON
 from ludic_train.algorithms import presets
-from ludic_train.algorithms.batch_credit import MaskedCutOff
 from ludic_train.algorithms.filters import (
+    Filter,
     combine,
     drop_incomplete_completions,
     drop_zero_variance_groups,
@@ -72,14 +72,10 @@ def settled(
         lag = 2 * learn.minibatches - 1
     algo = replace(algo, max_lag=lag)
     if config.harness.cut_off == "drop":
-        others = () if algo.filter is None else (algo.filter,)
-        algo = replace(algo, filter=combine(drop_incomplete_completions, *others))
+        algo = replace(algo, filter=_with(drop_incomplete_completions, algo.filter))
     if config.harness.cut_off == "mask":
-        if algo.refine is not None:
-            raise ConfigError(
-                f"cut_off='mask', and {algo.name} credits tokens by a value of their own: take drop"
-            )
-        algo = replace(algo, credit=MaskedCutOff(algo.credit))
+        after = _with(drop_incomplete_completions, algo.filter_after_credit)
+        algo = replace(algo, filter_after_credit=after)
     if learn.full_batches:
         # Only what a filter drops can be replaced, and some algorithms drop nothing.
         algo = replace(algo, full_batches=True, filter=algo.filter or drop_zero_variance_groups())
@@ -93,6 +89,10 @@ def settled(
         loss = CompositeLoss((algo.loss, TokenKLLoss(learn.kl)))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})
     return algo, config
+
+
+def _with(first: Filter, second: Filter | None) -> Filter:
+    return first if second is None else combine(first, second)
 
 
 def _completed(algo: RLAlgorithm, config: RunConfig) -> RunConfig:

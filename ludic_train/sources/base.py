@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, merge
-from ludic_train.rows import filtered
+from ludic_train.rows import after_credit, filtered
 from ludic_train.types import SAWBatch, Trajectory
 
 if TYPE_CHECKING:
@@ -167,13 +167,13 @@ async def gathered_groups(
         # groups that pass the filter.
         missing = groups - count_groups(selected) if algo.full_batches else groups
         trajectories, metrics = await feed.take(missing)
-        good = filtered(trajectories, algo)
-        parts.append({**metrics, "rollouts/kept": Stat(len(good), len(trajectories))})
+        good, alone = filtered(trajectories, algo)
+        parts.append({**metrics, **alone, "rollouts/kept": Stat(len(good), len(trajectories))})
         selected += good
         seen += trajectories
         full = count_groups(selected) >= groups if algo.full_batches else True
         # Groups whose episodes all failed have no trajectory at all.
-        learned = {trajectory.group for trajectory in selected if trajectory.rows}
+        learned = {t.group for t in after_credit(selected, algo) if t.rows}
         ended = full and bool(learned)
         if not learned:
             parts.append(note(seen))

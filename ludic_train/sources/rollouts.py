@@ -37,8 +37,8 @@ from ludic_train.errors import CheckpointError, EmptyBatch
 from ludic_train.metrics import Metrics, episode_metrics, merge
 from ludic_train.rows import (
     credit_by_group,
+    credited,
     failed_if_untrainable,
-    step_weights,
     trajectories_from,
     weighted_rows,
 )
@@ -262,13 +262,13 @@ class RolloutBatchSource:
         credit = None
         try:
             batch = await gathered_groups(self, algo, self.groups_per_batch, note, spare=spare)
-            by_step = step_weights(batch.kept, algo)
-            credit = credit_by_group(batch.seen, batch.kept, by_step, algo)
+            learned, by_step = credited(batch.kept, algo)
+            credit = credit_by_group(batch.seen, learned, by_step, algo)
         finally:
             played, self._played = self._played, []
             if self.record is not None:
                 self.record(played, credit)
-        items = tuple(weighted_rows(batch.kept, by_step, algo))
+        items = tuple(weighted_rows(learned, by_step, algo))
         metrics = merge([batch.metrics, note(batch.seen)])
         if self.levels is not None:
             metrics |= self.levels.metrics()

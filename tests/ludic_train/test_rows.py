@@ -5,16 +5,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trajectories import TASK, call, rollout, weighted
+from trajectories import TASK, call, rollout, trajectory, weighted
 
 from ludic_gym.errors import EpisodeError
 from ludic_gym.records import task_key
 from ludic_gym.types import Completion, Episode, Sampling
-from ludic_train.algorithms.filters import drop_truncated
-from ludic_train.algorithms.presets import sft
+from ludic_train.algorithms.batch_credit import OverlongPenalty, TokenWhitened
+from ludic_train.algorithms.credit import (
+    GroupNormalizedReturn,
+    HybridNormalizedReturn,
+    LeaveOneOutReturn,
+)
+from ludic_train.algorithms.filters import drop_incomplete_completions, drop_truncated
+from ludic_train.algorithms.presets import grpo, rejection_sampling, rloo, sft
 from ludic_train.errors import CreditError, UntrainableRollout
+from ludic_train.metrics import values
 from ludic_train.rows import (
+    credited,
     failed_if_untrainable,
+    filtered,
     rows_from,
     trajectories_from,
     trajectory_from,
@@ -172,6 +181,44 @@ def test_the_filter_comes_before_credit():
     (row,) = rows_from([cut, whole], weighted([5.0], filter=drop_truncated))
     assert row.weight.tolist() == [0, 5.0]
     assert rows_from([cut], weighted([5.0], filter=drop_truncated)) == []
+
+
+@pytest.mark.parametrize(
+    "credit",
+    [
+        GroupNormalizedReturn(),
+        HybridNormalizedReturn(),
+        LeaveOneOutReturn(),
+        TokenWhitened(LeaveOneOutReturn()),
+        OverlongPenalty(GroupNormalizedReturn(), max_tokens=10, buffer=2),
+    ],
+)
+def test_a_rollout_that_a_filter_left_alone_is_dropped_and_counted(credit):
+    lone = [trajectory(1.0, group="a"), trajectory(0.0, group="a", cut=True)]
+    pair = [trajectory(1.0, group="b"), trajectory(0.0, group="b")]
+    algo = grpo(credit=credit, filter=drop_incomplete_completions)
+    kept, metrics = filtered([*lone, *pair], algo)
+    assert kept == pair
+    assert values(metrics) == {"rollouts/alone": 1.0}
+    # A group that was played alone is a fault of the settings.
+    with pytest.raises(CreditError, match="a single rollout"):
+        credited(filtered([trajectory(1.0, group="c")], algo)[0], algo)
+
+
+def test_the_best_of_a_group_is_imitated_alone():
+    group = [trajectory(1.0, group="a"), trajectory(0.5, group="a")]
+    assert filtered(group, rejection_sampling()) == (group[:1], {})
+
+
+def test_what_a_filter_after_credit_drops_counts_in_the_baseline():
+    rewards, cut = (1.0, 1.0, 0.0, 0.0), (False, False, False, True)
+    group = [trajectory(r, cut=was_cut) for r, was_cut in zip(rewards, cut, strict=True)]
+    algo = rloo(filter_after_credit=drop_incomplete_completions)
+    learned, weights = credited(group, algo)
+    assert learned == group[:3]
+    # Each less the mean of the other three, the one that was cut included.
+    by_hand = [1 - 1 / 3, 1 - 1 / 3, 0 - 2 / 3]
+    assert [float(w[0]) for w in weights] == pytest.approx(by_hand)
 
 
 def test_a_trajectory_is_a_rollout_in_tokens():

@@ -254,6 +254,19 @@ async def test_a_format_failure_is_learned_from_although_truncated_rollouts_are_
     assert min(item.weight.min() for item in batch.items) < 0
 
 
+async def test_a_batch_of_which_nothing_is_learned_is_played_anew():
+    batches = iter([[], [], None])
+
+    def after(trajectories):
+        kept = next(batches, None)
+        return list(trajectories) if kept is None else kept
+
+    trainable = reinforce(filter_after_credit=after)
+    batch = await source(tasks=sums(), play=forgetful, groups_per_batch=8).next_batch(trainable)
+    assert batch.metrics["rollouts/kept"].count == 3 * 24
+    assert batch.items
+
+
 class Waits(TextEnv):
     async def start(self, options):
         await asyncio.sleep(0)
