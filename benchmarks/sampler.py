@@ -80,6 +80,8 @@ def endless(name: str) -> tuple[torch.nn.Module, object]:
         model = random_model("135M").to(LARGE[name])
     else:
         model = make_tiny_model(tokenizer, **MODELS[name]).eval()
+    # Of a template without ends of turns, because they end a reply too.
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "|")
     tokenizer.eos_token = None
     model.generation_config.eos_token_id = None
     return model, tokenizer

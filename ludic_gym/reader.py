@@ -170,6 +170,15 @@ def opens_thought(text: str) -> bool:
     return bool(starts) and not text[starts[-1].end() :].strip()
 
 
+def is_thought_tag(text: str) -> bool:
+    """True if the text is a tag that opens or closes a thought.
+
+    >>> is_thought_tag("</think>"), is_thought_tag("<|im_end|>")
+    (True, False)
+    """
+    return bool(_THOUGHT_START.fullmatch(text) or _THOUGHT_END.fullmatch(text))
+
+
 def bare_text(text: str) -> str:
     """The text without quotes, Markdown and brackets around it, and punctuation at its end.
 

@@ -12,6 +12,7 @@ from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.text_calls import CALL, CALL_END, ReplyFormat
 from ludic_gym.types import Message, ToolCall, ToolSchema
+from ludic_train.models.chat_profile import text_ids
 from ludic_train.models.chat_template import render_chat, with_parsed_arguments
 from ludic_train.models.tool_calls import begins_in_thought, call_format, tool_template
 
@@ -72,9 +73,8 @@ class Prompts:
             raise ConfigError(f"the chat template fails on this dialog: {error}") from error
 
     def encoded(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text as it is, in which no special token is special."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        return tuple(ids)
+        """Token ids of a text as it is, in which no control token is one."""
+        return tuple(text_ids(self.tokenizer, text))
 
     def text(self, ids: Sequence[int], *, with_specials: bool = False) -> str:
         """Text of token ids, special tokens left out."""

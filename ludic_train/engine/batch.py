@@ -36,6 +36,7 @@ from ludic_train.engine.sampling import (
 )
 from ludic_train.errors import EngineError
 from ludic_train.expert_text import UNKNOWN, experts_to_base64
+from ludic_train.models.chat_profile import chat_profile
 from ludic_train.models.exact import is_exact
 from ludic_train.models.routing import recorded_experts, routers
 
@@ -555,10 +556,10 @@ def experts_of(seen: Mapping[int, Tensor], num_layers: int, sizes: Sequence[int]
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end a completion: the tokenizer's eos and those of the generation config."""
+    """Tokens that end a completion: those of the chat profile and of the generation config."""
     made_with = causal_lm(model).generation_config.eos_token_id
     more = made_with if isinstance(made_with, list) else [made_with]
-    return frozenset(i for i in (tokenizer.eos_token_id, *more) if i is not None)
+    return frozenset(i for i in (*chat_profile(tokenizer).stop_ids, *more) if i is not None)
 
 
 @contextmanager

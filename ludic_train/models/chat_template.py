@@ -18,14 +18,12 @@ from jinja2 import Environment, TemplateError, TemplateSyntaxError, meta
 from ludic_gym.contexts import Context
 from ludic_gym.dialogs import change_for, sendable_arguments, sendable_dialog
 from ludic_gym.errors import ConfigError
+from ludic_gym.reader import divided, opens_thought, untagged
 from ludic_gym.terminal import suggestion
 from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
-from ludic_train.models.tool_calls import (
-    call_format,
-    tool_template,
-    with_calls,
-)
+from ludic_train.models.chat_profile import chat_profile, text_ids
+from ludic_train.models.tool_calls import call_format, tool_template, with_calls
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -48,7 +46,7 @@ def render_chat(
 
     A dialog that ends with an assistant message has that one continued. Without `reply_comes`, the
     ids end where the last message does. tools: for templates that write them into the prompt.
-    Equals `tokenizer.apply_chat_template`, except that a special token spelled out inside a message
+    Equals `tokenizer.apply_chat_template`, except that a control token spelled out inside a message
     or a tool ("<|im_end|>") stays ordinary text: no message can end a turn or open another.
     A dialog that the template refuses is rendered in another form, as servers get it too: with the
     system prompt in the first message of the user, for instance.
@@ -81,7 +79,12 @@ def render_chat(
     ids: list[int] = []
     # Pieces between fences are special tokens of the template, so odd ones are text of messages.
     for i, piece in enumerate(text.split(fence) if fence else [text]):
-        ids += tokenizer.encode(piece, add_special_tokens=False, split_special_tokens=i % 2 == 1)
+        is_text = i % 2 == 1
+        ids += (
+            text_ids(tokenizer, piece)
+            if is_text
+            else tokenizer.encode(piece, add_special_tokens=False)
+        )
     return ids
 
 
@@ -158,7 +161,7 @@ def _fence_specials(
     _with_strings(data, strings.append)
     # Joined by a character that no special token holds, so that none is found across two strings.
     text = "\0".join(strings)
-    specials = [token for token in tokenizer.all_special_tokens if token in text]
+    specials = [token for token in chat_profile(tokenizer).control if token in text]
     if not specials:
         return data, ""
     fence = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text)
@@ -268,29 +271,65 @@ def typed_completion(
 ) -> Completion:
     """The assistant's next message of a dialog, with the tokens of the prompt and of the message.
 
-    dialog: messages before it. text: of the message; the eos token is added to its tokens.
+    dialog: messages before it. text: of the message, without the end of the turn.
+    Its tokens are those that the chat template writes after the prompt, to the end of the turn: an
+    empty thought before the text and other white space are the template's.
     Raises UntrainableRollout where the chat template writes something else for it.
     """
     prompt = render_chat(tokenizer, dialog)
-    ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-    completion = (*ids, int(tokenizer.eos_token_id))
-    # Trained tokens must be those that later prompts will hold, or the model learns another dialog.
-    written = render_chat(
-        tokenizer, [*dialog, {"role": "assistant", "content": text}], reply_comes=False
-    )
-    made = [*prompt, *completion]
-    if written[: len(made)] != made:
-        # The same text may be cut into tokens in more than one way.
-        ours, theirs = (str(tokenizer.decode(each)) for each in (made, written))
-        if not theirs.startswith(ours):
-            raise UntrainableRollout(
-                f"the reply {text[:80]!r} would be trained as ...{ours[-60:]!r}, but the chat "
-                f"template writes ...{theirs[-60:]!r}; use a template that keeps replies as they "
-                "are and ends them with the eos token"
-            )
+    reply: Message = {"role": "assistant", "content": text}
+    written = render_chat(tokenizer, [*dialog, reply], reply_comes=False)
+    ids = _reply_ids(tokenizer, prompt, text, written)
     return Completion(
-        text=text, finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=completion
+        text=text, finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=tuple(ids)
     )
+
+
+def _reply_ids(
+    tokenizer: PreTrainedTokenizerBase, prompt: list[int], text: str, written: list[int]
+) -> list[int]:
+    """The tokens of a reply and its end. written: the whole dialog, by the chat template."""
+    end = list(chat_profile(tokenizer).turn_end)
+    typed = text_ids(tokenizer, text)
+    made = [*prompt, *typed, *end]
+    if written[: len(made)] == made:
+        return made[len(prompt) :]
+    before, bare, ours, theirs = (
+        str(tokenizer.decode(each))
+        for each in (prompt, made[: len(made) - len(end)], made, written)
+    )
+    # The same text may be cut into tokens in more than one way, and some templates write the end
+    # of a turn only where another one follows.
+    if theirs.startswith(ours) or theirs.rstrip() == bare.rstrip():
+        return made[len(prompt) :]
+    content, ended, _ = theirs.rpartition(str(tokenizer.decode(end)))
+    thought, answer = divided(text, opened=True)
+    if opens_thought(before):
+        # Sampled after the tag; templates leave a thought out of what they write.
+        if ended and thought and answer and _squeezed(content).endswith(_squeezed(answer)):
+            return made[len(prompt) :]
+    elif ended and content.startswith(before):
+        content = content.removeprefix(before)
+        if _squeezed(_without_frame(content)) == _squeezed(_without_frame(text)):
+            if written[: len(prompt)] != prompt:
+                return [*text_ids(tokenizer, content), *end]
+            reply = written[len(prompt) :]
+            return reply[: len(reply) - reply[::-1].index(end[-1])]
+    raise UntrainableRollout(
+        f"the reply {text[:80]!r} would be trained as ...{ours[-60:]!r}, but the chat "
+        f"template writes ...{theirs[-60:]!r}; use a template that keeps replies as they "
+        "are and ends them with a token"
+    )
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _without_frame(content: str) -> str:
+    """The text of a reply without an empty thought before it."""
+    thought, rest = divided(content)
+    return content if untagged(thought) else rest
 
 
 def set_chat_args(tokenizer: PreTrainedTokenizerBase, args: Mapping[str, Any]) -> None:

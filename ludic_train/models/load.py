@@ -20,6 +20,7 @@ from transformers.utils import logging
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
+from ludic_train.models.chat_profile import add_stops
 from ludic_train.models.checkpoint_names import model_params
 from ludic_train.models.modules import VALUE_HEAD, is_adapted
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
@@ -127,6 +128,8 @@ def load_model(
     with quiet():
         tokenizer = load_tokenizer(name)
         model = _load_base(base_of(name), dtype)
+        # The folder of an adapter has no generation config.
+        add_stops(tokenizer, model.generation_config.eos_token_id)
         if adapter.is_file():
             from peft import PeftModel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.cache import resolved
+from ludic_train.models.chat_profile import add_stops
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -112,7 +113,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
 
     Raises ModelNotFound where there is none, ConfigError for one without a chat template.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, GenerationConfig
 
     name = resolved(name)
     try:
@@ -123,6 +124,9 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         raise ConfigError(f"the tokenizer of {str(name)!r} has no chat template: use a chat model")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    # A model without the file has the stop tokens of its template and tokenizer alone.
+    with suppress(OSError):
+        add_stops(tokenizer, GenerationConfig.from_pretrained(str(name)).eos_token_id)
     return tokenizer
 
 

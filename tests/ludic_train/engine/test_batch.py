@@ -1,8 +1,10 @@
+import asyncio
 import random
 from dataclasses import replace
 
 import pytest
 import torch
+from chat_families import family_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,10 @@ from ludic_train.engine.batch import (
     prefills,
     stop_ids,
 )
+from ludic_train.engine.client import LocalChatClient
+from ludic_train.models.chat_profile import chat_profile
 from ludic_train.models.load import load_model, save_model
+from ludic_train.models.tiny import make_tiny_model
 
 EOS = 2
 
@@ -220,6 +225,23 @@ def test_every_stop_token_that_the_model_is_made_with_counts(make_model, tokeniz
     assert stop_ids(model, tokenizer) == {tokenizer.eos_token_id, 7, 8}
     model.generation_config.eos_token_id = None
     assert stop_ids(model, tokenizer) == {tokenizer.eos_token_id}
+
+
+@pytest.mark.parametrize("family", ["gemma", "qwen base", "llama 3", "phi 3", "glm 4", "gpt-oss"])
+def test_sampling_stops_where_the_template_ends_a_turn(family):
+    tokenizer = family_tokenizer(family)
+    model = make_tiny_model(tokenizer, hidden_size=32, num_layers=1)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    end = chat_profile(tokenizer).turn_end[-1]
+    model.lm_head = torch.nn.Linear(32, len(tokenizer))
+    with torch.no_grad():
+        # Its reply is the end of the turn, whatever was asked.
+        model.lm_head.weight.zero_()
+        model.lm_head.bias.zero_()[end] = 50.0
+    dialog = [{"role": "user", "content": "2 + 3 = ?"}]
+    reply = asyncio.run(LocalChatClient(model, tokenizer).complete(dialog, Sampling(max_tokens=8)))
+    assert reply.completion_ids == (end,)
+    assert (reply.text, reply.finish_reason) == ("", "stop")
 
 
 def step_by_step(engine, requests, move):

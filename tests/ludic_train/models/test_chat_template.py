@@ -96,11 +96,10 @@ def changed(old, new):
 @pytest.mark.parametrize(
     ("old", "new", "reply"),
     [
-        ("{{ m['content'] }}", "{{ m['content'] | trim }}", " a cat "),
         ("{{ m['content'] }}", "{{ m['content'].split('</think>')[-1] }}", "hm</think>a cat"),
         ("<|im_end|>", "</s>", "a cat"),
     ],
-    ids=["trims", "hides thoughts", "another end of turn"],
+    ids=["hides thoughts", "another end of turn"],
 )
 def test_a_template_that_writes_replies_otherwise_is_refused(old, new, reply):
     with pytest.raises(UntrainableRollout, match="but the chat template writes"):
