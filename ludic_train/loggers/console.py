@@ -16,6 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ludic_train.loggers.loggers import IMITATION
+
 BARS = "▁▂▃▄▅▆▇█"
 MAIN = frozenset({"reward", "success", "level", "entropy", "nll"})
 MAIN |= {"grad_norm", "lr", "seconds/update"}
@@ -27,6 +29,7 @@ class ConsoleLogger:
     """Live panels of the latest numbers in a terminal, by family; plain lines anywhere else.
 
     A family is what names have before the slash, as in seconds/update and seconds/next_batch.
+    Updates that imitate have the word beside their number.
 
         logger = ConsoleLogger(1_000, headline="success")
         await trainer.train(1_000, on_update=lambda update, m: logger.log(update, values(m)))
@@ -56,6 +59,7 @@ class ConsoleLogger:
         self._started: tuple[int, float] | None = None
         self._printed = -math.inf
         self._update = 0
+        self._imitates = False
         self._latest: dict[str, float] = {}
         self._history: list[float] = []
         self._live: Live | None = None
@@ -68,6 +72,9 @@ class ConsoleLogger:
         # Time spent before the first update is set-up, and says nothing about the rest.
         self._started = self._started or (update, self._clock())
         self._update = update
+        # Of updates; an evaluation is of the stage before it.
+        self._imitates = bool(metrics.get(IMITATION, self._imitates))
+        metrics = {name: value for name, value in metrics.items() if name != IMITATION}
         self._latest |= metrics
         if self.headline in metrics:
             self._history.append(metrics[self.headline])
@@ -109,7 +116,7 @@ class ConsoleLogger:
     def _progress(self) -> str:
         left = self.seconds_left()
         text = f"  {timedelta(seconds=round(left))} left" if left else ""
-        return f"{self._update}/{self.total}{text}"
+        return f"{self._update}/{self.total}{' imitation' if self._imitates else ''}{text}"
 
     def _panel(self) -> RenderableType:
         # Lines of more than 100 columns are hard to read, and below 20 nothing fits.

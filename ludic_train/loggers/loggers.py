@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,9 @@ from ludic_gym.errors import ConfigError
 from ludic_train.disk import write_all
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import MetricError
+
+IMITATION = "imitation"
+"""Metric: 1 in updates that imitate demonstrations, 0 in those from rewards of the same run."""
 
 
 class Logger(Protocol):
@@ -43,6 +46,11 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Give back what is held; nothing is logged afterwards."""
+
+
+def imitated_until(records: Iterable[Mapping[str, float]]) -> int:
+    """The last update that imitated demonstrations, by IMITATION; 0 without any."""
+    return max((int(r["update"]) for r in records if r.get(IMITATION)), default=0)
 
 
 class JSONLLogger:

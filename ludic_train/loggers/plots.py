@@ -10,7 +10,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-COLOR = "#2a6f97"
+from ludic_train.loggers.loggers import imitated_until
+
+COLOR, SHADE = "#2a6f97", "#8a8f98"
 
 
 def plot_curves(
@@ -18,17 +20,30 @@ def plot_curves(
 ) -> None:
     """Draw one panel per metric over the updates; a running mean where there are many.
 
+    The updates that imitated are shaded.
+
     records: of `read_metrics`, with a number for each name somewhere.
     """
     # Without pyplot, whose global state and choice of a display no library should touch.
     figure = Figure(figsize=(4.2 * len(names), 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=12, fontweight="bold")
+    imitated = imitated_until(records)
     for place, name in enumerate(names, start=1):
         # Evaluations come every few updates, so that most records lack their metrics.
         points = [(r["update"], r[name]) for r in records if math.isfinite(r.get(name, math.nan))]
         updates, numbers = np.array(points).T
         axes = figure.add_subplot(1, len(names), place)
+        if imitated:
+            axes.axvspan(0, imitated, color=SHADE, alpha=0.15, linewidth=0)
+            axes.annotate(
+                "imitation",
+                (0, 1),
+                xycoords=("data", "axes fraction"),
+                fontsize=8,
+                va="top",
+                color=SHADE,
+            )
         # Raw points of many updates hide the trend.
         if (span := len(points) // 20) > 1:
             axes.plot(updates, numbers, color=COLOR, alpha=0.25, linewidth=0.8)

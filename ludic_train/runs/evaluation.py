@@ -21,7 +21,7 @@ from ludic_gym.rollout.episodes import run_episodes
 from ludic_gym.rollout.transcript import rollout_text
 from ludic_gym.types import Episode, MakePolicy, Rollout, Task
 from ludic_train.loggers.console import readable, sparkline
-from ludic_train.loggers.loggers import read_metrics
+from ludic_train.loggers.loggers import imitated_until, read_metrics
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import RESULTS
 from ludic_train.runs.recipe import Recipe
@@ -143,6 +143,8 @@ def report(
         # The text of a model, which must not be taken for markup.
         console.print(transcripts[0], highlight=False, markup=False)
         console.rule()
+    if imitated := imitated_until(records):
+        console.print(f"it imitated until update {imitated}, and learned from rewards after that")
     if curves:
         console.print(f"curves   {out / 'curve.png'}")
     console.print(f"games    {out / 'games.txt'}")

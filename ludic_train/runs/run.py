@@ -50,6 +50,7 @@ from ludic_train.errors import (
 )
 from ludic_train.loggers.console import ConsoleLogger
 from ludic_train.loggers.loggers import (
+    IMITATION,
     JSONLLogger,
     Logger,
     MultiLogger,
@@ -76,6 +77,7 @@ class Stage:
     """Updates made by one trainer, such as supervised fine-tuning or reinforcement learning.
 
     name: for messages. updates: of the whole stage, those before a resume included.
+    imitates: True if it learns from demonstrations, and not from rewards.
     look: called before the first update; its error ends the run.
     ends: controls of the trainer's source and publisher.
     """
@@ -83,6 +85,7 @@ class Stage:
     name: str
     trainer: Trainer
     updates: int
+    imitates: bool = False
     look: Callable[[], Awaitable[None]] | None = None
     ends: Ends = field(default_factory=Ends)
 
@@ -94,7 +97,8 @@ class Run:
     stages: their number and order must not change between a run and its resumption.
     evaluate: gives numbers that are logged as "eval/..."; called every `eval_every` updates and at
         the end of each stage. Everything is saved then.
-    logger: gets the updates of all stages under one count.
+    logger: gets the updates of all stages under one count. Where some stage imitates, the metric
+        IMITATION is 1 in its updates and 0 in the others'.
     guard: called with the metrics of each update; its error ends the run.
     """
 
@@ -139,13 +143,15 @@ async def _run_stage(
     """
     stage, trainer = run.stages[position], run.stages[position].trainer
     offset, began = _offset(run, position), trainer.version
+    imitates = any(each.imitates for each in run.stages)
+    marks = {IMITATION: float(stage.imitates)} if imitates else {}
 
     def log(version: int, metrics: Metrics) -> None:
         saver.check()
         if version == began + 1:
             # After the first update: kernels and memory are known once they have been used.
             write_compute(run.out, run.learner, trainer)
-        run.logger.log(offset + version, values(metrics))
+        run.logger.log(offset + version, values(metrics) | marks)
         run.guard(metrics)
 
     def on_update(version: int, metrics: Metrics) -> None:

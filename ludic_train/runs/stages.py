@@ -204,7 +204,7 @@ def imitation_stage(
         execution=_execution(machine, config, learner),
     )
     trainer = Trainer(learner.model, sft(), source, learner.publisher, cfg)
-    return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates)
+    return Stage(name="supervised fine-tuning", trainer=trainer, updates=updates, imitates=True)
 
 
 def _typed_rows(

@@ -76,6 +76,12 @@ function clearCharts() {
   if (waitingCharts) waitingCharts.disconnect();
 }
 
+/** The last update of a run that imitated demonstrations, 0 without any. */
+function imitatedUntil(run) {
+  const marks = run.curves.find((curve) => curve.name === "imitation");
+  return marks ? Math.max(0, ...marks.updates.filter((_, i) => marks.values[i] === 1)) : 0;
+}
+
 const groupOf = (name) => (name.includes("/") ? name.split("/")[0] : "training");
 
 /** Every metric of the shown runs: its curve by run, and the bounds of its interval if it has some. */
@@ -85,6 +91,7 @@ function metricsOf(runs) {
   for (const { run, i } of shown) {
     const named = new Map(run.curves.map((curve) => [curve.name, curve]));
     for (const curve of run.curves) {
+      if (curve.name === "imitation") continue; // shaded in all charts
       const whose = curve.name.replace(/_(low|high)$/, "");
       if (whose !== curve.name && named.has(`${whose}_low`) && named.has(`${whose}_high`) && named.has(whose)) continue;
       if (!metrics.has(curve.name)) metrics.set(curve.name, { name: curve.name, lines: [] });
@@ -162,17 +169,31 @@ function chart(place, metric, runs) {
     series.push(line);
     tables.push([curve.updates, drawable(weight ? smoothed(curve.values, weight) : curve.values)]);
   }
+  const imitated = Math.max(...metric.lines.map(({ i }) => imitatedUntil(runs[i])));
+  const shade = ({ ctx, bbox, valToPos }) => {
+    if (!imitated) return;
+    ctx.save();
+    const end = Math.min(valToPos(imitated, "x", true), bbox.left + bbox.width);
+    ctx.fillStyle = `${css("--line")}55`;
+    ctx.fillRect(bbox.left, bbox.top, end - bbox.left, bbox.height);
+    ctx.fillStyle = css("--quiet");
+    ctx.font = `${11 * devicePixelRatio}px system-ui`;
+    ctx.textBaseline = "top";
+    ctx.fillText("imitation", bbox.left + 4, bbox.top + 4);
+    ctx.restore();
+  };
   const axis = { stroke: () => css("--quiet"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const made = new uPlot({
     ...sizeOf(place), series, bands,
     scales: { x: { time: false }, y: { distr: log ? 3 : 1 } },
     axes: [{ ...axis, label: "update", labelSize: 14, labelFont: "11px system-ui", size: 24 }, { ...axis, size: 54, values: (_, ticks) => ticks.map((v) => (known(v) ? short(v) : "")) }],
+    hooks: { drawClear: [shade] },
     cursor: { sync: { key: "update" }, points: { size: 6 } },
   }, uPlot.join(tables), place);
   const canvas = place.querySelector("canvas");
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `${metric.name} over updates: ${metric.lines.map(({ i, curve }) =>
-    `${runs[i].name} ends at ${short(curve.values.findLast(known))}`).join(", ")}`);
+    `${runs[i].name} ends at ${short(curve.values.findLast(known))}`).join(", ")}${imitated ? `; imitation until update ${imitated}` : ""}`);
   return made;
 }
 

@@ -1,3 +1,4 @@
+import json
 import shutil
 import threading
 from importlib.util import find_spec
@@ -28,6 +29,22 @@ def test_training_runs_share_a_chart_per_metric_and_constants_are_folded(
     labels = page.locator("canvas").evaluate_all("(all) => all.map((c) => c.ariaLabel)")
     assert labels[1] == "loss over updates: one ends at 0.05, two ends at 0.1"
     assert not page.get_by_role("region", name="constant metrics").is_visible()
+
+
+@pytest.mark.long
+def test_updates_that_imitated_are_shaded_and_named(opened, tmp_path):
+    lines = [{"update": n, "nll": 1 / n, "imitation": float(n < 8)} for n in range(1, 21)]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = opened(view_of([tmp_path]))
+    page.locator("figure canvas").first.wait_for()
+    assert page.locator("figcaption > span").all_inner_texts() == ["nll"]
+    (label,) = page.locator("canvas").evaluate_all("(all) => all.map((c) => c.ariaLabel)")
+    assert label.endswith("ends at 0.05; imitation until update 7")
+    # Below the curve's start, a third of the width is shaded and the rest is not.
+    row = "(c) => [...c.getContext('2d').getImageData(0, 0.7 * c.height, c.width, 1).data]"
+    alpha = page.locator("figure canvas").first.evaluate(row)[3::4]
+    assert alpha[len(alpha) // 4] > 0
+    assert alpha[3 * len(alpha) // 4] == 0
 
 
 @pytest.mark.long

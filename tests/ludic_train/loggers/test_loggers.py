@@ -9,7 +9,13 @@ from rich.console import Console
 
 from ludic_train.errors import MetricError
 from ludic_train.loggers.console import ConsoleLogger, readable, sparkline
-from ludic_train.loggers.loggers import JSONLLogger, MultiLogger, rank_0_logger, read_metrics
+from ludic_train.loggers.loggers import (
+    JSONLLogger,
+    MultiLogger,
+    imitated_until,
+    rank_0_logger,
+    read_metrics,
+)
 
 
 @pytest.fixture
@@ -112,6 +118,26 @@ def test_a_pipe_gets_plain_lines_for_the_first_the_last_and_every_tenth_update()
         "grpo 20/23  reward 2.5  [loss] 0",
         "grpo 23/23  reward 2.875  [loss] 0",
     ]
+
+
+def test_updates_that_imitate_have_the_word_beside_their_number():
+    out, console = console_of(terminal=False)
+    logger = ConsoleLogger(3, every=1, console=console, clock=Clock())
+    logger.log(1, {"nll": 0.5, "imitation": 1.0})
+    # An evaluation is of the updates before it.
+    logger.log(1, {"eval/won": 0.25})
+    logger.log(2, {"reward": 0.5, "imitation": 0.0})
+    assert out.getvalue().splitlines() == [
+        "training 1/3 imitation  nll 0.5",
+        "training 1/3 imitation  eval/won 0.25",
+        "training 2/3  reward 0.5",
+    ]
+
+
+def test_imitation_ends_at_the_last_update_that_is_marked():
+    marked = [{"update": 1, "imitation": 1.0}, {"update": 2, "imitation": 0.0}, {"update": 3}]
+    assert imitated_until(marked) == 1
+    assert imitated_until(marked[1:]) == 0
 
 
 def test_time_left_is_the_pace_of_the_updates_after_the_first():

@@ -81,3 +81,11 @@ def test_the_report_prints_shares_of_time_and_leaves_files(out):
     assert json.loads((out / "results.json").read_text()) == {"perfect/draw": 0.995}
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "> 9" in (out / "games.txt").read_text()
+
+
+def test_the_report_says_until_where_the_run_imitated(out):
+    with (out / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 1, "imitation": 1.0}\n')
+    console = Console(record=True, width=100, file=io.StringIO())
+    report(out, results={}, games=[], curves=["reward"], console=console)
+    assert "imitated until update 1, and" in console.export_text()

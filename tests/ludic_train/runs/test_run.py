@@ -8,7 +8,7 @@ from ludic_gym.harness import Harness
 from ludic_train.algorithms.presets import sft
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import EmptyBatch
-from ludic_train.loggers.loggers import JSONLLogger
+from ludic_train.loggers.loggers import JSONLLogger, read_metrics
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.runs.learner import Learner
@@ -43,7 +43,7 @@ class RunsOut:
         pass
 
 
-async def carried_out(out, *stages):
+async def carried_out(out, *stages, imitates=False):
     tokenizer = make_tokenizer(["a b c"])
     model = make_tiny_model(tokenizer, hidden_size=16, num_heads=2, num_kv_heads=1)
     client = LocalChatClient(model, tokenizer)
@@ -63,7 +63,12 @@ async def carried_out(out, *stages):
             out=out,
             learner=learner,
             stages=tuple(
-                Stage(name=f"stage {i}", trainer=Trainer(model, sft(), source), updates=n)
+                Stage(
+                    name=f"stage {i}",
+                    trainer=Trainer(model, sft(), source),
+                    updates=n,
+                    imitates=imitates and i == 0,
+                )
                 for i, (source, n) in enumerate(stages)
             ),
             evaluate=evaluate,
@@ -84,6 +89,15 @@ async def test_a_run_writes_where_and_in_which_types_it_computes(tmp_path):
     assert (facts["device"], facts["card"], facts["ranks"]) == ("cpu", None, 1)
     assert facts["attention"] == [{"kernel": "flash", "dtype": "float32"}]
     assert facts["cache"] == "float32 on cpu"
+
+
+async def test_updates_of_a_run_that_imitates_first_are_marked(tmp_path):
+    await carried_out(tmp_path / "a", (RunsOut(2), 2), (RunsOut(1), 1), imitates=True)
+    records = read_metrics(tmp_path / "a" / "metrics.jsonl")
+    marks = [(r["update"], r["imitation"]) for r in records if "imitation" in r]
+    assert marks == [(1, 1.0), (2, 1.0), (3, 0.0)]
+    await carried_out(tmp_path / "b", (RunsOut(1), 1))
+    assert "imitation" not in (tmp_path / "b" / "metrics.jsonl").read_text()
 
 
 async def test_a_stage_with_nothing_left_to_learn_ends_with_a_note(tmp_path, capsys):
