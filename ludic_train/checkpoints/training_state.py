@@ -30,6 +30,7 @@ from ludic_train.disk import writing
 from ludic_train.distributed.fsdp import like, sharded_modules, whole_params
 from ludic_train.distributed.ranks import all_gather, call_on_rank_0, rank
 from ludic_train.errors import CheckpointError
+from ludic_train.models.adapters import active_adapter
 from ludic_train.models.checkpoint_names import model_params
 from ludic_train.models.load import load_params
 from ludic_train.models.modules import VALUE_HEAD, is_adapted
@@ -279,6 +280,7 @@ def _params_of_files(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     stored = {name: tensor for file in files for name, tensor in load_file(file).items()}
     if not is_adapted(model):
         return model_params(model, stored)
-    # Adapters are written without the name of the adapter, "default".
-    shorter = {name.replace(".default.", "."): name for name in trained_params(model)}
+    # Adapters are written without their name.
+    part = f".{active_adapter(model)}"
+    shorter = {name.replace(part, ""): name for name in trained_params(model)}
     return {shorter.get(name, name): tensor for name, tensor in stored.items()}

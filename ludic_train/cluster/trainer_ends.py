@@ -24,7 +24,7 @@ from ludic_train.cluster.publish.folder import FolderPublisher
 from ludic_train.cluster.queues.open_queue import open_queue, open_registry
 from ludic_train.cluster.servers.health import PatientPublisher, WatchedSource, none_joined
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
-from ludic_train.models.checkpoint_names import merged_params
+from ludic_train.models.adapters import merged_params
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
 from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS
@@ -115,7 +115,7 @@ async def joined_servers(url: str, key: str) -> Sequence[str]:
 
 
 def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> None:
-    """Write the model; for servers the whole base of adapters, which these publish to them."""
+    """Write the model; for servers with its adapter merged, as later versions reach them."""
     model = learner.model
     if isinstance(learner.publisher, CopyPublisher):
         # Rank 0 alone is here, and has no more than its shards of the model that learns.
@@ -123,6 +123,5 @@ def _save_to_begin_with(learner: Learner, folder: Path, *, is_served: bool) -> N
     if not is_served or not is_adapted(model):
         save_model(model, learner.tokenizer, folder)
         return
-    base = ((name, param) for name, param in model.named_parameters() if "lora_" not in name)
-    params = dict(merged_params(base, model))
+    params = dict(merged_params(model.named_parameters(), model))
     save_model(model.get_base_model(), learner.tokenizer, folder, params)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 import torch
@@ -32,12 +32,9 @@ from transformers.core_model_loading import (
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.modules import is_adapted, is_expert_adapter, is_lora_layer, unwrapped
+from ludic_train.models.adapters import Params, base_params, merged_params
+from ludic_train.models.modules import unwrapped
 
-Params = Iterable[tuple[str, Tensor]]
-# Modules that torch and peft put around others; no checkpoint has them.
-WRAPPERS = re.compile(r"(?<=\.)(_orig_mod|_checkpoint_wrapped_module|base_layer)\.|^_orig_mod\.")
-LORA = re.compile(r"\.(lora_([AB]))\.([^.]+)\.weight$")
 # Up to the number of the transformer block that a param belongs to.
 _BLOCK = re.compile(r"^.*?\.\d+\.")
 
@@ -90,13 +87,7 @@ def check_conversion(model: nn.Module) -> None:
     Converts names and shapes alone, to a checkpoint and back.
     """
     inner = unwrapped(model)
-    params = {
-        name: torch.empty(param.shape, dtype=param.dtype, device="meta")
-        for name, param in inner.named_parameters()
-        # Adapters are no part of a checkpoint; their base layers are, under plain names.
-        if "lora_" not in name
-    }
-    params = {name.replace(".base_layer", ""): param for name, param in params.items()}
+    params = {n: torch.empty_like(p, device="meta") for n, p in base_params(model)}
     back = model_params(model, dict(hub_params(model, params.items())))
     expected, actual = ({n: t.shape for n, t in each.items()} for each in (params, back))
     if wrong := sorted(n for n in expected if actual.get(n) != expected[n]):
@@ -133,87 +124,3 @@ def checkpoint_params(params: Params, model: nn.Module | None) -> Iterator[tuple
                 "one by one: give the publisher its model, FilesPublisher(urls, model=model)"
             )
         yield name, tensor
-
-
-def merged_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
-    """The params under the names that the model has without adapters, with these merged.
-
-    W + alpha / rank * B A (Hu et al. 2021, arXiv:2106.09685) is computed in float32, in new memory;
-    for the experts of a mixture, each with the A and B of its own.
-    Raises ConfigError for adapters without a model, or of another kind than LoRA's matrices.
-    """
-    for _, block in groupby(params, key=lambda param: block_of(param[0])):
-        merged = dict(block)
-        # "A" and "B" of each layer of the block that has an adapter.
-        matrices: dict[str, dict[str, Tensor]] = {}
-        for name in list(merged):
-            if match := LORA.search(name):
-                matrices.setdefault(name[: match.start()], {})[match[2]] = merged.pop(name)
-            elif "lora_" in name or "modules_to_save" in name:
-                raise ConfigError(f"{name} is no LoRA matrix that can be merged into a checkpoint")
-        for path, pair in matrices.items():
-            if not is_adapted(model):
-                raise ConfigError(
-                    f"{path} has an adapter: give the publisher its model, FilesPublisher(urls, "
-                    "model=model), to publish it merged, or take a LoRAPublisher"
-                )
-            layer: nn.Module = model.get_submodule(path)
-            name = adapted_param(path, layer)
-            if name not in merged or len(pair) < 2:
-                raise ConfigError(f"{name} and its adapters are expected together")
-            # In a copy: in place and back, rounding would add up.
-            merged[name] = with_adapter(merged[name], pair, layer, str(model.active_adapter))
-        for name, tensor in merged.items():
-            yield WRAPPERS.sub("", name.removeprefix("base_model.model.")), tensor
-
-
-def adapted_param(path: str, layer: nn.Module) -> str:
-    """Name of the param that the adapter of a layer changes."""
-    inner, name = layer, "weight"
-    if is_expert_adapter(layer):
-        name = layer.parameter_name
-    # peft wraps a module once for each of its params that has an adapter.
-    while is_lora_layer(inner):
-        path, inner = f"{path}.base_layer", inner.base_layer
-    return f"{path}.{name}"
-
-
-def with_adapter(
-    weight: Tensor, matrices: Mapping[str, Tensor], layer: nn.Module, adapter: str
-) -> Tensor:
-    """The weight with its adapter added, in the dtype of the weight.
-
-    weight: [out, in], or that of E experts, [E, out, in] or [E, in, out].
-    matrices: "A" [rank, in] and "B" [out, rank]; of experts "A" [E * rank, in] and "B"
-        [out, rank * E].
-    """
-    assert is_lora_layer(layer)
-    a, b = matrices["A"].float(), matrices["B"].float()
-    # In float32, because a small change is lost when it is rounded to 16 bits before the sum.
-    if weight.ndim == 2:
-        change = b @ a
-    else:
-        experts = len(weight)
-        # The order in which peft lays out the matrices of experts, which differs for A and B.
-        a, b = a.view(experts, -1, a.shape[-1]), b.view(len(b), -1, experts)
-        change = torch.einsum("ore,eri->eoi", b, a)
-        # Such as GPT-OSS, whose experts are stored for x W and not for W x.
-        if vars(layer.get_base_layer()).get("is_transposed", False):
-            change = change.transpose(1, 2)
-    scaling: float = layer.scaling[adapter]
-    return (weight.float() + scaling * change).to(weight.dtype)
-
-
-def adapter_params(params: Params) -> Iterator[tuple[str, Tensor]]:
-    """The LoRA matrices alone, under the names that an adapter's file has.
-
-    Empty for params of a model without adapters.
-    """
-    for name, tensor in params:
-        if LORA.search(name):
-            yield LORA.sub(r".\1.weight", name), tensor
-
-
-def has_expert_adapters(model: nn.Module) -> bool:
-    """True if adapters change the experts of a mixture, which are one param in memory."""
-    return any(map(is_expert_adapter, model.modules()))

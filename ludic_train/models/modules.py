@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from peft.tuners.lora import LoraLayer, ParamWrapper
     from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
     from transformers import PreTrainedModel
 
 # Name of a value head among the children of a model.
@@ -96,3 +97,12 @@ def is_expert_adapter(module: nn.Module) -> TypeGuard[ParamWrapper]:
     from peft.tuners.lora import ParamWrapper
 
     return isinstance(module, ParamWrapper)
+
+
+def is_trained_beside(module: nn.Module) -> TypeGuard[AuxiliaryTrainingWrapper]:
+    """True for a module that trains beside adapters, as a whole or some of its rows."""
+    if "peft" not in sys.modules:
+        return False
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    return isinstance(module, AuxiliaryTrainingWrapper)

@@ -39,6 +39,7 @@ from ludic_train.distributed.fsdp import checkpoint_activations, shard_from_rank
 from ludic_train.distributed.ranks import all_gather, feed_rank_0, rank, scatter, world_size
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
+from ludic_train.models.adapters import active_adapter
 from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import LoRA, base_of, load_model, quiet
@@ -346,8 +347,10 @@ def _described(learner: Learner | None) -> dict[str, Any]:
     model = learner.model
     adapter = None
     if is_adapted(model):
-        settings = model.peft_config["default"].to_dict()
+        name = active_adapter(model)
+        settings = model.peft_config[name].to_dict()
         adapter = {n: sorted(v) if isinstance(v, set) else v for n, v in settings.items()}
+        adapter = {"name": name, "settings": adapter}
     return {
         "config": json.loads(unwrapped(model).config.to_json_string(use_diff=False)),
         "adapter": adapter,
@@ -376,7 +379,9 @@ def _skeleton(description: Mapping[str, Any]) -> PreTrainedModel:
         if description["adapter"] is not None:
             from peft import PeftConfig, get_peft_model
 
-            model = get_peft_model(model, PeftConfig.from_peft_type(**description["adapter"]))
+            adapter = description["adapter"]
+            config = PeftConfig.from_peft_type(**adapter["settings"])
+            model = get_peft_model(model, config, adapter_name=adapter["name"])
     params = dict(model.named_parameters())
     if strange := sorted(params.keys() ^ description["params"].keys())[:3]:
         raise RankError(

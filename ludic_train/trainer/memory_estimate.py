@@ -26,8 +26,8 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 from ludic_gym.errors import ConfigError
 from ludic_train.distributed.fsdp import checkpoint_activations, units
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.adapters import has_expert_adapters
 from ludic_train.models.cache import resolved
-from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.load import LoRA, with_new_lora
 from ludic_train.trainer.config import Load

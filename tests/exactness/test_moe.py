@@ -215,4 +215,4 @@ def test_adapters_of_experts_are_published_merged_and_refused_alone(adapted, tmp
     served.load_state_dict(model_params(served, pushed), strict=False)
     assert torch.allclose(served(input_ids=ids).logits, expected, atol=1e-4)
     with pytest.raises(ConfigError, match=r"experts\.down_proj.*publish it merged"):
-        LoRAPublisher("http://x", tmp_path / "lora", adapted.peft_config["default"])
+        LoRAPublisher("http://x", tmp_path / "lora", adapted)

@@ -277,9 +277,7 @@ async def test_100_adapters_leave_the_base_model_as_it_was(engine, client, tmp_p
         adapted = peft.get_peft_model(
             engine.model, peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
         )
-        publisher = LoRAPublisher(
-            engine.url, tmp_path, adapted.peft_config["default"], clients=[client]
-        )
+        publisher = LoRAPublisher(engine.url, tmp_path, adapted, clients=[client])
         try:
             for version in range(100):
                 with torch.no_grad():

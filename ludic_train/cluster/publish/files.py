@@ -24,6 +24,7 @@ from ludic_train.cluster.publish.control import SESSION_OPEN, backend_of
 from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet, OnFailure, Replica
 from ludic_train.disk import writing
 from ludic_train.errors import PublishError
+from ludic_train.models.adapters import check_served
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.sources.publisher import Stamping
 from ludic_vllm import BACKEND
@@ -71,6 +72,8 @@ class FilesPublisher:
         model: nn.Module | None = None,
         dtype: str = "auto",
     ) -> None:
+        if model is not None:
+            check_served(model)
         self.fleet = Fleet(urls, clients, on_failure, limit_s)
         self.pause_s = 0.0
         self._folder = None if folder is None else Path(folder)

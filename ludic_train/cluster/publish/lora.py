@@ -14,11 +14,11 @@ from torch import Tensor
 from ludic_gym.errors import ConfigError
 from ludic_train.cluster.publish.files import write_file
 from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet, OnFailure, Replica
-from ludic_train.models.checkpoint_names import adapter_params
+from ludic_train.models.adapters import active_adapter, adapter_params, check_served
 from ludic_train.sources.publisher import Stamping
 
 if TYPE_CHECKING:
-    from peft import PeftConfig
+    from peft import PeftModel
 
 PREFIX = "policy"
 # Versions that stay loaded.
@@ -39,27 +39,29 @@ class LoRAPublisher:
     """Writes each version's adapter to a folder, and has servers load it as "policy-v12".
 
     folder: on a file system that trainer and servers share, for this run alone.
-    config: the adapter's, as peft has it: `model.peft_config["default"]`.
+    model: the one that is trained; its active adapter is published.
     prefix: of the names. A server caches prompts by name, so a second publisher for the same server
         needs another one.
     clients: send further requests to the new name; requests in flight end with the adapter they
         began with. Cached prompts belong to the name, so versions are never mixed.
     Versions older than the newest two are unloaded when no client waits for them. The servers need
     `ludic serve --lora RANK`. The base model is never changed. Raises ConfigError for DoRA, which
-    vLLM does not have, and for adapters of fused experts, which a FilesPublisher takes.
+    vLLM does not have, and for params that train beside the matrices, and adapters of fused
+    experts, which a FilesPublisher takes.
     """
 
     def __init__(
         self,
         urls: Sequence[str] | str,
         folder: Path | str,
-        config: PeftConfig,
+        model: PeftModel,
         *,
         clients: Sequence[Naming] = (),
         prefix: str = PREFIX,
         on_failure: OnFailure = "stop",
         limit_s: float = LIMIT_S,
     ) -> None:
+        config = model.peft_config[active_adapter(model)]
         if getattr(config, "use_dora", False):
             raise ConfigError(
                 "vLLM has no DoRA adapters, and this one's config has use_dora=True: sample with "
@@ -71,9 +73,10 @@ class LoRAPublisher:
                 "under other names for each architecture: publish it merged, "
                 "FilesPublisher(urls, model=model)"
             )
+        check_served(model, adapter_alone=True)
         self.fleet = Fleet(urls, clients, on_failure, limit_s)
         self._folder = Path(folder)
-        self._config = config
+        self._model, self._config = model, config
         self._clients = clients
         self._prefix = prefix
         self._loaded: list[int] = []
@@ -86,7 +89,9 @@ class LoRAPublisher:
         """
         path, name = self._folder / f"v{version:06d}", self._name(version)
         # All params are read before anything can fail: sharded ones need every rank to the end.
-        matrices = {n: t.detach().cpu().contiguous() for n, t in adapter_params(params)}
+        matrices = {
+            n: t.detach().cpu().contiguous() for n, t in adapter_params(params, self._model)
+        }
         if not matrices:
             raise ConfigError("params have no LoRA matrices: publish them all instead")
         if path.exists():

@@ -27,6 +27,7 @@ from ludic_train.cluster.publish.control import ControlClient, backend_of
 from ludic_train.cluster.publish.files import Params, outgoing
 from ludic_train.cluster.publish.fleet import LIMIT_S, Fleet
 from ludic_train.errors import PublishError
+from ludic_train.models.adapters import check_served
 from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.processes import free_port
 from ludic_train.sources.publisher import Stamping
@@ -60,6 +61,7 @@ class VLLMTransferPublisher:
             raise ConfigError(f"backend={backend!r} is none of {', '.join(BACKENDS)}")
         if not has_vllm():
             raise ConfigError(f"backend={backend!r} needs vLLM in the trainer's environment")
+        check_served(model)
         self.fleet = Fleet(urls, clients, "stop", limit_s)
         self._model, self._backend = model, backend
         self._source, self._servers = _Source(model), _Servers(self.fleet)

@@ -46,8 +46,8 @@ from ludic_train.cluster.servers.vllm_command import (
 )
 from ludic_train.distributed.device import kept_params
 from ludic_train.errors import PublishError, ServerError
+from ludic_train.models.adapters import active_adapter, has_expert_adapters
 from ludic_train.models.chat_template import chat_renderer
-from ludic_train.models.checkpoint_names import has_expert_adapters
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
 from ludic_train.processes import free_port, printed_progress
@@ -207,7 +207,7 @@ async def with_own_server(
     Raises ServerError for a server that cannot be started, with the end of its log.
     """
     has_actors, model = machine.queue is not None, learner.model
-    adapter = model.peft_config[model.active_adapter] if is_adapted(model) else None
+    adapter = model.peft_config[active_adapter(model)] if is_adapted(model) else None
     if has_actors or has_expert_adapters(model):
         adapter = None
     masks = leaves_out_tokens(config.sample.sampling)
@@ -247,7 +247,7 @@ async def with_own_server(
                 return FilesPublisher(server.url, clients=[client], model=model)
             prefix = f"{PREFIX}-{next(numbers)}"
             path = Path(folder) / prefix
-            return LoRAPublisher(server.url, path, adapter, clients=[client], prefix=prefix)
+            return LoRAPublisher(server.url, path, model, clients=[client], prefix=prefix)
 
         publisher = OwnPublisher(server, make)
         params = ((name, p.detach()) for name, p in model.named_parameters())
@@ -261,7 +261,7 @@ def _model_to_serve(learner: Learner, config: RunConfig) -> str:
     """The model that the server is started from; a tiny one made from nothing is written for it."""
     if is_adapted(learner.model):
         # Not `config.model`, which may be the folder of an adapter.
-        adapter = learner.model.peft_config[learner.model.active_adapter]
+        adapter = learner.model.peft_config[active_adapter(learner.model)]
         return str(adapter.base_model_name_or_path)
     if config.model is not None:
         return config.model
