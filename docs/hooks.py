@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+import data_sets_page
 import environment_pages
 import published_page
 import reference_pages
@@ -23,14 +24,15 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     ]
     environments = group["Reference"][0]["Environments"]
     environments.append({"Published benchmarks": published_page.PATH})
+    environments.append({"Data sets": data_sets_page.PATH})
     environments.append({"Other packages": environment_pages.FOLDER + "other-packages.md"})
     return config
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
-    published = [(published_page.PATH, published_page.page())]
-    for path, text in chain(environment_pages.pages(), published, reference_pages.pages()):
+    tables = [(each.PATH, each.page()) for each in (published_page, data_sets_page)]
+    for path, text in chain(environment_pages.pages(), tables, reference_pages.pages()):
         files.append(File.generated(config, path, content=text))
     return files
 

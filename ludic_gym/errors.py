@@ -125,3 +125,7 @@ class NoAction(LudicError):
 
 class SampleWarning(UserWarning):
     """An environment without `split` or `data` asks a few home-made questions."""
+
+
+class SkippedRowsWarning(UserWarning):
+    """Rows of a data set were left out, because they cannot be asked or graded."""

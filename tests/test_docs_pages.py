@@ -11,6 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import data_sets_page
 import environment_pages
 import published_page
 import pytest
@@ -18,6 +19,7 @@ import reference_pages
 
 import ludic_gym as lg
 from envs_registry.catalog import ADAPTERS, CATALOG
+from envs_registry.data_sets import DATA_SETS
 from envs_registry.published import PUBLISHED
 from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS
@@ -123,6 +125,18 @@ def test_every_published_benchmark_has_its_rule_and_a_score_with_a_source():
         assert f"- Rule: {entry.rule}\n" in page
     assert "| DeepSeek-R1: 84.0, arXiv:2501.12948 |" in page
     assert "- Sampling: temperature 0, top_p 1, 2,048 tokens (the publisher's program)" in page
+
+
+def test_every_data_set_has_its_split_columns_grader_and_licence():
+    lines = data_sets_page.page().splitlines()
+    table = lines[lines.index("|---|---|---|---|---|---|---|") + 1 :]
+    assert [line.split(" | ")[0] for line in table] == [f"| {s.title}" for s in DATA_SETS.values()]
+    assert all(len(line.split(" | ")) == 7 for line in table)
+    (hellaswag,) = (line for line in table if "hellaswag" in line)
+    assert hellaswag == (
+        "| HellaSwag | `Rowan/hellaswag` | validation | {ctx} Which of these comes next?, endings, "
+        "label | `ludic/MultipleChoice-v0` | the letter of the right choice | MIT |"
+    )
 
 
 def test_a_reference_page_has_each_name_of_its_topic_with_a_summary_in_the_index():

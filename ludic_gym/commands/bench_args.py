@@ -38,6 +38,7 @@ COMMON = (
         "episodes",
         "samples",
         "data",
+        "field",
         "env_kwargs",
     ),
     *("seed", "max_turns", "temperature", "max_tokens", "concurrency", "timeout_s", "out", "price"),
@@ -190,6 +191,8 @@ class TaskArgs:
     ] = None
     data: Annotated[str | None, option("PATH")] = None
     """Rows of data sets: "sample", a file (.jsonl, .parquet, .json, .csv), a folder or a hub id."""
+    field: Annotated[tuple[str, ...], option("NAME=PLACE ...")] = ()
+    """Columns of the rows, such as question=prompt answer=reward_model.ground_truth."""
     env_kwargs: Annotated[tuple[str, ...], option("KEY=VALUE ...")] = ()
     """Arguments of the env."""
     seed: int = 0
@@ -386,6 +389,10 @@ def plans_of(args: BenchArgs) -> dict[str, EnvPlan]:
     Raises ConfigError for arguments that cannot work, and Gymnasium's errors for unknown ids.
     """
     arguments = dict(keyword_arguments(args.tasks.env_kwargs))
+    if args.tasks.field:
+        # Places are texts, and may hold what JSON would read as numbers.
+        pairs = (pair.partition("=") for pair in args.tasks.field)
+        arguments["fields"] = {name: place for name, _, place in pairs}
     earlier = {} if args.like is None else read_request(args.like)
     envs = earlier.get("envs", {})
     named = {name: env["kwargs"] for name, env in envs.items()} or named_envs(args.ids)

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import cast
 
 import ludic_gym
-from ludic_gym.errors import ConfigError, LudicError, SampleWarning
+from ludic_gym.errors import ConfigError, LudicError, SampleWarning, SkippedRowsWarning
 from ludic_gym.packages import TRAIN_PACKAGES, advice_for, find_plugins, load_plugin
 
 Command = Callable[[list[str]], int]
@@ -87,8 +87,8 @@ def warning_line(
     lineno: int,
     line: str | None = None,
 ) -> str:
-    """A SampleWarning as one line; any other warning as Python writes it, with its place."""
-    if issubclass(category, SampleWarning):
+    """A warning about rows as one line; any other as Python writes it, with its place."""
+    if issubclass(category, SampleWarning | SkippedRowsWarning):
         return f"ludic: {message}\n"
     return _PYTHON_LINE(message, category, filename, lineno, line)
 

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from envs_registry.published import PUBLISHED
+from envs_registry.data_sets import DATA_SETS, NOT_STATED, DataSet
 from ludic_gym.data.row import Row
 from ludic_gym.errors import DataError
 from ludic_gym.packages import optional
 
 OWN = "Apache-2.0"
-UNKNOWN = "not stated"
 
-# Id on the hub -> licence: those of published benchmarks, and of further sets of the catalogue.
-LICENCES: Mapping[str, str] = MappingProxyType(
-    {
-        **{entry.hub: entry.licence for entry in PUBLISHED.values() if entry.hub},
-        "cais/mmlu": "MIT",
-        "codeparrot/apps": "MIT",
-        "google-research-datasets/nq_open": "CC BY-SA 3.0",
-        "qwedsacf/competition_math": "MIT",
-    }
+_BY_ID: Mapping[str, DataSet] = MappingProxyType(
+    # Reversed, so that of several entries with one id the first has the defaults.
+    {entry.hub: entry for entry in reversed(list(DATA_SETS.values())) if entry.hub}
 )
 
 
@@ -37,22 +30,8 @@ def licence_of(name: str, split: str = "") -> str:
     """
     if split == "sample":
         return OWN
-    return LICENCES.get(name.partition(":")[0], UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubSet:
-    """Layout of a published data set.
-
-    config: its default part.
-    splits: the publisher's names of our splits "test" and "train"; other splits have equal names.
-    files: the address of a split's rows, for a data set that is published as a program, which
-        `datasets` no longer runs. "{split}" stands for the split.
-    """
-
-    config: str | None = None
-    splits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    files: str = ""
+    entry = _BY_ID.get(name.partition(":")[0])
+    return NOT_STATED if entry is None else entry.licence
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,37 +48,21 @@ class HubData:
     requested: str = ""
 
 
-HUB_SETS: Mapping[str, HubSet] = MappingProxyType(
-    {
-        "openai/gsm8k": HubSet(config="main"),
-        "cais/mmlu": HubSet(config="all", splits={"train": "auxiliary_train"}),
-        "Idavidrein/gpqa": HubSet(config="gpqa_diamond", splits={"test": "train"}),
-        "google-research-datasets/nq_open": HubSet(splits={"test": "validation"}),
-        "google-research-datasets/mbpp": HubSet(config="sanitized"),
-        "codeparrot/apps": HubSet(files="hf://datasets/codeparrot/apps/{split}.jsonl"),
-        "HuggingFaceH4/aime_2024": HubSet(splits={"test": "train"}),
-        "google/IFEval": HubSet(splits={"test": "train"}),
-        "lukaemon/bbh": HubSet(config="boolean_expressions"),
-        "ucinlp/drop": HubSet(splits={"test": "validation"}),
-        "hotpotqa/hotpot_qa": HubSet(config="distractor", splits={"test": "validation"}),
-        "livecodebench/code_generation_lite": HubSet(
-            files="hf://datasets/livecodebench/code_generation_lite/{split}.jsonl"
-        ),
-    }
-)
-"""Differences from the usual layout (one part, splits "train" and "test"), by the hub's id."""
-
-
 def hub_data(id: str, *, config: str | None = None, split: str | None = None) -> HubData:
-    """The split, "test" unless given, of the data set with that id.
+    """A split of the data set with that id.
 
-    config: a part of it, else the default of `HUB_SETS`, else None. Nothing is downloaded.
+    config, split: else the default of `envs_registry.data_sets`, else None and "test". Nothing is
+        downloaded.
 
     >>> hub_data("cais/mmlu", split="train")
     HubData(id='cais/mmlu', config='all', split='auxiliary_train', requested='train')
     """
-    layout, requested = HUB_SETS.get(id, HubSet()), split or "test"
-    return HubData(id, config or layout.config, layout.splits.get(requested, requested), requested)
+    entry = _BY_ID.get(id)
+    if entry is None:
+        return HubData(id, config, split or "test", split or "test")
+    requested = split or entry.split
+    part = config or entry.config or None
+    return HubData(id, part, entry.splits.get(requested, requested), requested)
 
 
 def hub_rows(data: HubData) -> Iterator[Row]:
@@ -110,7 +73,7 @@ def hub_rows(data: HubData) -> Iterator[Row]:
     rows, if the split cannot be loaded.
     """
     datasets = optional("datasets", "ludic-gym[data]")
-    files = HUB_SETS.get(data.id, HubSet()).files
+    files = _BY_ID[data.id].files if data.id in _BY_ID else ""
     rows: Iterable[dict[str, Any]]
     try:
         if files:

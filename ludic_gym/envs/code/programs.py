@@ -7,11 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.envs.code.rows import function_problem, stdin_problem
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow, load_rows
+from ludic_gym.envs.code.rows import function_problem, program_problem
 from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.envs.core.question import Question
-from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.types import CallTests
 
 FUNCTIONS_SAMPLE = Path(__file__).parents[1] / "data" / "python_functions_sample.jsonl"
@@ -25,11 +25,14 @@ class PythonFunctionsEnv(CodeEnv):
     - Reward and info: see `CodeEnv`.
 
     Args:
-        data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
-            or a hub id; None for HumanEval. The fields are those of HumanEval, MBPP or MBPP+, or
-            "prompt", "name", "solution" and either "calls" with "expected" or "tests".
+        data: path of a .jsonl, .jsonl.gz, .parquet, .json or .csv file, of a folder with such a
+            file per split, or a hub id; None for HumanEval. The columns are those of HumanEval(+)
+            or MBPP(+), or "prompt", "name", "solution" and either "calls" with "expected" or
+            "tests", a list of assertions.
         split: "test" of HumanEval (Chen et al. 2021, arXiv:2107.03374), from the hub. Without
             `split` and `data`, the bundled sample, written for this package.
+        fields: columns of these fields in another layout: see `load_rows`.
+        on_bad_row: "skip" leaves out rows that cannot be asked or graded.
         **options: see `CodeEnv`, from `sandbox` on.
     """
 
@@ -44,11 +47,19 @@ class PythonFunctionsEnv(CodeEnv):
         data: str | None = None,
         split: str | None = None,
         *,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(
-            data, function_problem, sample=FUNCTIONS_SAMPLE, real=self.hub_ids["test"], split=split
+            data,
+            function_problem,
+            sample=FUNCTIONS_SAMPLE,
+            real=self.hub_ids["test"],
+            split=split,
+            fields=fields,
+            on_bad_row=on_bad_row,
         )
         super().__init__(rows, render_mode=render_mode, **options)
 
@@ -67,13 +78,17 @@ class StdinStdoutEnv(CodeEnv):
     - Reward and info: see `CodeEnv`.
 
     Args:
-        data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
-            or a hub id; None for APPS. The fields are those of APPS, or "prompt", "cases" (pairs of
-            input and output), "solution", and optionally "comparator" ("exact" up to line breaks
-            at the end, "words" up to white space, or "numbers") and "tolerance". Rows of APPS
-            without cases are skipped.
+        data: path of a .jsonl, .jsonl.gz, .parquet, .json or .csv file, of a folder with such a
+            file per split, or a hub id; None for APPS. The layouts of published sets of programs
+            are recognised. Rows without cases are left out.
         split: "train" or "test" of APPS (Hendrycks et al. 2021, arXiv:2105.09938), from the hub.
             Without `split` and `data`, the bundled sample, written for this package.
+        fields: columns of another layout, see `load_rows`: of "prompt" and "tests" (pairs of input
+            and output, or those of APPS, CodeContests, LiveCodeBench or DeepCoder, also as JSON);
+            maybe of "solution", "starter" (code that the answer begins with), "comparator" ("exact"
+            up to line breaks at the end, "words" up to white space, "numbers" or "lines") and
+            "tolerance".
+        on_bad_row: "skip" leaves out rows that cannot be asked or graded.
         **options: see `CodeEnv`, from `sandbox` on.
     """
 
@@ -88,16 +103,22 @@ class StdinStdoutEnv(CodeEnv):
         data: str | None = None,
         split: str | None = None,
         *,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         rows = load_rows(
-            data, stdin_problem, sample=PROGRAMS_SAMPLE, real=self.hub_ids["test"], split=split
+            data,
+            program_problem,
+            sample=PROGRAMS_SAMPLE,
+            real=self.hub_ids["test"],
+            split=split,
+            kind="program",
+            fields=fields,
+            on_bad_row=on_bad_row,
         )
-        problems = tuple(problem for problem in rows.items if problem)
-        if not problems:
-            raise DataError(f"{rows.origin}: no row has cases of input and output")
-        super().__init__(Rows(problems, rows.origin), render_mode=render_mode, **options)
+        super().__init__(rows, render_mode=render_mode, **options)
 
     def ask(self, options: Mapping[str, Any]) -> Question:
         """The problem of the row, and the prompt for its kind."""

@@ -1,12 +1,14 @@
-"""Problems from the rows of datasets, in the fields of HumanEval, MBPP, MBPP+, APPS and Ludic."""
+"""Problems from the rows of data sets of programs, in the columns of their publishers."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ludic_gym.data.load import Several
 from ludic_gym.data.row import Row, parse_json, text_field
 from ludic_gym.envs.code.published import (
     SITES_PRELUDE,
@@ -17,38 +19,42 @@ from ludic_gym.envs.code.published import (
 from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
 from ludic_gym.graders.programs.plain import NotPlain, encoded
-from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests
+from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests, program_in
 
 # Of the published program for the one task of HumanEval+ whose results are not unique.
 ROOT_ATOL = 1e-4
 _COMPARED = ("value", "unordered", "truth", "wrapped")
 _COMPARATORS = ("exact", "words", "numbers", "lines")
+# Python 3 among the languages of CodeContests, by number and by name.
+PYTHON_3 = (3, "PYTHON3")
 
 
 def function_problem(row: Row) -> Problem:
     """The problem of a row that asks for a function. Raises DataError for unknown fields."""
-    # Rows of MBPP+ have an entry point too, so they are recognised first.
-    if "base_input" in row.fields:
-        # The solutions of HumanEval+ are bodies of functions, those of MBPP+ whole programs.
-        prompt, solution = text_field(row, "prompt"), text_field(row, "canonical_solution")
-        if solution.lstrip("\n")[:1].isspace():
-            return _plus_problem(prompt, prompt + solution, plus_tests(row, prompt + solution))
-        return Problem(prompt.strip().strip('"').strip(), solution, plus_tests(row, solution))
-    if "test_list" in row.fields:
-        return _mbpp(row)
-    if "entry_point" in row.fields:
-        return _humaneval(row)
-    tests: CallTests | AssertTests
-    if "calls" in row.fields:
-        tests = _calls(row)
-    else:
-        tests = AssertTests(
-            name=text_field(row, "name"),
-            tests=tuple(_texts(row, "tests")),
-            prelude=str(row.fields.get("prelude", "")),
-            in_place=row.fields.get("in_place") is True,
-        )
+    read = (read for column, read in FUNCTION_LAYOUTS.items() if column in row.fields)
+    return next(read, _asserted)(row)
+
+
+def _evalplus(row: Row) -> Problem:
+    # The solutions of HumanEval+ are bodies of functions, those of MBPP+ whole programs.
+    prompt, solution = text_field(row, "prompt"), text_field(row, "canonical_solution")
+    if solution.lstrip("\n")[:1].isspace():
+        return _plus_problem(prompt, prompt + solution, plus_tests(row, prompt + solution))
+    return Problem(prompt.strip().strip('"').strip(), solution, plus_tests(row, solution))
+
+
+def _asserted(row: Row) -> Problem:
+    tests = AssertTests(
+        name=text_field(row, "name"),
+        tests=tuple(_texts(row, "tests")),
+        prelude=str(row.fields.get("prelude", "")),
+        in_place=row.fields.get("in_place") is True,
+    )
     return Problem(text_field(row, "prompt"), str(row.fields.get("solution", "")), tests)
+
+
+def _called(row: Row) -> Problem:
+    return Problem(text_field(row, "prompt"), str(row.fields.get("solution", "")), _calls(row))
 
 
 def _evalplus_tests(row: Row, reference: str, name: str) -> CallTests:
@@ -129,56 +135,113 @@ def _calls(row: Row) -> CallTests:
         raise DataError(f"{row.where}: 'calls' or 'expected' holds {error}") from error
 
 
-def stdin_problem(row: Row) -> Problem | None:
-    """The problem of a row that asks for a whole program; None for a row of APPS without cases.
+# A column that a layout has -> its reader. Those of EvalPlus have the others' columns too.
+FUNCTION_LAYOUTS: Mapping[str, Callable[[Row], Problem]] = {
+    "base_input": _evalplus,
+    "test_list": _mbpp,
+    "entry_point": _humaneval,
+    "calls": _called,
+}
 
-    A row of APPS may ask for a function too, which is tested by calls.
-    Raises DataError if a field is missing or of another type.
+
+def program_problem(row: Row) -> Problem | Several[Problem]:
+    """The problem of a row that asks for a whole program, or for a function tested by calls.
+
+    A row without cases has none. Raises DataError if a field is missing or of another type.
     """
-    if "input_output" in row.fields:
-        return _apps(row)
     if "public_test_cases" in row.fields:
         return livecodebench_problem(row)
-    cases = row.fields.get("cases")
-    if (
-        not isinstance(cases, list)
-        or not cases
-        or not all(
-            isinstance(case, list) and len(case) == 2 and all(isinstance(t, str) for t in case)
-            for case in cases
-        )
-    ):
-        raise DataError(f"{row.where}: 'cases' must be pairs of texts, got {str(cases)[:80]!r}")
+    prompt, solution = text_field(row, "prompt"), _solution(row)
+    name, cases = _named_cases(row)
+    if name:
+        return _site_function(row, name, cases, prompt, solution)
+    if not cases:
+        return Several()
     tests = StdinTests(
-        cases=tuple((case[0], case[1]) for case in cases),
+        cases=tuple((_join_texts(text), _join_texts(wanted)) for text, wanted in cases),
         comparator=_choice(row, "comparator", _COMPARATORS, "words"),
         tolerance=float(row.fields.get("tolerance", 1e-6)),
     )
-    return Problem(text_field(row, "prompt"), str(row.fields.get("solution", "")), tests)
+    return Problem(prompt, solution, tests)
 
 
-def _apps(row: Row) -> Problem | None:
-    tests = _json(row, "input_output", {})
-    if not isinstance(tests, dict):
-        return None
-    cases = list(zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=False))
-    solutions = _json(row, "solutions", [])
-    solution = str(solutions[0] if isinstance(solutions, list) and solutions else "")
-    text = text_field(row, "question")
-    if name := tests.get("fn_name"):
-        return _apps_function(row, str(name), cases, text, solution)
-    pairs = tuple((_join_texts(text), _join_texts(wanted)) for text, wanted in cases)
-    return Problem(text, solution, StdinTests(cases=pairs)) if pairs else None
+def _named_cases(row: Row) -> tuple[str, list[tuple[Any, Any]]]:
+    """The function that is called, "" for programs, and the cases: input and expected output.
+
+    Tests are pairs; an object of lists, "inputs" and "outputs" (APPS, TACO, Eurus) or "input" and
+    "output" (CodeContests), or several of these; or objects of one case each (LiveCodeBench,
+    DeepCoder), whose function may be named in their metadata or that of the row.
+    """
+    tests = row.fields.get("tests")
+    if isinstance(tests, str) and tests.strip():
+        tests = parse_json(row, "tests", tests)
+    parts = [tests] if isinstance(tests, Mapping) else tests or []
+    names: set[str] = set()
+    cases: list[tuple[Any, Any]] = []
+    for part in parts if isinstance(parts, list) else [parts]:
+        if isinstance(part, list) and len(part) == 2 and all(isinstance(p, str) for p in part):
+            cases.append((part[0], part[1]))
+        elif isinstance(part, Mapping) and part.keys() >= {"inputs", "outputs"}:
+            names.add(str(part.get("fn_name") or ""))
+            cases += zip(part["inputs"], part["outputs"], strict=False)
+        elif isinstance(part, Mapping) and part.keys() >= {"input", "output"}:
+            name = _function_name(row, part)
+            # A list is one call's arguments if the case says how it is tested.
+            alone = name or "type" in part or "testtype" in part or isinstance(part["input"], str)
+            inputs, outputs = ([part[key]] if alone else part[key] for key in ("input", "output"))
+            names.add(name)
+            cases += zip(inputs, outputs, strict=False)
+        else:
+            raise DataError(
+                f"{row.where}: field 'tests' must be pairs of texts, or objects of inputs and "
+                f"outputs, got {part!r:.80}"
+            )
+    if len(names) > 1:
+        raise DataError(f"{row.where}: field 'tests' has several functions, {sorted(names)}")
+    return "".join(names), cases
 
 
-def _apps_function(
+def _function_name(row: Row, case: Mapping[str, Any]) -> str:
+    if case.get("testtype") == "stdin" or case.get("type") == "stdin_stdout":
+        return ""
+    about = case.get("metadata") or row.fields.get("metadata") or {}
+    about = parse_json(row, "metadata", about) if isinstance(about, str) else about
+    name = about.get("func_name") if isinstance(about, Mapping) else None
+    return str(case.get("fn_name") or name or "")
+
+
+def _solution(row: Row) -> str:
+    """A program of the field "solution": a text, a list, or lists by language; "" for none."""
+    value = row.fields.get("solution")
+    if isinstance(value, Mapping):
+        both = zip(value.get("language") or (), value.get("solution") or (), strict=False)
+        value = [text for language, text in both if language in PYTHON_3]
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = parse_json(row, "solution", value)
+    text = value[0] if isinstance(value, list) and value else value
+    if not isinstance(text, str):
+        return ""
+    return program_in(text) if text.lstrip().startswith("```") else text
+
+
+def _site_function(
     row: Row, name: str, cases: list[tuple[Any, Any]], text: str, solution: str
-) -> Problem | None:
-    """The problem of a row that calls a function; None if it has no calls."""
+) -> Problem | Several[Problem]:
+    """The problem of a row that calls a function; none if it has no calls."""
+    # LiveCodeBench has an argument a line, and all values as JSON.
+    lines = bool(cases) and all(isinstance(part, str) for case in cases for part in case)
+    if lines:
+        cases = [
+            (
+                [parse_json(row, "tests", line) for line in call.split("\n")],
+                parse_json(row, "tests", wanted),
+            )
+            for call, wanted in cases
+        ]
     if not cases or not name.isidentifier() or not all(isinstance(call, list) for call, _ in cases):
-        return None
+        return Several()
     # The rows from LeetCode ask for a method, which their starter code shows.
-    starter = str(row.fields.get("starter_code") or "").strip()
+    starter = str(row.fields.get("starter") or "").strip()
     in_class = re.search(r"^class Solution\b", starter or solution, re.MULTILINE)
     kind = "method" if in_class else "function"
     start = f" It begins with:\n```python\n{starter}\n```" if starter else ""
@@ -187,16 +250,10 @@ def _apps_function(
         calls=tuple(tuple(map(encoded, call)) for call, _ in cases),
         expected=tuple(encoded(wanted) for _, wanted in cases),
         prelude=SITES_PRELUDE,
-        # Results stand in lists of their own in most of these rows, but not in all.
-        compared="wrapped",
+        # Results stand in lists of their own in most rows of APPS, but not in all.
+        compared="value" if lines else "wrapped",
     )
     return Problem(f"{text}\n\nWrite the {kind} `{name}`.{start}", solution, tests)
-
-
-def _json(row: Row, name: str, empty: object) -> object:
-    text = row.fields.get(name)
-    # Some rows of APPS have numbers with more digits than Python's limit for int().
-    return parse_json(row, name, text) if isinstance(text, str) and text.strip() else empty
 
 
 def _join_texts(text: object) -> str:

@@ -10,8 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.data.row import Row, rename_fields, text_field
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow, load_rows
+from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.base import checked_choice
 from ludic_gym.envs.core.code import CodeEnv, Problem
 from ludic_gym.errors import ConfigError, DataError
@@ -43,6 +44,8 @@ class SQLEnv(CodeEnv):
         databases: for rows with "db_id", a folder with a SQLite file DB_ID/DB_ID.sqlite for each.
         match: comparison of rows with those of the reference: "rows", the columns in any order too
             ("columns", the rule of Spider), or as sets ("set", the rule of BIRD).
+        fields: columns of these fields in another layout: see `load_rows`.
+        on_bad_row: "skip" leaves out rows that cannot be asked or graded.
         **options: see `CodeEnv`, from `sandbox` on.
     """
 
@@ -59,14 +62,24 @@ class SQLEnv(CodeEnv):
         *,
         databases: str = "",
         match: Match = "rows",
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
         render_mode: str | None = None,
         **options: Any,  # noqa: ANN401 (CodeEnv checks them)
     ) -> None:
         checked_choice("match", match, ("rows", "columns", "set"))
         # The folder is applied here and not in the parser, whose results are cached per file.
-        rows = load_rows(data, question, sample=SAMPLE, split=split)
+        rows = load_rows(
+            data,
+            question,
+            sample=SAMPLE,
+            split=split,
+            kind="sql",
+            fields=fields,
+            on_bad_row=on_bad_row,
+        )
         problems = tuple(with_database(problem, databases, match) for problem in rows)
-        super().__init__(Rows(problems, rows.origin), render_mode=render_mode, **options)
+        super().__init__(replace(rows, items=problems), render_mode=render_mode, **options)
         largest = max(
             Path(p.tests.database).stat().st_size if p.tests.database else 0 for p in problems
         )
@@ -129,7 +142,6 @@ def schema_of(path: Path, changed_ns: int) -> str:
 
 def question(row: Row) -> Query:
     """The question with its database. Raises DataError if a field is missing."""
-    row = rename_fields(row, {"SQL": "query"})
     if "db_id" in row.fields:
         return _of_folder(row)
     schema, query = text_field(row, "schema"), text_field(row, "query")

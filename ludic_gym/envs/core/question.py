@@ -133,6 +133,7 @@ class DatasetEnv(QuestionEnv):
 
     Attributes:
         hub_ids: data set on the hub of the splits "test" and "train".
+        bad_rows: rows of the data set that were left out: their number, and why the first ones.
 
     Args:
         rows: the questions and their origin, as `load_rows` returns them.
@@ -148,6 +149,7 @@ class DatasetEnv(QuestionEnv):
     def __init__(self, rows: Rows[Q], render_mode: str | None = None) -> None:
         super().__init__(render_mode)
         self.origin = rows.origin
+        self.bad_rows = rows.bad
         self._questions: Sequence[Question] = rows.items
         self._rows = range(len(rows))
         self.num_rows = len(rows)

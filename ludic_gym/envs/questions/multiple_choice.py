@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.data.load import load_rows
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow, load_rows
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError
@@ -51,14 +52,17 @@ class MultipleChoiceEnv(DatasetEnv):
     - Reward and info: see `QuestionEnv` and `DatasetEnv`.
 
     Args:
-        data: path of a .jsonl, .jsonl.gz or .parquet file, of a folder with such a file per split,
-            or a hub id such as "Idavidrein/gpqa"; None for MMLU. The fields are "question",
-            "choices" (a list of texts) and "answer" (the index of the correct one, from 0, or its
-            letter), or those of GPQA (Rein et al. 2023, arXiv:2311.12022): "Question", "Correct
-            Answer" and "Incorrect Answer 1" to 3.
+        data: path of a .jsonl, .jsonl.gz, .parquet, .json or .csv file, of a folder with such a
+            file per split, or a hub id such as "Idavidrein/gpqa"; None for MMLU. The layouts of
+            published sets of choices are recognised.
         config: config of a hub dataset, such as a subject of MMLU.
         split: "test" or "train" of MMLU (Hendrycks et al. 2021, arXiv:2009.03300), from the hub.
             Without `split` and `data`, the bundled sample, written for this package.
+        fields: columns of another layout, see `load_rows`: of "question"; of "choices" (a list of
+            texts, an object of texts by letter, or a list of columns), maybe with their "labels";
+            and of "answer" (the index from 0, the letter, the label, the text, or a list with 1 at
+            the correct one) or "answer_text" (the text only).
+        on_bad_row: "skip" leaves out rows that cannot be asked or graded.
     """
 
     hub_ids = MappingProxyType(dict.fromkeys(("test", "train"), "cais/mmlu"))
@@ -70,10 +74,21 @@ class MultipleChoiceEnv(DatasetEnv):
         data: str | None = None,
         config: str | None = None,
         split: str | None = None,
+        *,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
         render_mode: str | None = None,
     ) -> None:
         rows = load_rows(
-            data, choices, sample=SAMPLE, real=self.hub_ids["test"], config=config, split=split
+            data,
+            choices,
+            sample=SAMPLE,
+            real=self.hub_ids["test"],
+            config=config,
+            split=split,
+            kind="choice",
+            fields=fields,
+            on_bad_row=on_bad_row,
         )
         super().__init__(rows, render_mode)
 
@@ -99,31 +114,54 @@ def _option_order(options: tuple[str, ...], rng: np.random.Generator) -> list[st
 
 def choices(row: Row) -> Choices:
     """The question and its options. Raises DataError unless one of them is marked as correct."""
-    # Its correct option is read first: in that order, A would always be right.
-    is_gpqa = "Correct Answer" in row.fields
-    if is_gpqa:
-        names = ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))
-        choices = [text_field(row, name).strip() for name in names]
-        question = text_field(row, "Question").strip()
-        row = Row(row.where, {"question": question, "choices": choices, "answer": 0})
-    options, answer = row.fields.get("choices"), row.fields.get("answer")
+    options, labels = row.fields.get("choices"), row.fields.get("labels")
+    if isinstance(options, Mapping):
+        options, labels = list(options.values()), list(options)
     if not isinstance(options, list) or not all(isinstance(o, str) for o in options):
         raise DataError(f"{row.where}: field 'choices' must be a list of texts, got {options!r}")
+    options = [option.strip() for option in options]
     if not 2 <= len(set(options)) <= len(ascii_uppercase):
         raise DataError(f"{row.where}: 'choices' must be 2 to 26 different texts, got {options!r}")
+    place = _place(row, options, labels)
+    question = text_field(row, "question").strip()
+    # Sets that name the text of the answer have it first: in that order, A would always be right.
     letters = ascii_uppercase[: len(options)]
-    # An unknown letter is found at -1, which the check of the range rejects.
-    place = letters.find(answer) if isinstance(answer, str) and len(answer) == 1 else answer
-    if type(place) is not int or not 0 <= place < len(options):
-        raise DataError(
-            f"{row.where}: field 'answer' must be from 0 to {len(options) - 1} or a letter from A "
-            f"to {letters[-1]}, got {answer!r}"
-        )
-    question = text_field(row, "question")
-    if not is_gpqa and any(_names_letters(option, letters) for option in options):
+    if "answer" in row.fields and any(_names_letters(option, letters) for option in options):
         return Choices(question, options[place], tuple(options), is_ordered=True)
     # Some published rows repeat an option; both are the same choice.
     return Choices(question, options[place], tuple(dict.fromkeys(options)))
+
+
+def _place(row: Row, options: list[str], labels: object) -> int:
+    """The index of the correct option. Raises DataError if none is named."""
+    name = "answer" if "answer" in row.fields else "answer_text"
+    answer = row.fields.get(name)
+    answer = answer.strip() if isinstance(answer, str) else answer
+    letters = ascii_uppercase[: len(options)]
+    place: object
+    if name == "answer_text":
+        place = _index(options, answer)
+    elif isinstance(labels, list):
+        place = _index(labels if answer in labels else options, answer)
+    elif isinstance(answer, list):
+        # 1 at the correct one.
+        place = _index(answer, 1) if (len(answer), answer.count(1)) == (len(options), 1) else -1
+    elif isinstance(answer, str) and re.fullmatch("[A-Z]", answer):
+        place = letters.find(answer)
+    elif answer in options or not isinstance(answer, str):
+        place = _index(options, answer) if isinstance(answer, str) else answer
+    else:
+        place = int(answer) if re.fullmatch(r"\d\d?", answer) else -1
+    if type(place) is not int or not 0 <= place < len(options):
+        raise DataError(
+            f"{row.where}: field {name!r} must be from 0 to {len(options) - 1} or a letter from A "
+            f"to {letters[-1]}, or one of the choices, got {answer!r}"
+        )
+    return place
+
+
+def _index(values: list[Any], value: object) -> int:
+    return values.index(value) if value in values else -1
 
 
 def _names_letters(option: str, letters: str) -> bool:

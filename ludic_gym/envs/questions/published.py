@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from envs_registry.published import PUBLISHED
-from ludic_gym.data.load import Rows, load_rows
-from ludic_gym.data.row import Row, parse_json, rename_fields, text_field
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow, Several, load_rows
+from ludic_gym.data.row import Row, parse_json, text_field
 from ludic_gym.envs.core.base import Turn, checked_choice, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
+from ludic_gym.envs.questions.maths import answer_of
 from ludic_gym.errors import ConfigError, DataError, NoOracle
 from ludic_gym.graders.benchmark_rules import (
     bbh_answer,
@@ -31,7 +33,9 @@ from ludic_gym.graders.ifeval import (
     instructions_followed,
     require_packages,
 )
-from ludic_gym.graders.numeric import grade_number
+from ludic_gym.graders.numeric import grade_number, parse_number
+
+_DEGREES = re.compile(r"\s*(?:°|\^\{?\\circ\}?)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +55,18 @@ class PublishedQuestion(Question):
     instructions: tuple[Instruction, ...] = ()
 
 
-def aime(row: Row) -> Sequence[PublishedQuestion]:
+def aime(row: Row) -> PublishedQuestion:
     """A problem whose answer is an integer from 0 to 999. Raises DataError for any other."""
-    row = rename_fields(row, {"Problem": "problem", "Answer": "answer"})
-    truth = str(row.fields.get("answer")).strip()
-    if not (truth.isdecimal() and len(truth) <= 3):
-        raise DataError(f"{row.where}: field 'answer' must be from 0 to 999, got {truth!r}")
-    truth = str(int(truth))
-    return [PublishedQuestion(text_field(row, "problem"), truth, best=f"\\boxed{{{truth}}}")]
+    # One published answer is in degrees.
+    answer = answer_of(row)
+    number = parse_number(_DEGREES.sub("", answer))
+    if number is None or number != int(number) or not 0 <= number <= 999:
+        raise DataError(f"{row.where}: field 'answer' must be from 0 to 999, got {answer!r}")
+    truth = str(int(number))
+    return PublishedQuestion(text_field(row, "question"), truth, best=f"\\boxed{{{truth}}}")
 
 
-def mmlu_pro(row: Row) -> Sequence[PublishedQuestion]:
+def mmlu_pro(row: Row) -> PublishedQuestion:
     """A question with up to ten options in the order of the row, without those that are N/A."""
     options, letter = row.fields.get("options"), text_field(row, "answer")
     if not isinstance(options, list) or not all(isinstance(o, str) for o in options):
@@ -72,24 +77,22 @@ def mmlu_pro(row: Row) -> Sequence[PublishedQuestion]:
         raise DataError(f"{row.where}: field 'answer' must be a letter up to {last}, got {letter}")
     lines = [f"{name}. {option}" for name, option in zip(ascii_uppercase, shown, strict=False)]
     text = "\n".join(["Question:", text_field(row, "question"), "Options:", *lines])
-    return [
-        PublishedQuestion(
-            f"{text}\nAnswer: Let's think step by step.",
-            letter,
-            best=f"The answer is ({letter}).",
-            subject=str(row.fields.get("category") or "general knowledge"),
-        )
-    ]
+    return PublishedQuestion(
+        f"{text}\nAnswer: Let's think step by step.",
+        letter,
+        best=f"The answer is ({letter}).",
+        subject=str(row.fields.get("category") or "general knowledge"),
+    )
 
 
-def gpqa(row: Row) -> Sequence[PublishedQuestion]:
+def gpqa(row: Row) -> PublishedQuestion:
     """A question with four options, the correct one first. Raises DataError for equal options."""
     names = ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))
     options = tuple(text_field(row, name).strip() for name in names)
-    return [PublishedQuestion(text_field(row, "Question").strip(), options[0], options=options)]
+    return PublishedQuestion(text_field(row, "Question").strip(), options[0], options=options)
 
 
-def ifeval(row: Row) -> Sequence[PublishedQuestion]:
+def ifeval(row: Row) -> PublishedQuestion:
     """A prompt and its instructions. Raises DataError for an instruction that cannot be checked."""
     kinds, kwargs = row.fields.get("instruction_id_list"), row.fields.get("kwargs")
     # Some files have the arguments as one text of JSON.
@@ -108,18 +111,16 @@ def ifeval(row: Row) -> Sequence[PublishedQuestion]:
         )
     except DataError as error:
         raise DataError(f"{row.where}: {error}") from error
-    return [
-        PublishedQuestion(text_field(row, "prompt"), ", ".join(kinds), instructions=instructions)
-    ]
+    return PublishedQuestion(text_field(row, "prompt"), ", ".join(kinds), instructions=instructions)
 
 
-def bbh(row: Row) -> Sequence[PublishedQuestion]:
+def bbh(row: Row) -> PublishedQuestion:
     """A question with a target: an option such as "(A)", or a text."""
     truth = text_field(row, "target").strip()
-    return [PublishedQuestion(text_field(row, "input"), truth, best=f"So the answer is {truth}.")]
+    return PublishedQuestion(text_field(row, "input"), truth, best=f"So the answer is {truth}.")
 
 
-def drop(row: Row) -> Sequence[PublishedQuestion]:
+def drop(row: Row) -> Several[PublishedQuestion]:
     """The questions of a row, in any of the three published forms.
 
     A row of the published file is a passage with all its questions, a row of the hub has one.
@@ -127,10 +128,10 @@ def drop(row: Row) -> Sequence[PublishedQuestion]:
     passage, pairs = text_field(row, "passage"), row.fields.get("qa_pairs", [row.fields])
     if not isinstance(pairs, list) or not all(isinstance(pair, Mapping) for pair in pairs):
         raise DataError(f"{row.where}: field 'qa_pairs' must be a list of objects, got {pairs!r}")
-    return [
+    return Several(
         _drop_question(Row(f"{row.where} question {i}", pair), passage)
         for i, pair in enumerate(pairs)
-    ]
+    )
 
 
 def _drop_question(row: Row, passage: str) -> PublishedQuestion:
@@ -180,7 +181,7 @@ def _drop_answer(answer: object) -> tuple[str, ...]:
     return (" ".join(str(date.get(part) or "") for part in ("day", "month", "year")),)
 
 
-def hotpotqa(row: Row) -> Sequence[PublishedQuestion]:
+def hotpotqa(row: Row) -> PublishedQuestion:
     """A question with its paragraphs, each with its title."""
     context = row.fields.get("context")
     if isinstance(context, Mapping):
@@ -192,11 +193,11 @@ def hotpotqa(row: Row) -> Sequence[PublishedQuestion]:
     paragraphs = [f"{title}\n{''.join(sentences)}" for title, sentences in context]
     truth = text_field(row, "answer")
     text = "\n\n".join([*paragraphs, f"Question: {text_field(row, 'question')}"])
-    return [PublishedQuestion(text, truth, best=f"<answer>{truth}</answer>")]
+    return PublishedQuestion(text, truth, best=f"<answer>{truth}</answer>")
 
 
 # Name of a benchmark -> the questions of one of its rows.
-PARSERS: Mapping[str, Callable[[Row], Sequence[PublishedQuestion]]] = {
+PARSERS: Mapping[str, Callable[[Row], PublishedQuestion | Several[PublishedQuestion]]] = {
     "aime": aime,
     "mmlu-pro": mmlu_pro,
     "gpqa": gpqa,
@@ -228,6 +229,9 @@ class PublishedEnv(DatasetEnv):
             file per split, or a hub id; None for the published data set, from the hub.
         config: part of a hub dataset, such as a task of BIG-Bench Hard.
         split: split of a hub dataset or a folder.
+        fields: columns of the fields that the benchmark reads, by its publisher's names, or
+            "question" and "answer" of AIME: see `load_rows`.
+        on_bad_row: "skip" leaves out rows that cannot be asked or graded.
     """
 
     def __init__(
@@ -236,19 +240,29 @@ class PublishedEnv(DatasetEnv):
         data: str | None = None,
         config: str | None = None,
         split: str | None = None,
+        *,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
         render_mode: str | None = None,
     ) -> None:
         self._benchmark = checked_choice("benchmark", benchmark, tuple(PARSERS))
         entry = PUBLISHED[benchmark]
         if data == "sample":
             raise ConfigError(f"{entry.id} has no sample; name a file (data='rows.jsonl')")
-        parse = PARSERS[benchmark]
-        rows = load_rows(data or entry.hub, parse, sample=Path(), config=config, split=split)
-        super().__init__(Rows(tuple(chain.from_iterable(rows)), rows.origin), render_mode)
+        rows = load_rows(
+            data or entry.hub,
+            PARSERS[benchmark],
+            sample=Path(),
+            config=config,
+            split=split,
+            kind="maths" if benchmark == "aime" else "",
+            fields=fields,
+            on_bad_row=on_bad_row,
+        )
+        super().__init__(rows, render_mode)
         if benchmark == "ifeval":
             # Raised here, because no action may raise later.
-            questions = chain.from_iterable(rows)
-            require_packages(i.kind for question in questions for i in question.instructions)
+            require_packages(i.kind for question in rows for i in question.instructions)
         self.prompt = entry.prompt
 
     def ask(self, options: Mapping[str, Any]) -> Question:

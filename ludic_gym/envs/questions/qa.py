@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from string import Formatter
 from typing import Any, Self
 
 import gymnasium as gym
 import numpy as np
 
-from ludic_gym.data.load import Rows, load_rows, parsed_rows
+from ludic_gym.data.fields import Fields, checked_fields
+from ludic_gym.data.files import Placed
+from ludic_gym.data.load import OnBadRow, Origin, Parse, Rows, load_rows, parsed_rows
 from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.base import Turn
 from ludic_gym.envs.core.question import DatasetEnv, Question
@@ -40,8 +40,10 @@ class QAEnv(DatasetEnv):
         prompt: system prompt with the reply format.
         grader: function of the reply and the answer that returns a Grade, as `grade_number` does,
             or a bool; or a `Rubric`, whose graders may call a model.
-        question: template of the question, with the names of fields in braces.
-        answer: field with the answer, a text or a number, as the grader expects it.
+        question: column of the question, a path such as "prompt.0.content", or a template with
+            paths in braces.
+        answer: column of the answer, a text or a number, as the grader expects it.
+        on_bad_row: "skip" leaves out rows without a text or a number in one of these.
         split: split of the rows. None: "test" if there is one, else the only one.
     Raises DataError for a row without a text or a number in one of these fields, and ConfigError
     for other arguments that cannot work.
@@ -66,9 +68,13 @@ class QAEnv(DatasetEnv):
         question: str = "{question}",
         answer: str = "answer",
         split: str | None = None,
+        on_bad_row: OnBadRow = "error",
         render_mode: str | None = None,
     ) -> None:
-        table = rows if isinstance(rows, QuestionTable) else QuestionTable(rows, question, answer)
+        if isinstance(rows, QuestionTable):
+            table = rows
+        else:
+            table = QuestionTable(rows, {"question": question, "answer": answer}, on_bad_row)
         super().__init__(table.rows(split), render_mode)
         if not isinstance(prompt, str):
             raise ConfigError(f"prompt is the system prompt, a text, got {prompt!r}")
@@ -128,17 +134,19 @@ class QAEnv(DatasetEnv):
 class QuestionTable:
     """Rows in any of the forms of `QAEnv`, parsed once per split; shared by copies of an env.
 
-    question: template of the question. answer: field with the answer.
-    Raises ConfigError for a template that names no fields.
+    fields: places of "question" and "answer".
+    Raises ConfigError for fields that cannot work.
     """
 
     def __init__(
-        self, source: str | Path | Table | Mapping[str, Table], question: str, answer: str
+        self,
+        source: str | Path | Table | Mapping[str, Table],
+        fields: Fields,
+        on_bad_row: OnBadRow = "error",
     ) -> None:
         # An iterator can be read once only, and cannot be pickled with the environment.
         self._source = list(source) if isinstance(source, Iterator) else source
-        self._question, self._answer = question, answer
-        self._fields = fields_of(question)
+        self._fields, self._on_bad_row = checked_fields(fields), on_bad_row
         self._parsed: dict[str | None, Rows[Question]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuestionTable:
@@ -153,7 +161,14 @@ class QuestionTable:
     def _rows(self, split: str | None) -> Rows[Question]:
         if isinstance(self._source, str | Path):
             name = str(self._source)
-            return load_rows(name, self._parse, sample=Path(name), split=split)
+            return load_rows(
+                name,
+                _question,
+                sample=Path(name),
+                split=split,
+                fields=self._fields,
+                on_bad_row=self._on_bad_row,
+            )
         if isinstance(self._source, Mapping):
             only = next(iter(self._source)) if len(self._source) == 1 else "test"
             chosen = only if split is None else split
@@ -168,44 +183,26 @@ class QuestionTable:
             )
         else:
             chosen, table, where = "rows", self._source, "rows"
-        return parsed_rows(_checked_rows(table, where), self._parse, name="rows", split=chosen)
-
-    def _parse(self, row: Row) -> Question:
-        # Fields are put in as they are: a brace in a value is no further field.
-        text = self._question.format_map({name: text_of(row, name) for name in self._fields})
-        return Question(text, text_of(row, self._answer))
+        parse = Parse(_question, fields=tuple(self._fields.items()))
+        origin = Origin("rows", chosen, "")
+        return parsed_rows(_placed(table, where), parse, origin, self._on_bad_row)
 
 
-def fields_of(template: str) -> list[str]:
-    """Names of the fields in a template. Raises ConfigError if there is none, or a format."""
-    try:
-        parts = [part[1:] for part in Formatter().parse(template) if part[1] is not None]
-    except ValueError as error:
-        raise ConfigError(f"question={template!r} is no template: {error}") from error
-    # "{row.secret}" and "{row[0]}" would read attributes and items of the value.
-    plain = all(n and not ({*n} & {*".[]"} or spec or mark) for n, spec, mark in parts)
-    if not parts or not plain:
-        raise ConfigError(
-            f"question={template!r}; it holds names of fields in braces, such as "
-            '"{question}", and a brace of its own twice: "{{"'
-        )
-    return [name for name, _, _ in parts if name]
+def _question(row: Row) -> Question:
+    return Question(text_field(row, "question"), text_field(row, "answer"))
 
 
-def text_of(row: Row, name: str) -> str:
-    """A field that is a text or a finite number, as text. Raises DataError."""
-    value = row.fields.get(name)
-    if isinstance(value, int | float) and math.isfinite(value):
-        return str(value)
-    return text_field(row, name)
-
-
-def _checked_rows(table: Table, where: str) -> Iterator[Row]:
-    """The rows with their places. Raises DataError for one that is no dict."""
+def _placed(table: Iterable[Any], where: str) -> Iterator[Placed]:
+    """The rows with their places, or an error for one that is no dict."""
     for index, fields in enumerate(table):
+        row = Row(f"{where}[{index}]", fields)
         if not isinstance(fields, Mapping):
-            raise DataError(
-                f"{where}[{index}]: a row is a dict such as "
-                f'{{"question": "1 + 1?", "answer": "2"}}, got {fields!r}'
+            yield (
+                index,
+                DataError(
+                    f"{row.where}: a row is a dict such as "
+                    f'{{"question": "1 + 1?", "answer": "2"}}, got {fields!r}'
+                ),
             )
-        yield Row(f"{where}[{index}]", fields)
+            continue
+        yield index, row

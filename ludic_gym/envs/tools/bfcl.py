@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ludic_gym.data.load import Rows, parsed_rows
+from ludic_gym.data.load import Origin, Parse, Rows, parsed_rows
 from ludic_gym.data.row import Row
 from ludic_gym.envs.core.base import Turn, checked_choice
 from ludic_gym.envs.core.question import DatasetEnv, Question
@@ -289,7 +289,8 @@ def _read_rows(folder: Path, category: str, changed_ns: int) -> Rows[CallQuestio
     rows = (
         row for name in GROUPS.get(category, (category,)) for row in answered_rows(folder, name)
     )
-    return parsed_rows(rows, _question, name=f"BFCL_v4_{category}", split="file")
+    origin = Origin(f"BFCL_v4_{category}", "file", "")
+    return parsed_rows(enumerate(rows), Parse(_question), origin)
 
 
 def _question(row: Row) -> CallQuestion:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ludic_gym.concurrency import Caught
-from ludic_gym.data.load import Rows, parsed_rows
+from ludic_gym.data.load import Origin, Parse, Rows, parsed_rows
 from ludic_gym.data.row import Row
 from ludic_gym.envs.core.base import Info, Turn, checked_choice, end, proceed
 from ludic_gym.envs.core.question import DatasetEnv, Question
@@ -287,10 +287,8 @@ def _is_equal(world: World, goal: World, name: str) -> bool:
 # Few: see `bfcl._read_rows`.
 @lru_cache(maxsize=8)
 def _read_rows(folder: Path, category: str, changed_ns: int) -> Rows[Conversation]:
-    parse = partial(_conversation, folder)
-    return parsed_rows(
-        answered_rows(folder, category), parse, name=f"BFCL_v4_{category}", split="file"
-    )
+    rows, origin = answered_rows(folder, category), Origin(f"BFCL_v4_{category}", "file", "")
+    return parsed_rows(enumerate(rows), Parse(partial(_conversation, folder)), origin)
 
 
 @lru_cache(maxsize=32)

@@ -266,3 +266,18 @@ def test_an_id_of_the_catalogue_has_published_limits_by_the_benchmarks_name_alon
     words = ["--data", str(rows), "--policy", "oracle"]
     assert "4/4" in bench(capsys, "math-500", *words)[1]
     assert "1/1" in bench(capsys, "ludic/MATH-v0", *words)[1]
+
+
+def test_columns_are_named_on_the_command_line_and_bad_rows_are_reported(tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    lines = [{"q": f"{n} + 1?", "gold": {"value": n + 1}} for n in range(3)]
+    rows.write_text("\n".join(map(json.dumps, [*lines, {"q": "4 + 1?", "gold": None}])))
+    fields = ["--field", "question=q", "answer=gold.value"]
+    words = ["bench", "ludic/GSM8K-v0", "--data", str(rows), "--policy", "oracle", *fields]
+    assert main(words) == 2
+    assert "rows.jsonl: 1 of 4 rows cannot be used: " in capsys.readouterr().err
+    with pytest.warns(lg.SkippedRowsWarning, match="1 of 4 rows cannot be used"):
+        assert main([*words, "--env-kwargs", "on_bad_row=skip", "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"].values()
+    assert (result["successes"], result["episodes"]) == (3, 3)
+    assert result["data"].startswith("rows.jsonl without 1 rows@")

@@ -106,7 +106,7 @@ def test_rows_of_apps_without_cases_are_left_out(rows):
     assert env.num_rows == 1
     env.reset(seed=0)
     assert answer(env, env.oracle_action())[0] == 1.0
-    with pytest.raises(DataError, match="no row has cases"):
+    with pytest.raises(DataError, match="none of 1 rows has a question"):
         StdinStdoutEnv(rows(no_calls))
 
 

@@ -161,7 +161,9 @@ def test_other_options_are_shuffled_though_they_have_letters(tmp_path, option):
         ({"choices": "xy"}, "must be a list of texts"),
         ({"choices": ["x"]}, "2 to 26 different texts"),
         ({"choices": ["x", "x"]}, "2 to 26 different texts"),
-        ({"answer": 2}, "from 0 to 1 or a letter from A to B, got 2"),
+        ({"answer": 2}, "from 0 to 1 or a letter from A to B, .* got 2"),
+        ({"answer": ["1", 0]}, "got "),
+        ({"answer": "9"}, "got '9'"),
         ({"answer": "C"}, "got 'C'"),
         ({"answer": "AB"}, "got 'AB'"),
         ({"answer": ""}, "got ''"),
@@ -190,7 +192,7 @@ def test_any_accepted_answer_is_right():
     assert env.step("<answer>Nile or Amazon</answer>")[1] == 0.0
 
 
-@pytest.mark.parametrize("answers", [[], "Nile", ["?!"], None])
+@pytest.mark.parametrize("answers", [[], "?!", ["?!"], None, {}])
 def test_a_question_without_an_answer_is_refused(tmp_path, answers):
     with pytest.raises(DataError, match=r"rows.jsonl line 1: "):
         ShortAnswerEnv(file_of(tmp_path, {"question": "Which river?", "answers": answers}))
