@@ -48,6 +48,47 @@ FURTHER = {
     "recurrent_gemma": {"logits_soft_cap": 0.2, "lru_width": 32},
     "vaultgemma": {"final_logit_softcapping": 0.2},
 }  # fmt: skip
+# Models that compute with more than params: tensors that no gradient reaches.
+_MIXTURE = {
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+}
+FURTHER |= {
+    "deepseek_v3": {
+        **_MIXTURE,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 8,
+        "num_key_value_heads": 4,
+    },
+    "glm4_moe": _MIXTURE,
+    "dots1": _MIXTURE,
+    "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+    "lfm2_moe": {
+        "num_experts": 4,
+        "num_dense_layers": 1,
+        "num_experts_per_tok": 2,
+        "layer_types": ["conv", "full_attention"],
+        "moe_intermediate_size": 24,
+    },
+    "gemma4_text": {"layer_types": ["full_attention"] * 2},
+}
+WITH_BUFFERS = [
+    "deepseek_v3",
+    "glm4_moe",
+    "dots1",
+    "minimax_m2",
+    "lfm2_moe",
+    "gemma4_text",
+    "apertus",
+]
 ARCHITECTURES = [
     "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma",
     "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt",

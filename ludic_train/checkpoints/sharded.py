@@ -201,6 +201,13 @@ def export_params(
         save_file(whole, drafts[-1], metadata={"format": "pt"})
         weight_map |= dict.fromkeys(part, len(drafts))
         size += sum(tensor.nbytes for tensor in part.values())
+    expected = hub_params(model, model.state_dict().items())
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    if lacking := sorted({name for name, _ in expected} - weight_map.keys() - tied):
+        raise CheckpointError(
+            f"{shards} lacks {len(lacking)} params of the model, such as {lacking[0]}: those that "
+            "were frozen are in no checkpoint of shards; save with save_training"
+        )
     config.save_pretrained(folder)
     names, count = ["model.safetensors"], len(drafts)
     if count > 1:

@@ -33,7 +33,7 @@ from ludic_train.errors import CheckpointError
 from ludic_train.models.adapters import active_adapter
 from ludic_train.models.checkpoint_names import model_params
 from ludic_train.models.load import load_params
-from ludic_train.models.modules import VALUE_HEAD, is_adapted
+from ludic_train.models.modules import VALUE_HEAD, is_adapted, persistent_buffers
 from ludic_train.sources.base import BatchSource, DurableSource
 from ludic_train.trainer.trainer import Trainer
 
@@ -176,8 +176,10 @@ def write_from_draft(manager: CheckpointManager, draft: Path, step: int, state: 
 
 
 def shard_tensors(trainer: Trainer) -> dict[str, Tensor]:
-    """The trained params and the optimizer's state of them, as they are spread."""
-    params = {PARAM + name: param for name, param in trained_params(trainer.model).items()}
+    """The trained params and the optimizer's state of them, as they are spread; and the buffers."""
+    model = trainer.model
+    stored = trained_params(model) | ({} if is_adapted(model) else persistent_buffers(model))
+    params = {PARAM + name: tensor for name, tensor in stored.items()}
     return params | optimizer_tensors(trainer.optimizer, trainer.model, put_together=False)
 
 

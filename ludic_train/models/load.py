@@ -19,10 +19,11 @@ from transformers.utils import logging
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
+from ludic_train.models.adapters import active_adapter
 from ludic_train.models.cache import resolved
 from ludic_train.models.chat_profile import add_stops
 from ludic_train.models.checkpoint_names import model_params
-from ludic_train.models.modules import VALUE_HEAD, is_adapted
+from ludic_train.models.modules import VALUE_HEAD, is_adapted, persistent_buffers
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ def save_model(
     folder: made if it does not exist; files of the same names are replaced.
     params: written in place of the model's own, by the same names: copies, or shards made whole.
     """
-    state = model.state_dict() if params is None else params
+    # Whoever copies the params need not know what else a model is made of.
+    state = model.state_dict() if params is None else persistent_buffers(model) | dict(params)
     plain = {name: tensor for name, tensor in state.items() if VALUE_HEAD not in name}
     with quiet():
         # Its own state where nothing is left out, because transformers then knows what is tied.
@@ -177,17 +179,19 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
         if is_adapted(model):
             from peft import set_peft_model_state_dict
 
-            result = set_peft_model_state_dict(model, params)
+            result = set_peft_model_state_dict(model, params, active_adapter(model))
             # The frozen base is never in the file of an adapter.
-            missing = {name for name in result.missing_keys if "lora_" in name}
+            trained = {name for name, param in model.named_parameters() if param.requires_grad}
+            missing = trained.intersection(result.missing_keys)
         else:
             result = model.load_state_dict(model_params(model, params), strict=False)
             # Tied params are written once, under one of their names.
             tied = set(getattr(model, "all_tied_weights_keys", None) or ())
-            missing = {name for name in result.missing_keys if VALUE_HEAD not in name} - tied
+            missing = set(result.missing_keys) - tied
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise ConfigError(f"the params are of a model of another shape: {reason}") from error
+    missing = {name for name in missing if VALUE_HEAD not in name}
     if missing or result.unexpected_keys:
         raise ConfigError(
             f"the params in {str(folder)!r} are of another model: missing {sorted(missing)[:4]}, "

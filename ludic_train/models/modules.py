@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TypeGuard
 
-from torch import nn
+from torch import Tensor, nn
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import UnsupportedModel
@@ -61,6 +61,15 @@ def blocks(model: nn.Module) -> list[nn.Module]:
             "transformer blocks is expected; this architecture cannot be sharded by block"
         )
     return list(lists[0])
+
+
+def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that a saved model has and that are no params, by name.
+
+    Models compute with them, such as the bias by which a router's load is balanced.
+    """
+    params = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: t for name, t in model.state_dict().items() if name not in params}
 
 
 def is_adapted(model: nn.Module | None) -> TypeGuard[PeftModel]:
