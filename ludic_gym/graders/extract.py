@@ -3,10 +3,32 @@ r"""Extraction of the answer from a reply: after `</think>`, in tags, in a box, 
 import re
 from dataclasses import dataclass
 
+from ludic_gym.reader import divided
+
 LONGEST = 1000
 # Bounded: otherwise each of many tags that are never closed would be followed to the end.
 _TAG = re.compile(rf"<answer>(.{{1,{LONGEST}}}?)</answer>", re.IGNORECASE | re.DOTALL)
-_PHRASE = re.compile(r"\banswer(?: is\b|\s?:|\s?=)", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"\banswer(?: is\b|\s?:|\s?=)(?:\s(?:therefore|thus|hence|then|simply)\b)?", re.IGNORECASE
+)
+# The beginning of a tag's content, before the answer.
+_LEAD = re.compile(
+    r"(?:(?:thus|so|therefore|hence),?\s)?(?:(?:the|my)\s)?(?:(?:final|correct)\s)?answer"
+    r"(?:\s?[:=]|\sis\b:?)\s*(?=\S)",
+    re.IGNORECASE,
+)
+# The beginning of a sentence or line that says a value.
+_SAID = re.compile(
+    r"\$?(?:\\text\s?\{)?\s*(?:[A-Za-z][A-Za-z',*_ -]{0,80}?"
+    r"\b(?:is|are|was|were|be|equals?|has|have|had|gives?|gets?|makes?|needs?|pays?|costs?|earns?|spends?|owes?|takes?|saves?|sells?|buys?)"
+    r"\b:?|[A-Za-z][A-Za-z' ]{1,40}:)\s*\}?\s*(?=\S)",
+    re.IGNORECASE,
+)
+DOUBT = re.compile(
+    r"\b(?:or|either|neither|nor|not|isn't|maybe|perhaps|possibly|probably|might|could|guess|unsure"
+    r"|wrong|incorrect|false|unknown|cannot|can't|think|unless)\b|\?",
+    re.IGNORECASE,
+)
 _UNBRACED = re.compile(r"\A(?:[-+]?\d+(?:[.,]\d+)*|[A-Z](?![A-Za-z]))")
 # A reply that marks more than this many has no answer.
 _MOST = 50
@@ -52,7 +74,7 @@ def found_answers(text: str, question: str = "") -> tuple[list[str], str]:
         return [], rule
     # Many opening tags without a closing one would take quadratic time.
     if "</" in reply and reply.count("<answer>") <= _MOST and (tags := _TAG.findall(reply)):
-        return _checked(tags, "tag")
+        return _checked([_bare_content(tag) for tag in tags], "tag")
     # Before "####" and the phrase, which models also write on the way to a boxed result.
     if boxes := boxed(reply):
         asked = {_dense(box) for box in boxed(question)} if question else ()
@@ -72,11 +94,11 @@ def after_thought(text: str) -> tuple[str | None, str]:
     >>> after_thought("<think>Nine and")
     (None, 'unfinished')
     """
-    # The last one, because a thought may contain the tag itself.
-    _, closed, reply = text.rpartition("</think>")
-    if not closed and "<think>" in reply:
-        return None, "unfinished"
+    thought, reply = divided(text)
     reply = reply.strip()
+    # A word after a thought that is not closed belongs to it.
+    if "<think>" in reply or (thought and not divided(f"{thought}word")[1]):
+        return None, "unfinished"
     return (reply, "bare") if reply else (None, "none")
 
 
@@ -98,6 +120,29 @@ def after_phrase(text: str) -> str | None:
             return text[match.end() :]
         place = lower.rfind("answer", 0, place)
     return None
+
+
+def without_lead(text: str) -> str:
+    r"""The value that a sentence or a line says, or the text itself; see `_SAID`.
+
+    >>> without_lead("She has 18 dollars left."), without_lead("Area: 12"), without_lead("18")
+    ('18 dollars left.', '12', '18')
+    >>> without_lead("The answer is not 18"), without_lead("It might be 18")
+    ('not 18', 'It might be 18')
+    """
+    said = _SAID.match(text)
+    return text if said is None or DOUBT.search(said[0]) else text[said.end() :]
+
+
+def _bare_content(tag: str) -> str:
+    r"""The content of a tag without "The answer is" before it, or the box that all of it is."""
+    content = tag.strip()
+    lead = _LEAD.match(content)
+    content = content[lead.end() :] if lead else content
+    box = content.strip("$. \n")
+    if box.startswith("\\boxed") and len(inside := boxed(box)) == 1:
+        return inside[0] if box.endswith(f"{inside[0]}}}") else content
+    return content
 
 
 def boxed(text: str) -> list[str]:

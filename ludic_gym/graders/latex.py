@@ -17,6 +17,7 @@ _CHARACTERS = str.maketrans(
         "∞": "\\infty ",
         "·": "\\cdot ",
         "∈": "\\in ",
+        "±": "\\pm ",
         "–": "-",
         "⁄": "/",
         "\u00a0": " ",
@@ -38,17 +39,22 @@ _NUMERALS = (
     "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
     "twenty",
 )  # fmt: skip
-# The words of 12 (twelve), after their own number.
-_WORDS_OF = (rf"(?<=\b{n})\s*(?:\\text\s?{{\s*)?\({w}\)}}?" for n, w in enumerate(_NUMERALS))
+# The words of 12 (twelve) or twelve (12), beside their own number.
+_WORDS_OF = (
+    rf"(?<=\b{n})\s*(?:\\text\s?{{\s*)?\({w}\)}}?|(?:\\text\s?{{\s*)?\b{w}\s?}}?\s*(?=\({n}\))"
+    for n, w in enumerate(_NUMERALS)
+)
 SPELLED = re.compile("|".join(_WORDS_OF), re.IGNORECASE)
 _LONG_BASE = re.compile(r"\\log\s?_(\d{2,})")
 _LONG_ROOT = re.compile(r"(\\sqrt\s?\[\d+\])\s?(\d+|[A-Za-z])")
+_EULER = re.compile(r"\\(?:mathrm|text)\s?\{\s?([ei])\s?\}")
+_SINGLE = re.compile(r"([_^])\{(?:\\text\{)?(\w)\}?\}")
 _REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})\\(?:overline|bar|dot)(?:\s?\{(\d{1,9})\}|\s?(\d))")
 # Not the asterisks of Markdown, which stand at the ends.
 _POWER = re.compile(r"(?<=[\w)}])\*\*(?=[\w({-])")
 _ARGUMENT = r"\s?(\\pi(?![a-z])|[A-Za-z\d])"
 _SHORT_FRACTION = re.compile(rf"\\([dtc]?frac|[dt]?binom){_ARGUMENT}{_ARGUMENT}")
-SPACES = re.compile(r"\\[,;:! ]|\\q?quad(?![a-z])|~|\s+")
+SPACES = re.compile(r"(?:\\[,;:! ]|\\q?quad(?![a-z])|~|\s)+")
 _SIZES = re.compile(r"\\(?:left|right|bigg?|Bigg?)(?![a-z])|\\displaystyle(?![a-z])")
 # Spaces and commas that group the digits of a number by three: "32,\! 349", "1\,000".
 _THIN = r"\\[,;:!]\s?"
@@ -58,6 +64,8 @@ _GROUPED = re.compile(
     rf"(?:(?:{_COMMA}?{_THIN}|{_COMMA}|\\?[ ~\u2009\u202f])\d{{3}})+(?!\d)"
 )
 _NO_DIGITS = re.compile(r"\D+")
+# A power inside a text, such as \text{m$^2$}.
+_POWER_IN_TEXT = re.compile(r"\$\s?\^\s?\{?([23])\}?\s?\$")
 # Not the dollar of a sum of money.
 _DOLLARS = re.compile(r"^\$+(?!\s?[\d.,]+(?:\s[A-Za-z ]+)?$)|(?<=[^\\])\$+$|^\\[(\[]|\\[)\]]$")
 TEXT = re.compile(r"\\(?:text|textbf|textrm|textit|mathrm|mathbf|mbox)\s?\{([^{}]*)\}")
@@ -89,7 +97,8 @@ def in_latex(text: str) -> str:
     text = _NAME.sub(r"\\\1 ", text)
     if "\\" not in text:
         return text
-    text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", repeated(text)))
+    text = _POWER_IN_TEXT.sub(r"^\1", text) if "$^" in text else text
+    text = _NOTHING.sub(r"\\emptyset", _DEGREE.sub(r"^\\circ", repeated(_EULER.sub(r"\1", text))))
     text = _LONG_BASE.sub(r"\\log_{\1}", _LONG_ROOT.sub(r"\1{\2}", text))
     return _SHORT_FRACTION.sub(r"\\\1{\2}{\3}", text)
 
@@ -122,7 +131,8 @@ def plain(text: str) -> str:
     ('\\frac{1}{2}cm', '32349', '1 1/2')
     """
     text = DEGREES.sub("", TEXT.sub(r"\1", without_dollars(text)))
-    text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _FRACTIONS.sub(r"\\frac", text))
+    text = _SINGLE.sub(r"\1\2", _FRACTIONS.sub(r"\\frac", text))
+    text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = SPACES.sub(" ", ungrouped(_SIZES.sub("", text))).strip()
     return _LOOSE.sub("", text) if " " in text else text
 

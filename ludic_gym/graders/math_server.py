@@ -211,10 +211,10 @@ def is_same(answer: str, truth: str) -> bool:
     if isinstance(left, str) or isinstance(right, str):
         return left == right
     left, right = as_set(left, right), as_set(right, left)
-    # The parser takes i for a name.
-    powers = left.atoms(sympy.exp) | right.atoms(sympy.exp)
-    for symbol in set[sympy.Symbol]().union(*(power.free_symbols for power in powers)):
-        if symbol.name == "i":
+    # The parser takes i for a name, and that of 2i for another one than that of 2 \cdot i.
+    names = {s for s in left.free_symbols | right.free_symbols if s.name == "i"}
+    if len(names) > 1 or any(value.has(sympy.I, sympy.exp) for value in (left, right)):
+        for symbol in names:
             left, right = left.subs(symbol, sympy.I), right.subs(symbol, sympy.I)
     if has_relation(right):
         return equal(left, right)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ludic_gym.errors import DataError
-from ludic_gym.graders.extract import Grade, found_answers
+from ludic_gym.graders.extract import Grade, found_answers, without_lead
 from ludic_gym.graders.latex import SPELLED, repeated
 from ludic_gym.graders.units import UNIT_OF, ratio
 
@@ -54,7 +54,7 @@ _PARTS = re.compile(r"[ /'-]")
 # Units and articles of one letter, and names of constants and functions.
 _LETTERS = frozenset("mgslhLVWNJKCFAa")
 _SYMBOLS = frozenset(("pi", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "mod", "inf"))
-_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_SENTENCE_END = re.compile(r"[.!](?:\s|$)")
 _FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]+)\}\{([^{}]+)\}|(\d)(\d))")
 # Not the first digits of a longer exponent: 10^1234 is not 10^123.
 _POWER_OF_TEN = re.compile(r"\s*(?:\\times|\\cdot|×)\s*10\s*\^\s*\{?([-+]?\d{1,3})\}?(?!\d)")
@@ -85,6 +85,8 @@ def grade_number(text: str, truth: str) -> Grade:
     if rule == "phrase":
         answer = _SENTENCE_END.split(answer)[0]
     number = marked_number(answer)
+    if number is None and rule != "bare":
+        number = marked_number(without_lead(answer))
     # Not the last number of a text: a model that lists every candidate would be rewarded.
     if rule == "bare" and number is None:
         return Grade(False, None, "none")
@@ -138,7 +140,7 @@ def marked_number(text: str) -> Number | None:
         return parse_number(text)
     text = SPELLED.sub("", text) if "(" in text else text
     text = _without_latex(text) if "\\" in text or "{" in text else text
-    text = text.strip().strip("*_`$").strip()
+    text = text.strip().rstrip(".").strip("*_`$").strip()
     lead = _LEAD.match(text)
     text = text[lead.end() :] if lead else text
     number = parse_number(text)

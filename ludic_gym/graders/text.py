@@ -9,9 +9,10 @@ from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, extract
 
 _LEAD = (
-    r"(?:(?:thus|so|therefore|hence)\b,?\s*)?(?:i\s+(?:choose|pick|select)\s+|(?:(?:my|the)\s+)?"
-    r"(?:(?:final|correct|right|best)\s+)*(?:answer|option|choice)(?:\s+(?:is|must\s+be))?"
-    r"(?:\s*[:=\n]\s*|\s+[-\u2013\u2014]?\s*))?(?:(?:option|choice)\s+)?"
+    r"(?:(?:thus|so|therefore|hence)\b,?\s*)?(?:i\s+(?:would\s+)?(?:choose|pick|select)\s+"
+    r"|it(?:\s+i|'|\u2019)s\s+|(?:(?:my|the)\s+)?(?:(?:final|correct|right|best|selected)\s+)*"
+    r"(?:answer|option|choice|solution|ans)(?:\s+(?:is|must\s+be))?"
+    r"(?:\"?\s*[:=\n]\s*\"?|\s+[-\u2013\u2014]?\s*))?(?:(?:option|choice)\s+)?"
 )
 _CHOICE = re.compile(
     rf"{_LEAD}\(?(?P<letter>[A-Za-z])\)?(?P<rest>(?:[.:),](?=\s|$)|\s[-\u2013\u2014]|\s*\n"
@@ -27,7 +28,7 @@ _REASON = re.compile(r"\b(?:because|since)\b|\n", re.IGNORECASE)
 _SECOND = re.compile(
     r"^\W*[A-Z]\)?(?:[.:),/]|\s*$|\s+(?i:or|and)\b)|\(?\b[A-Z][):]"
     r"|(?:\b(?i:or|and|not|maybe)|[,/;])\s*(?:maybe\s*)?\(?[A-Z]\)?\s*(?:[.,;:)]|$)"
-    r"|\bis\s+(?:wrong|incorrect|false|not)\b"
+    r"|^\W*is\s+(?:wrong|incorrect|false|not)\b"
 )
 # In a text or a reason: a line of its own, a correction, or another letter called the answer.
 _RIVAL = re.compile(
@@ -48,7 +49,7 @@ _SCALE = re.compile(r"\b(?:hundred|thousand|(?:m|b|tr)illion)s?\b")
 _AMOUNT = re.compile(
     r"(?:us)?([$€£¥₹])\s?(\d[\d.]*(?:\s(?:thousand|[mb]illion))?)|(?<=\d)\s?([$€£¥₹%])"
 )
-_HEDGES = re.compile(r"[,;/|\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
+_HEDGES = re.compile(r"[,;/|?\n]|\b(?:or|and|not|no|nor|neither|either|maybe|n't)\b")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 # The share of words that makes an answer correct.
 ENOUGH = 0.8
@@ -102,7 +103,8 @@ def grade_exact(text: str, truth: str) -> Grade:
     """
     answer, rule = extract(text)
     accepted = _accepted(truth)
-    correct = answer is not None and any(_is_same(answer, right) for right in accepted)
+    words = _FONT.sub(r"\1", answer or "")
+    correct = answer is not None and any(_is_same(words, right) for right in accepted)
     return Grade(correct, answer, rule)
 
 
@@ -129,15 +131,16 @@ def grade_f1(text: str, truth: str) -> Grade:
     if answer is None:
         return Grade(False, None, rule)
     # "Paris, Lyon" has a high F1 with "Paris", but leaves the choice to the grader.
-    words = _THOUSANDS.sub("", answer.casefold())
+    content = _FONT.sub(r"\1", answer)
+    words = _THOUSANDS.sub("", content.casefold())
     hedges, scales = set(_HEDGES.findall(words)), _SCALE.findall(words)
     close = (
-        _is_same(answer, right)
+        _is_same(content, right)
         or (
-            word_f1(answer, right) >= ENOUGH
+            word_f1(content, right) >= ENOUGH
             and hedges <= set(_HEDGES.findall(_THOUSANDS.sub("", right.casefold())))
             and scales == _SCALE.findall(right.casefold())
-            and not adds_name(answer, right)
+            and not adds_name(content, right)
         )
         for right in _accepted(truth)
     )

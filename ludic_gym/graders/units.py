@@ -9,26 +9,36 @@ from functools import lru_cache
 from ludic_gym.graders.latex import DEGREES, SPACES, TEXT, without_dollars
 
 # By their product: each size in it, and its spellings. The plural of a spelling, and "metre" for
-# "meter", are added. One letter counts in its case only.
+# "meter", are added. One letter, and names with capitals, count in their case only.
 _SIZES = {
     "m": "1e-9 nm nanometer, 0.001 mm millimeter, 0.01 cm cms centimeter, 1 m meter, "
     "1000 km kms kilometer, 0.0254 in inch inche, 0.3048 ft foot feet, 0.9144 yd yds yard, "
-    "1609.344 mi mile",
-    "m m m": "1e-6 ml milliliter, 0.001 l L liter, 0.003785411784 gal gallon",
+    "1609.344 mi mile, 1852 nmi",
+    "m m": "10000 ha hectare, 4046.8564224 acre",
+    "m m m": "1e-6 ml milliliter, 0.00001 cl centiliter, 0.001 l L liter, "
+    "0.003785411784 gal gallon, 0.000946352946 qt quart, 0.000473176473 pt pint, "
+    "0.0002365882365 cup",
     "g": "0.001 mg milligram, 1 g gram, 1000 kg kgs kilo kilogram, 1e6 tonne, "
     "28.349523125 oz ounce, 453.59237 lb lbs pound",
     "s": "0.001 ms millisecond, 1 s sec second, 60 min minute, 3600 h hr hrs hour, 86400 day, "
-    "604800 week",
-    "m /s": "0.44704 mph, 5/18 kph kmph kmh",
-    "month": "1 month, 12 yr yrs year",
+    "604800 week, 1209600 fortnight",
+    "/s": "1 Hz hertz, 1000 kHz kilohertz, 1e6 MHz megahertz, 1e9 GHz gigahertz",
+    "m /s": "0.44704 mph, 5/18 kph kmph kmh, 463/900 knot",
+    "month": "1 month, 12 yr yrs year, 120 decade, 1200 century centuries",
     "$": "0.01 ¢ cent, 1 $ us$ usd dollar",
-    "J": "1 J joule, 1000 kj kilojoule",
-    "W": "1 W watt, 1000 kw kilowatt",
+    "£": "0.01 penny pence, 1 £ gbp",
+    "J": "1 J joule, 1000 kj kilojoule, 4.184 cal calorie, 4184 kcal kilocalorie, 3.6e6 kwh",
+    "W": "0.001 mW milliwatt, 1 W watt, 1000 kw kilowatt, 1e6 MW megawatt",
+    "N": "1 N newton, 1000 kN kilonewton",
+    "Pa": "1 pa pascal, 1000 kPa kilopascal, 1e6 MPa megapascal, 1e5 bar, 101325 atm atmosphere",
+    "V": "0.001 mV millivolt, 1 V volt, 1000 kV kilovolt",
+    "A": "0.001 mA milliamp milliampere, 1 A amp ampere",
+    "mol": "0.001 mmol millimole, 1 mol mole",
 }
 # Units that no other one is compared with.
 _ALONE = (
-    "€ eur euro, £ gbp, ¥ jpy yen, ₹ inr rupee, % percent, rad radian, ton, K kelvin, N newton, "
-    "V volt, A amp ampere, hz hertz, pascal, kb kilobyte, mb megabyte, gb gigabyte, "
+    "€ eur euro, ¥ jpy yen, ₹ inr rupee, % percent pct percentage, rad radian, ton, K kelvin, ohm, "
+    "kb kilobyte, mb megabyte, gb gigabyte, tb terabyte, "
     "° deg degree, °c celsius, °f fahrenheit, °n, °s, °e, °w"
 )
 
@@ -48,9 +58,10 @@ def _spellings() -> dict[str, tuple[str, Fraction]]:
 
 
 UNIT_OF = _spellings()
+_IN_LOWER_CASE = frozenset(map(str.lower, UNIT_OF))
 _GAP = r"[\s\x00]*"
 # After a number, a bracket, or where a text of LaTeX begins.
-_START = re.compile(r"(?:(?<=[\d).}\]])|(?<=\\pi))(?![\d.,\\])|\x00")
+_START = re.compile(r"(?:(?<=[\d)}\]])|(?<=\d\.)|(?<=\\pi))(?![\d.,\\])|\x00")
 # "5 in all" names no inches.
 _PART = re.compile(
     rf"{_GAP}(?:(?P<per>/|\bper\b)|\*)?{_GAP}(?:(?P<before>(?i:square|cubic|sq|cu))\.?\s)?"
@@ -68,12 +79,14 @@ _FRACTION = re.compile(rf"\\[dt]?frac\s?\{{({TEXT.pattern})\}}\s?\{{({TEXT.patte
 _CLOSED = re.compile(r"(?<=[^\s\\])\$(?=\s)")
 _TIME = re.compile(r"(?<![A-Za-z])([AaPp])\.?\s?[Mm](?![A-Za-z])")
 # Words beside a value: in LaTeX's texts, and after a number.
-_TAIL = re.compile(r"(?<=[\d)}°])\s+([A-Za-z][A-Za-z ,()'-]*)\.?$")
-_WORD = re.compile(r"[A-Za-z]{3,}|[ap]m|up")
+_TAIL = re.compile(r"(?<=[\d)}°%])\s+([A-Za-z][A-Za-z ,()'-]*)\.?$")
+_WORD = re.compile(r"[a-z]{3,}|[ap]m|up|bc|ad|ce")
 _CONNECTING = frozenset(
     ["and", "the", "are", "for", "all", "with", "per", "square", "cubic", "squared", "cubed",
      "unit", "value", "exactly", "about", "total", "answer", "where", "that", "there"]
 )  # fmt: skip
+# A word after a number that begins no name of what it counts.
+_NO_NAME = frozenset(["is", "are", "in", "of", "for", "left", "which", "as", "on", "altogether"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +126,8 @@ def _parts_after_value(text: str) -> tuple[list[tuple[str, int]], int]:
     for start in _START.finditer(text):
         parts, end = list[tuple[str, int]](), start.end()
         while part := _PART.match(text, end):
-            name = part["name"] if len(part["name"]) == 1 else part["name"].lower()
+            name = part["name"]
+            name = name if name in UNIT_OF or len(name) == 1 else name.lower()
             if name not in UNIT_OF:
                 break
             word = (part["before"] or part["after"] or "").lower()
@@ -130,11 +144,13 @@ def ratio(answer: str, truth: str) -> Fraction | None:
 
     >>> ratio("36 km/h", "10 m/s"), ratio("18", "18 cm"), ratio("18 m", "18 kg")
     (Fraction(5, 18), Fraction(1, 1), None)
+    >>> ratio("18 apples", "18 cm"), ratio("18 apples", "18")
+    (None, Fraction(1, 1))
     """
-    right = unit_of(truth)
-    left = unit_of(answer) if right else None
+    left, right = unit_of(answer), unit_of(truth)
     if left is None or right is None:
-        return Fraction(1)
+        is_other = (right and _counts(answer)) or (left and _counts(truth))
+        return None if is_other else Fraction(1)
     if left.powers == right.powers:
         return left.size / right.size
     # Degrees may be those of a scale, or of a direction, that only one text names.
@@ -157,10 +173,25 @@ def words_agree(answer: str, truth: str) -> bool:
 @lru_cache(maxsize=2**14)
 def words_of(text: str) -> frozenset[str]:
     """The words beside a value, without units, connecting words, and the s of a plural."""
-    text = _TIME.sub(r" \1m", text)
-    tail = _TAIL.search(TEXT.sub(r" \1 ", text))
-    words = _WORD.findall(" ".join([*TEXT.findall(text), tail[1] if tail else ""]).lower())
-    return frozenset(w.removesuffix("s") for w in words if w not in UNIT_OF) - _CONNECTING
+    text = _TIME.sub(r" \1m", without_dollars(text))
+    return _named(" ".join([*TEXT.findall(text), _tail(text)]))
+
+
+def _counts(text: str) -> bool:
+    """True if words after the value name what it counts, such as 18 apples."""
+    tail = _tail(text)
+    return bool(_named(tail)) and tail.split()[0].lower() not in _NO_NAME
+
+
+def _tail(text: str) -> str:
+    """The words after the value, or ""."""
+    tail = _TAIL.search(TEXT.sub(r" \1 ", without_dollars(text)).rstrip())
+    return tail[1] if tail else ""
+
+
+def _named(words: str) -> frozenset[str]:
+    found = _WORD.findall(words.lower())
+    return frozenset(w.removesuffix("s") for w in found if w not in _IN_LOWER_CASE) - _CONNECTING
 
 
 def _bare(text: str) -> str:

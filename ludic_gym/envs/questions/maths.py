@@ -17,7 +17,8 @@ from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.graders.extract import Grade, boxed
-from ludic_gym.graders.maths import grade_maths, require_math_verify
+from ludic_gym.graders.math_pool import require_math_verify
+from ludic_gym.graders.maths import grade_maths
 from ludic_gym.graders.numeric import grade_number, parse_number
 
 GSM8K_SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k_sample.jsonl"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ludic_gym.errors import DataError, GraderError
-from ludic_gym.graders.maths import Pool, grade_maths
+from ludic_gym.graders.math_pool import Pool
+from ludic_gym.graders.maths import grade_maths
 
 
 def right(answer, truth):
