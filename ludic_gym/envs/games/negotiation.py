@@ -128,6 +128,8 @@ def in_words(share: Share) -> str:
 
 
 TURNS, MOST_TURNS = 10, 100
+# Points that a scripted player demands in its first and last turn, by its name.
+DEMANDS = {"soft": (7, 2), "fair": (8, 4), "hard": (9, 6)}
 # Characters of an action that are parsed, and of a message that the other player sees.
 LONGEST_ACTION, LONGEST_MESSAGE = 4_000, 300
 PROMPT = (
@@ -328,6 +330,24 @@ def conceding(
     return f"How about this?\npropose: {' '.join(map(str, share))}"
 
 
+def most_won(state: State, first: int, last: int) -> Share | None:
+    """The first player's share that gives the mover most of what a conceding player accepts later.
+
+    Of equal ones, that which gives the other player most, so that it is efficient. What the other
+    player demands in its last turn is the least it ever accepts, and proposes. None if it has no
+    turn left.
+    """
+    player, scenario = mover(state), state.scenario
+    # Its turns are the second, fourth ... from now on.
+    turns = range(len(state.history) + 1, state.turns, 2)
+    if not turns:
+        return None
+    least = demand(first, last, turns[-1], state.turns)
+    both = {share: points(scenario, share) for share in shares(scenario.counts)}
+    enough = [share for share, worths in both.items() if worths[1 - player] >= least]
+    return max(enough, key=lambda share: (both[share][player], both[share][1 - player]))
+
+
 def demand(first: int, last: int, turn: int, turns: int) -> int:
     """Points that a conceding player demands in a turn, rounded up; turns count from 0."""
     # The seat that moves second has as many turns only if their number is even.
@@ -359,7 +379,7 @@ class NegotiationEnv(OnePlayerEnv[State]):
     """Divide books, hats and balls with a scripted player, by messages and proposals.
 
     All items together are worth 10 points to each player. A player knows its own values only; the
-    oracle knows both.
+    oracle knows both, and what the other player will accept: no player gets more than it.
 
     - Observation: the items, the agent's values, its latest turn with the reply, and an earlier
       proposal that is still open.
@@ -380,10 +400,8 @@ class NegotiationEnv(OnePlayerEnv[State]):
     """
 
     opponents = {  # noqa: RUF012 (as the base class has it)
-        "soft": (partial(conceding, 7, 2),),
-        "fair": (partial(conceding, 8, 4),),
-        "hard": (partial(conceding, 9, 6),),
-        "mixed": tuple(partial(conceding, *ends) for ends in ((7, 2), (8, 4), (9, 6))),
+        **{name: (partial(conceding, *ends),) for name, ends in DEMANDS.items()},
+        "mixed": tuple(partial(conceding, *ends) for ends in DEMANDS.values()),
     }
 
     def __init__(
@@ -397,6 +415,22 @@ class NegotiationEnv(OnePlayerEnv[State]):
         super().__init__(opponent, seat, render_mode=render_mode)
         self.split = checked_choice("split", split, SPLITS)
         self.game = negotiation(turns)
+
+    def best_action(self) -> str:
+        """Propose the share with most points of those that the other player will accept."""
+        state, scenario = self.state, self.state.scenario
+        assert isinstance(self.opponent, partial), "all `opponents` are conceding players"
+        best = most_won(state, *self.opponent.args)
+        if state.offer and state.offer[0] != self.seat:
+            offered = _first_players(state)
+            got = points(scenario, offered)[self.seat]
+            if best is None or (
+                points(scenario, best)[self.seat] <= got and is_efficient(scenario, offered)
+            ):
+                return "accept"
+        best = fair_share(scenario) if best is None else best
+        mine = best if self.seat == 0 else rest_of(scenario.counts, best)
+        return f"propose: {' '.join(map(str, mine))}"
 
     def task(self, state: State) -> str:
         """The items and their values, whichever player has which."""

@@ -2,6 +2,7 @@ import re
 from collections import Counter
 from fractions import Fraction
 
+import gymnasium as gym
 import pettingzoo
 import pytest
 
@@ -133,3 +134,24 @@ def test_perfect_play_mixes_as_the_equilibrium_does():
     }
     assert best_actions(State("QJ", ("check",))) == ("check", "check", "bet")
     assert set(best_actions(State("QK", ("bet",)))) == {"call"}
+
+
+@pytest.mark.parametrize("seat", [0, 1])
+@pytest.mark.parametrize("opponent", ["random", "perfect"])
+def test_nothing_wins_more_than_the_oracle(opponent, seat):
+    env = gym.make(ID, opponent=opponent).unwrapped
+    env.reset(seed=0)
+    env.seat = seat
+    strategy = OURS if opponent == "perfect" else dict.fromkeys(OURS, Fraction(1, 2))
+
+    def value(state):
+        """Chips of the oracle, over all cards of its opponent and all that this one may do."""
+        if (chips := won_chips(state)) is not None:
+            return chips * (1 if seat == 0 else -1)
+        if mover(state) == seat:
+            env.state = state
+            return value(play(state, env.oracle_action()))
+        actions = legal_actions(state)
+        return sum(likelihood(strategy, state, a) * value(play(state, a)) for a in actions)
+
+    assert sum(map(value, DEALS)) / Fraction(len(DEALS)) == best_response(strategy, seat)

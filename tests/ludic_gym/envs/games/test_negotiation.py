@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -239,3 +241,43 @@ def test_rewards_by_hand(actions, reward, outcome, success):
     earned, info = end(*actions)
     assert (earned, info["outcome"], info["success"]) == (reward, outcome, success)
     assert info["reward/outcome"] == reward
+
+
+def earned(env, action):
+    """The reward of an episode from the env's present state, `action(env)` by turn."""
+    over = False
+    while not over:
+        _, reward, over, _, _ = env.step(action(env))
+    return reward
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4, 5])
+@pytest.mark.parametrize("seat", ["first", "second"])
+@pytest.mark.parametrize("opponent", ["soft", "fair", "hard"])
+def test_no_proposal_and_no_patience_gets_more_than_the_oracle(opponent, seat, turns):
+    env = gym.make(ID, opponent=opponent, seat=seat, turns=turns).unwrapped
+    for seed in range(3):
+        env.reset(seed=seed)
+        start = copy.deepcopy(env)
+        best = earned(copy.deepcopy(start), lambda env: env.oracle_action())
+
+        def stubborn(share):
+            return lambda env: f"propose: {' '.join(map(str, share))}"
+
+        def patient(count):
+            return lambda env: "accept" if len(env.state.history) >= count else "wait"
+
+        plans = [*map(stubborn, shares(start.state.scenario.counts)), *map(patient, range(turns))]
+        assert best >= max(earned(copy.deepcopy(start), plan) for plan in plans)
+
+
+@pytest.mark.parametrize(("opponent", "least"), [("soft", 2), ("fair", 4), ("hard", 6)])
+def test_the_oracle_leaves_the_other_player_what_it_demands_at_last(opponent, least):
+    env = gym.make(ID, opponent=opponent).unwrapped
+    for seed in range(20):
+        env.reset(seed=seed)
+        both = [points(env.state.scenario, share) for share in shares(env.state.scenario.counts)]
+        assert (
+            earned(env, lambda env: env.oracle_action())
+            == max(a for a, b in both if b >= least) / 10
+        )
