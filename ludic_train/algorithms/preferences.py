@@ -110,7 +110,7 @@ def dpo(*, beta: float = 0.1, **parts: Unpack[Parts]) -> RLAlgorithm:
     """DPO (Rafailov et al. 2023, arXiv:2305.18290), from the rows of `preference_rows`.
 
     Sets DPOLoss(beta) and the mean over pairs. The reference is the trainer's `reference` model, or
-    with LoRA the model without its adapter. beta: as in DPOLoss.
+    with LoRA the model as it began. beta: as in DPOLoss.
     """
     return RLAlgorithm(
         name="dpo",

@@ -308,7 +308,7 @@ def reward_stage(
     call_on_rank_0(open_ends)
     source, publisher, ends = opened[-1]
     reference = learner.reference
-    # For a KL term; with LoRA, the model without its adapter will do.
+    # For a KL term; with LoRA, the trainer keeps the adapter as it is now.
     if REFERENCE in algo.attach and reference is None and not is_adapted(learner.model):
         reference = copy.deepcopy(learner.model)
     trainer = Trainer(learner.model, algo, source, publisher, cfg, reference=reference)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 from torch import nn
 
-from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.aggregation import at_sampled, by_sequence
 from ludic_train.algorithms.losses import bounded, k3
 from ludic_train.algorithms.presets import RLAlgorithm
@@ -30,7 +28,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total, merge
-from ludic_train.models.modules import is_adapted, unwrapped
+from ludic_train.models.modules import unwrapped
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.microbatches import (
@@ -42,6 +40,7 @@ from ludic_train.trainer.microbatches import (
     plan_update,
 )
 from ludic_train.trainer.packing import attention_tokens
+from ludic_train.trainer.reference import Reference, reference_model
 from ludic_train.trainer.step import forward, replayed
 from ludic_train.types import BOOTSTRAP, PROXIMAL, REFERENCE, VALUES, SAWBatch, SAWItem, TopTokens
 
@@ -55,7 +54,7 @@ Plan = tuple[MicroBatch, ...]
 def attach_streams(
     items: Sequence[SAWItem],
     model: nn.Module,
-    reference: nn.Module | None,
+    reference: Reference | None,
     algo: RLAlgorithm,
     cfg: TrainerConfig,
     *,
@@ -63,7 +62,7 @@ def attach_streams(
 ) -> list[SAWItem]:
     """The items with all streams attached that the algorithm reads; [] on other ranks than 0.
 
-    reference: frozen model; None takes the model without its adapter.
+    reference: frozen model, or the params of the start of this one.
     execution: what the model's probes leave of `cfg.execution`.
     Raises ConfigError where a reference is needed and there is none, UntrainableRollout for items
     that are no rows of the model.
@@ -184,29 +183,6 @@ def _streams_of(
     arrays = {name: t.float().cpu().numpy() for name, t in tensors.items() if t is not None}
     ids = {} if out.top_ids is None else {TOP_IDS: out.top_ids.int().cpu().numpy()}
     return arrays | ids
-
-
-@contextmanager
-def reference_model(
-    model: nn.Module, reference: nn.Module | None, wanted_by: str
-) -> Iterator[nn.Module]:
-    """The frozen reference, or the model with its LoRA adapter off while the context lasts.
-
-    wanted_by: name of the algorithm, for the error.
-    Raises ConfigError where there is neither.
-    """
-    if reference is not None:
-        yield reference
-    # The base was frozen when the adapter was made, so no second copy of it is needed.
-    elif is_adapted(model):
-        with model.disable_adapter():
-            yield model
-    else:
-        raise ConfigError(
-            f"{wanted_by} compares with a reference model and there is none; give "
-            "Trainer(reference=copy.deepcopy(model)), train by LoRA, or have the source attach "
-            "its log-probs"
-        )
 
 
 def minibatches(

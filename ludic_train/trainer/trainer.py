@@ -47,6 +47,7 @@ from ludic_train.trainer.prepare import (
     sound_rows,
 )
 from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
+from ludic_train.trainer.reference import start_of
 from ludic_train.trainer.step import (
     accumulate_gradient,
     apply_gradient,
@@ -54,7 +55,7 @@ from ludic_train.trainer.step import (
     non_finite_param,
     peak_memory,
 )
-from ludic_train.types import SAWBatch, SAWItem
+from ludic_train.types import REFERENCE, SAWBatch, SAWItem
 
 OnUpdate = Callable[[int, Metrics], None]
 
@@ -62,8 +63,9 @@ OnUpdate = Callable[[int, Metrics], None]
 class Trainer:
     """Learns from a source's batches; `version` counts the updates made so far.
 
-    reference: the model that an algorithm's KL term stays close to, where it has one; without it a
-        LoRA model with its adapter off is the reference. Its params must never change.
+    reference: the model that an algorithm's KL term stays close to, where it has one; its params
+        must never change. Without it, that is a LoRA model as it is given here, with the adapter
+        that it has by then.
 
     Under torch.distributed every rank makes one and calls the same methods. Only rank 0 uses its
     source and its publisher; the others may be given any. Rank 0 may work alone between two
@@ -119,6 +121,7 @@ class Trainer:
         if world_size() > 1 and not self._sharded:
             # Only gradients are exchanged from here on, so copies must begin equal.
             copy_from_rank_0(self._trained)
+        self._start = start_of(model) if reference is None and REFERENCE in algo.attach else None
         self.optimizer = make_optimizer(self._trained, self.cfg)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
@@ -262,8 +265,9 @@ class Trainer:
             check_logprobs(self.model, self.cfg.device)
             check_conversion(self.model)
             self._checked = True
+        reference = self._start if self.reference is None else self.reference
         rows = attach_streams(
-            items, self.model, self.reference, self.algo, self.cfg, execution=self._execution
+            items, self.model, reference, self.algo, self.cfg, execution=self._execution
         )
         parts = list(minibatches(rows, self.cfg, self.algo, self.version))
         # Only rank 0 holds rows, and all ranks must make as many updates.
