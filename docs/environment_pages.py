@@ -13,6 +13,7 @@ from trained_runs import training_section
 
 import ludic_gym as lg
 from envs_registry.catalog import ADAPTERS, CATALOG, EnvEntry
+from envs_registry.errata import ERRATA
 from envs_registry.scores import CARDS
 from envs_registry.speeds import SPEEDS
 from envs_registry.starts import STARTS
@@ -66,6 +67,14 @@ OTHER_PACKAGES = """\
 
 See [Datasets and adapters](../../guides/datasets-and-adapters.md#environments-of-other-packages).
 """
+
+ERRATA_TABLE = """\
+## Errata
+
+Known faults of tasks, by the version of the package in which they were seen.
+
+| id | version | date | fault | done |
+|---|---|---|---|---|"""
 
 
 def file_name(entry: EnvEntry) -> str:
@@ -279,4 +288,10 @@ def other_packages() -> str:
         ids = ", ".join(f"`{entry.id}`" for entry in entries)
         title = "PettingZoo's boards" if package == "pygame-ce" else package
         parts += [f"## {title}\n\nExtra `{extra}`.\n", *map(_class, points), f"{ids}\n"]
-    return "\n".join(parts)
+    return "\n".join([*parts, ERRATA_TABLE, *map(_erratum, ERRATA), ""])
+
+
+def _erratum(env_id: str) -> str:
+    one = ERRATA[env_id]
+    done = f"{one.action}: {one.mend}" if one.mend else one.action
+    return f"| `{env_id}` | {one.package} {one.version} | {one.date} | {one.fault} | {done} |"

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ludic_gym.adapters.generators import lent_generators, seeded_state
+from ludic_gym.adapters.mends import ANSWERS, ENTRIES
 from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end
 from ludic_gym.errors import ConfigError
@@ -96,6 +97,10 @@ class ReasoningGymEnv(TextEnv):
         return end(success=score >= 1.0, info=info, score=reward)
 
     def _score(self, answer: str) -> tuple[float, str]:
+        entry = puzzle(self._set, self._place)
+        may_score = ANSWERS.get(self._dataset)
+        if may_score is not None and not may_score(answer, entry):
+            return 0.0, "refused: it has not the numbers of the task"
         guard = GUARDS.get(self._dataset)
         if guard is not None and not guard.fullmatch(answer):
             return 0.0, "refused: this scorer runs answers as Python"
@@ -104,7 +109,6 @@ class ReasoningGymEnv(TextEnv):
         score = 0.0
         # Scorers assume a well-formed answer, and raise any error for others.
         with Caught(Exception) as failure:
-            entry = puzzle(self._set, self._place)
             score = min(max(float(puzzles(*self._set).score_answer(answer, entry)), 0.0), 1.0)
         return score, repr(failure.error) if failure.error else ""
 
@@ -157,8 +161,8 @@ def puzzles(name: str, config: str, data_seed: int, size: int) -> Any:  # noqa: 
 
 @lru_cache(maxsize=4096)
 def puzzle(key: tuple[str, str, int, int], row: int) -> dict[str, Any]:
-    """One puzzle: "question", "answer" and the fields for its scorer."""
+    """One puzzle, with its mended answer if the package's is known to be wrong."""
     # Some data sets draw from the global generators, which other code may have seeded.
     with lent_generators(seeded_state(row)):
         entry: dict[str, Any] = puzzles(*key)[row]
-    return entry
+    return ENTRIES.get(key[0], dict)(entry)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ludic_gym.adapters.generators import lent_generators, seeded_state
+from ludic_gym.adapters.mends import GAMES
 from ludic_gym.concurrency import Caught
 from ludic_gym.envs.core.base import TextEnv, Turn, end, proceed
 from ludic_gym.envs.core.seats import GameOver, SeatsAECEnv
@@ -90,6 +91,8 @@ class Match:
         module, _, name = spec.entry_point.partition(":")
         # Without TextArena's wrappers, whose observations grow without bound.
         self._env = getattr(optional(module, "ludic-gym[adapters]"), name)(**spec.kwargs)
+        if self._game in GAMES:
+            GAMES[self._game](self._env)
         self._env.reset(num_players=len(self._players), seed=seed)
 
     def _run(self, call: Callable[[], None]) -> str:

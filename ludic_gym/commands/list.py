@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Annotated
 
 from envs_registry.catalog import ADAPTERS, CATALOG, SUITES, AdapterEntry, EnvEntry
+from envs_registry.errata import ERRATA
 from envs_registry.published import PUBLISHED
 from ludic_gym.commands.arguments import option, parse, print_json, print_table
 from ludic_gym.errors import ConfigError
@@ -52,7 +53,8 @@ def main(argv: list[str]) -> int:
             records.append({"benchmark": b.name, "id": b.id, "title": b.title, "data": b.hub})
         for e in ADAPTERS if args.all else ():
             package = {"package": e.package, "install": f"ludic-gym[{e.extra}]"}
-            records.append({"id": e.id, "players": players_of(e), **package})
+            faults = {"erratum": ERRATA[e.id].note} if e.id in ERRATA else {}
+            records.append({"id": e.id, "players": players_of(e), **package, **faults})
         print_json(records)
         return 0
     rows = [(e.id, e.title, players_of(e), ", ".join(e.suites)) for e in entries]
@@ -63,6 +65,7 @@ def main(argv: list[str]) -> int:
         print_table(("benchmark", "id", "title", "data"), sets)
         others = [(e.id, players_of(e), e.package, f"ludic-gym[{e.extra}]") for e in ADAPTERS]
         print_table(("id", "players", "package", "to install"), others)
+        print_table(("id", "erratum"), [(env_id, one.note) for env_id, one in ERRATA.items()])
     return 0
 
 

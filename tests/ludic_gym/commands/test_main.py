@@ -37,8 +37,8 @@ def test_each_command_explains_itself_with_examples(command, capsys):
         (["bench", "GSM8k", *RANDOM], "Did you mean: `ludic/GSM8K-v0`?"),
         (["check", "ludic/GSM9K-v0"], "Did you mean: `GSM8K`?"),
         (
-            ["bench", "ludic/rg-syllogism-v0", *RANDOM],
-            "rg-syllogism is left out: it calls conclusions",
+            ["bench", "ludic/rg-game_of_life_halting-v0", *RANDOM],
+            "rg-game_of_life_halting is left out: it gives 1.0 to any text",
         ),
         (
             ["bench", "qqqqqqq", *RANDOM],
