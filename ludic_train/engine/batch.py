@@ -16,16 +16,18 @@ from torch import Tensor, nn
 
 from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
+from ludic_train.engine.any_model import AnyDecoder, TextDecoder, any_decoder
 from ludic_train.engine.cache import (
     LEAST,
     Ids,
+    KVCache,
     Prefix,
     PrefixCache,
     common_prefix,
     length_of,
     params_mark,
 )
-from ludic_train.engine.decoder import Decoder, causal_lm
+from ludic_train.engine.decoder import FAMILIES, Decoder, causal_lm, is_known
 from ludic_train.engine.exact import ExactDecoder
 from ludic_train.engine.sampling import (
     DRAW,
@@ -34,7 +36,7 @@ from ludic_train.engine.sampling import (
     noise_keys,
     uniforms,
 )
-from ludic_train.errors import EngineError
+from ludic_train.errors import EngineError, UnsupportedModel
 from ludic_train.expert_text import UNKNOWN, experts_to_base64
 from ludic_train.models.chat_profile import chat_profile
 from ludic_train.models.exact import is_exact
@@ -245,7 +247,8 @@ class Engine:
     max_batch_size: rows that are decoded together; further requests wait.
     routed_experts: completions of a mixture hold the experts that their tokens went through.
     prefix_cache_bytes: memory for keys and values of earlier texts, which later ones begin with.
-        There is no cache with `routed_experts`: the experts of a cached token are not known.
+        There is no cache with `routed_experts`: the experts of a cached token are not known; nor
+        for models that `AnyDecoder` runs.
     The model may move to another device or type at any time between two calls; the engine follows.
     """
 
@@ -260,11 +263,18 @@ class Engine:
     ) -> None:
         self._model, self._tokenizer = model, tokenizer
         self._max_batch_size = max_batch_size
-        self._decoder = ExactDecoder(model) if is_exact(model) else Decoder(model)
+        with _sampling_mode(model):
+            self._decoder = _decoder_of(model)
+        keeps = isinstance(self._decoder.cache, KVCache)
         self._routed_experts = routed_experts
         if routed_experts:
             routers(model)
-        self.prefixes = PrefixCache(0 if routed_experts else prefix_cache_bytes)
+            if not keeps:
+                raise UnsupportedModel(
+                    f"the local engine records experts of {', '.join(FAMILIES)} models, and not of "
+                    f"{causal_lm(model).config.model_type!r}: turn router replay off"
+                )
+        self.prefixes = PrefixCache(prefix_cache_bytes if keeps and not routed_experts else 0)
         # Mark of the params, once it was needed since the batch was empty.
         self._params: tuple[object, ...] | None = None
         self.max_positions = self._decoder.max_positions
@@ -284,7 +294,10 @@ class Engine:
 
     @property
     def cached_keys(self) -> Tensor:
-        """Keys of the tokens in flight, [layers, rows, kv_heads, slots, head_dim]."""
+        """Keys of the tokens in flight, [layers, rows, kv_heads, slots, head_dim].
+
+        Empty where transformers keeps them; of the type and device of the model there, too.
+        """
         return self._decoder.cache.keys
 
     def reset(self) -> None:
@@ -334,13 +347,13 @@ class Engine:
     def _step(self) -> list[Ended]:
         """One token for each waiting request that can join the batch, or else for each row."""
         # A trainer moves the model to its own device, after this engine was made.
-        before = self.cached_keys
-        self._decoder.follow()
-        if self.cached_keys is not before:
+        if self._decoder.follow():
             self.prefixes.clear()
+            self._is_stale = bool(self._batch.requests)
         if self._is_stale:
             self._decoder.refresh()
             texts = self._batch.texts()
+            self._decoder.reserve(len(texts), max(map(len, texts)))
             for rows in consecutive(texts):
                 self._decoder.prefill([texts[i] for i in rows], [0] * len(rows), rows.start)
             self._is_stale = False
@@ -387,11 +400,13 @@ class Engine:
     def _read(self, prefill: Prefill) -> Tensor:
         """Read texts into the rows after the batch, and keep them: logits, [rows, V]."""
         first, cache = len(self._batch), self._decoder.cache
-        for row, prefix in enumerate(prefill.prefixes, first):
-            cache.put(row, prefix)
+        if isinstance(cache, KVCache):
+            for row, prefix in enumerate(prefill.prefixes, first):
+                cache.put(row, prefix)
         logits = self._decoder.prefill(prefill.prompts, prefill.starts, first)
-        for row, prompt in enumerate(prefill.prompts, first):
-            self.prefixes.store(prompt, cache, row)
+        if isinstance(cache, KVCache):
+            for row, prompt in enumerate(prefill.prompts, first):
+                self.prefixes.store(prompt, cache, row)
         copies = [max(1, len(sharers)) for sharers in prefill.sharers]
         if sum(copies) == len(copies):
             return logits
@@ -464,19 +479,21 @@ class Engine:
         if not leaving:
             return
         # Before other rows take their place: the next turn of a dialog begins with these tokens.
+        cache = self._decoder.cache
         for i in leaving:
             request, length = self._batch.requests[i], int(self._batch.lengths[i])
             # Shorter ones are most of the rows of a game, and are not even looked at.
-            if length >= LEAST and request.policy_version == self.prefixes.version:
+            is_long = length >= LEAST and request.policy_version == self.prefixes.version
+            if is_long and isinstance(cache, KVCache):
                 ids = (*request.prompt_ids, *self._batch.sampled(i))[:length]
-                self.prefixes.store(ids, self._decoder.cache, i)
+                self.prefixes.store(ids, cache, i)
         # The cache stays dense and few rows are copied; shifting all later ones would copy most.
         gone, size = set(leaving), len(self._batch) - len(leaving)
         targets = [i for i in leaving if i < size]
         sources = [i for i in range(size, len(self._batch)) if i not in gone]
         if sources:
             num_slots = int(self._batch.lengths[sources].max())
-            self._decoder.cache.move(sources, targets, num_slots)
+            cache.move(sources, targets, num_slots)
         order = list(range(size))
         for target, source in zip(targets, sources, strict=True):
             order[target] = source
@@ -553,6 +570,13 @@ def experts_of(seen: Mapping[int, Tensor], num_layers: int, sizes: Sequence[int]
         where = ends - 1 if layer == num_layers - 1 else slice(None)
         experts[where, layer] = chosen.cpu().numpy()
     return np.split(experts, ends[:-1])
+
+
+def _decoder_of(model: PreTrainedModel) -> Decoder | ExactDecoder | AnyDecoder | TextDecoder:
+    """The fastest decoder that computes the model exactly."""
+    if is_exact(model):
+        return ExactDecoder(model)
+    return Decoder(model) if is_known(causal_lm(model).config) else any_decoder(model)
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

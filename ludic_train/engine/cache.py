@@ -70,10 +70,6 @@ class KVCache:
             _grown(tensor, rows, slots) for tensor in (self.keys, self.values)
         )
 
-    def follow(self, like: Tensor) -> None:
-        """Take the type and device of `like`; what rows hold stays."""
-        self.keys, self.values = self.keys.to(like), self.values.to(like)
-
     def spread(self, first: int, copies: Sequence[int], num_slots: int) -> None:
         """Copy row `first + i` into `copies[i]` rows, up to slot `num_slots`.
 

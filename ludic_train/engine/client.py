@@ -60,11 +60,13 @@ class LocalChatClient:
     max_positions: longest prompt and completion together, in tokens.
     routed_experts: completions of a mixture hold the experts of their tokens, for router replay;
         prefixes are not kept then, because the experts of a cached token are not known.
+        Nor are they for models that are sampled from by their own forward pass.
     prefix_cache_bytes: memory of these keys and values; the least recently used are dropped. 0
         keeps none.
     prompts: makes a prompt continue the very tokens that earlier replies were sampled as, so that
         the turns of a dialog become one training row; it counts those that could not.
-    Raises UnsupportedModel for a model that the decoder cannot run.
+    Raises UnsupportedModel for a model that is none of transformers, and for `routed_experts` where
+    the model's own forward pass is sampled from.
 
     >>> from ludic_train import make_tiny_model, make_tokenizer
     >>> tokenizer = make_tokenizer(["2 + 3 = 5"])

@@ -87,8 +87,8 @@ class Decoder:
 
     max_positions: longest text, in tokens. vocab_size: logits of a row.
 
-    Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`.
-    Raises UnsupportedModel for an architecture that it cannot compute exactly.
+    Call them under `torch.inference_mode()`, with the model in eval mode, after `refresh`; only for
+    a model that `is_known`.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -100,15 +100,13 @@ class Decoder:
         self._layers: list[Layer] = []
         self.release()
 
-    def follow(self) -> None:
-        """Move to the device and type of the model, where it has others than at the last call."""
+    def follow(self) -> bool:
+        """True if the model has another device or type since the last call; rows are dropped."""
         weight, cached = self._causal.model.embed_tokens.weight, self.cache.keys
         if (weight.device, weight.dtype) == (cached.device, cached.dtype):
-            return
-        self.cache.follow(weight)
-        # Computed again by the next `reserve`.
-        self._cos = self._sin = weight.new_zeros(0)
-        self.refresh()
+            return False
+        self.release()
+        return True
 
     def refresh(self) -> None:
         """Find the params, whose modules may have been replaced or wrapped, for all later steps."""
@@ -237,24 +235,21 @@ class Decoder:
 def causal_lm(model: PreTrainedModel) -> PreTrainedModel:
     """The language model itself, inside the adapters that wrap it."""
     inner = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
-    if inner is None or inner.config.model_type not in FAMILIES:
-        kind = type(model).__name__ if inner is None else inner.config.model_type
-        raise UnsupportedModel(
-            f"the local engine cannot run {kind!r} models, only {', '.join(FAMILIES)}; "
-            "serve others with vLLM"
-        )
+    if inner is None:
+        raise UnsupportedModel(f"{type(model).__name__} is no model of transformers")
     return inner
 
 
-def max_positions(config: PretrainedConfig) -> int:
-    """Tokens of the longest sequence that is computed exactly: inside any sliding window.
+def is_known(config: PretrainedConfig) -> bool:
+    """True for a model that `Decoder` computes exactly."""
+    rope = config.rope_parameters or {} if config.model_type in FAMILIES else {}
+    # The other kinds of rotary embedding change with the length of the text, so that cosines cannot
+    # be computed in advance.
+    return config.model_type in FAMILIES and rope.get("rope_type", "default") in ROPE_TYPES
 
-    Raises UnsupportedModel for a rotary embedding that depends on the length of the text.
-    """
-    # These give a position the same angle in every text, so cosines can be computed in advance.
-    rope = (config.rope_parameters or {}).get("rope_type", "default")
-    if rope not in ROPE_TYPES:
-        raise UnsupportedModel(f"rotary embedding {rope!r} is none of {', '.join(ROPE_TYPES)}")
+
+def max_positions(config: PretrainedConfig) -> int:
+    """Tokens of the longest sequence that is computed exactly: inside any sliding window."""
     window: int | None = None if config.model_type == "llama" else config.sliding_window
     positions: int = config.max_position_embeddings
     return positions if window is None else min(positions, window)

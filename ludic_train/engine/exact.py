@@ -31,8 +31,9 @@ class ExactDecoder:
         self.vocab_size = len(self._causal.lm_head.weight)
         self.release()
 
-    def follow(self) -> None:
-        """Do nothing: an exact model stays on the CPU, in float32."""
+    def follow(self) -> bool:
+        """False: an exact model stays on the CPU, in float32."""
+        return False
 
     def refresh(self) -> None:
         """Do nothing: the layers read their params in every step."""

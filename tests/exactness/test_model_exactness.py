@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from architectures import ARCHITECTURES, SIZES, made
+from model_types import ARCHITECTURES, SIZES, made
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

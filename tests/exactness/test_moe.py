@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from architectures import made
+from model_types import made
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.core_model_loading import WeightRenaming

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from architectures import made
+from model_types import made
 from two_ranks.learning import (
     gradient_of,
     random_rows,

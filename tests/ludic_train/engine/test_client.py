@@ -218,11 +218,9 @@ async def test_a_second_event_loop_at_the_same_time_is_refused(client):
     await waiting
 
 
-def test_an_unsupported_model_or_batch_size_is_refused_at_construction(model, tokenizer):
-    model.config.model_type = "gpt2"
-    with pytest.raises(UnsupportedModel):
-        LocalChatClient(model, tokenizer)
-    model.config.model_type = "qwen3"
+def test_no_model_or_batch_size_is_refused_at_construction(model, tokenizer):
+    with pytest.raises(UnsupportedModel, match="Linear is no model of transformers"):
+        LocalChatClient(torch.nn.Linear(2, 2), tokenizer)
     with pytest.raises(ConfigError, match="max_batch_size=0"):
         LocalChatClient(model, tokenizer, max_batch_size=0)
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from architectures import made
+from model_types import made
 from peft import LoraConfig, get_peft_model
 from torch import nn, tensor
 

@@ -16,6 +16,12 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+DELTA_NET = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
 # What else these need to be small (... leaves a setting out), and factors far from 1.
 FURTHER = {
     "bloom": {"n_layer": 2, "n_head": 4},
@@ -24,7 +30,8 @@ FURTHER = {
     "falcon_h1": {"lm_head_multiplier": 2.5, "mamba_d_ssm": 32, "mamba_n_heads": 4,
                   "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1},
     "gemma2": {"final_logit_softcapping": 0.2},
-    "gemma3_text": {"final_logit_softcapping": 0.2},
+    "gemma3_text": {"final_logit_softcapping": 0.2, "sliding_window": 16,
+                    "layer_types": ["sliding_attention", "full_attention"]},
     "gptj": {"rotary_dim": 8},
     "codegen": {"rotary_dim": 8},
     "falcon": {"head_dim": ...},
@@ -33,6 +40,22 @@ FURTHER = {
     "granitemoe": {"logits_scaling": 0.3, "num_local_experts": 4, "num_experts_per_tok": 2},
     "llama4_text": {"num_local_experts": 4, "intermediate_size_mlp": 48, "moe_layers": [1],
                     "attention_chunk_size": 64},
+    "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    "jamba": {"num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 2,
+              "attn_layer_offset": 1, "mamba_d_state": 8, "use_mamba_kernels": False},
+    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1,
+              "attn_layer_indices": [1]},
+    "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 8, "n_groups": 1,
+                   "layers_block_type": ["mamba", "attention"]},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16},
+    "deepseek_v3": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "head_dim": ...,
+                    "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4,
+                    "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                    "n_shared_experts": 1},
+    "gemma4_text": {"layer_types": ["sliding_attention", "full_attention"], "global_head_dim": 8,
+                    "sliding_window": 16, "hidden_size_per_layer_input": 8,
+                    "vocab_size_per_layer_input": 128, "num_kv_shared_layers": 0},
     "mamba": {"state_size": 8},
     "minicpm3": {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
                  "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4},
@@ -43,7 +66,9 @@ FURTHER = {
     "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                   "shared_expert_intermediate_size": 24},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
-    "qwen3_next": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "qwen3_5_text": {"layer_types": ["linear_attention", "full_attention"], **DELTA_NET},
+    "qwen3_next": {"layer_types": ["linear_attention", "full_attention"], **DELTA_NET,
+                   "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                    "shared_expert_intermediate_size": 24},
     "recurrent_gemma": {"logits_soft_cap": 0.2, "lru_width": 32},
     "vaultgemma": {"final_logit_softcapping": 0.2},
@@ -97,6 +122,7 @@ ARCHITECTURES = [
     "persimmon", "nemotron", "glm", "glm4", "smollm3", "helium", "exaone4", "ernie4_5",
     "hunyuan_v1_dense", "apertus", "arcee", "seed_oss", "vaultgemma", "nanochat", "mamba",
     "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next", "llama4_text",
+    "qwen3_5_text", "lfm2", "jamba", "bamba", "nemotron_h", "gpt_oss", "deepseek_v3", "gemma4_text",
 ]  # fmt: skip
 
 
