@@ -24,6 +24,9 @@ GRADERS = {
     "short": "one of the accepted answers",
     "program": "all cases pass",
     "sql": "the rows of the reference query",
+    "countdown": "the value of the expression; each number at most once",
+    "sudoku": "the whole grid",
+    "knights": "the kinds in order",
 }
 
 

@@ -21,8 +21,8 @@ class DataSet:
 
     name: key of the table. title: name for people. env: id of the environment that reads it.
     benchmark: name of the published benchmark that plays it; "" if there is none.
-    kind: of questions, which several environments read: "maths", "choice", "short", "program" or
-        "sql"; "" if only its own environment reads it.
+    kind: of questions, such as "maths", "choice", "short" and "program", each with its own names of
+        fields; "" if only its own environment reads it, by its publisher's columns.
     fields: name of a field that an environment reads -> its column, as a path, a template or a list
         of paths (`ludic_gym.data.fields`). A name with "?" at its end may be missing.
     hub, config: id on the hub and the default part; "" if there is none.

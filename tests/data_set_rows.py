@@ -5,6 +5,7 @@ A value is the row, a reply that is right, and one that is wrong.
 
 import json
 
+GRID = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
 CASES = [{"input": "2\n", "output": "4\n"}, {"input": "5\n", "output": "10\n"}]
 DOUBLE = "n = int(input())\nprint(2 * n)"
 SAME = "print(input())"
@@ -614,6 +615,25 @@ ROWS = {
          "difficulty": "simple"},
         f"```sql\n{BIRD_QUERY}\n```",
         "```sql\nSELECT name FROM ships\n```",
+    ),
+    "countdown": (
+        {"target": 31, "nums": [7, 3, 10]},
+        "<answer>7 * 3 + 10</answer>",
+        "<answer>7 * 10 - 3</answer>",
+    ),
+    "sudoku": ({"quizzes": GRID.replace("1", "0"), "solutions": GRID}, GRID, GRID[::-1]),
+    "sudoku-extreme": (
+        {"source": "puzzles0", "question": GRID.replace("9", "."), "answer": GRID, "rating": 4},
+        f"<answer>{GRID}</answer>",
+        f"<answer>{GRID[::-1]}</answer>",
+    ),
+    "knights-and-knaves": (
+        {"quiz": "Zoe and Max live on an island. Zoe says: Max lies. Max says: we both lie.",
+         "names": ["Zoe", "Max"], "knight_knave": {"knight": "knight", "knave": "knave"},
+         "solution": [True, False], "solution_text": "Zoe is a knight, and Max is a knave.",
+         "statements": "...", "index": 0},
+        "<answer>Zoe is a knight, Max is a knave</answer>",
+        "<answer>knave, knave</answer>",
     ),
 }  # fmt: skip
 

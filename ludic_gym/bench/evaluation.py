@@ -177,12 +177,13 @@ def env_plan(
 ) -> EnvPlan:
     """The plan of the tasks in an environment with these arguments. limits: as of `EnvPlan`."""
     # Imported here: `ludic bench --help` makes no env.
-    from ludic_gym.envs.core.question import DatasetEnv
+    from ludic_gym.envs.core.question import QuestionEnv
 
     env = make_env(env_id, **kwargs)
     try:
         inner = env.unwrapped
-        data = str(inner.origin) if isinstance(inner, DatasetEnv) else ""
+        origin = inner.origin if isinstance(inner, QuestionEnv) else None
+        data = "" if origin is None else str(origin)
         return EnvPlan(
             tasks=tasks, kwargs=kwargs, data=data, has_tools=bool(env_tools(env)), limits=limits
         )

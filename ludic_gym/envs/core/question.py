@@ -6,13 +6,16 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
-from ludic_gym.data.load import Rows
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import BadRows, OnBadRow, Origin, Rows, load_rows
+from ludic_gym.data.row import Row
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, checked_choice, end, pick
 from ludic_gym.envs.core.levels import SPLITS, Split, draw_in_split
-from ludic_gym.errors import GraderError
+from ludic_gym.errors import ConfigError, GraderError
 from ludic_gym.graders.extract import Grade
 
 Grader = Callable[[str, str], Grade]
@@ -36,10 +39,11 @@ class QuestionEnv(TextEnv):
 
     - Observation: the question; "" after the answer.
     - Reward: 1 for a correct answer, else 0 (component "correct").
-    - Info at the end: "answer" (extracted from the action, "" if none was found), "rule" (the
-      extraction rule that matched) and "truth". If the grader reaches no verdict, the episode is
-      truncated without the component "correct", and "error" and "grader_error" have the reason:
-      rollouts report it as a failed episode, which is not trained on.
+    - Info: of rows, that of `DatasetEnv` in the first and the last one. At the end "answer"
+      (extracted from the action, "" if none was found), "rule" (the extraction rule that matched)
+      and "truth". If the grader reaches no verdict, the episode is truncated without the component
+      "correct", and "error" and "grader_error" have the reason: rollouts report it as a failed
+      episode, which is not trained on.
 
     Attributes:
         prompt: system prompt with the reply format.
@@ -47,6 +51,13 @@ class QuestionEnv(TextEnv):
         question: the question of the present episode.
         about: facts of the task, copied into the first and the last info.
         verdict: the answer and its grade, for `picture`; "" until the answer.
+        origin: origin of the rows; None if questions are generated from the seed.
+        bad_rows: rows of the data set that were left out: their number, and why the first ones.
+
+    Args:
+        split: part of generated questions.
+        rows: the questions and their origin, as `load_rows` returns them; None if `ask` generates
+            them. Otherwise it returns `row_question`.
 
     >>> from ludic_gym import grade_exact
     >>> class Capitals(QuestionEnv):
@@ -66,12 +77,37 @@ class QuestionEnv(TextEnv):
     grade: ClassVar[Grader]
     question: Question
 
-    def __init__(self, render_mode: str | None = None, *, split: Split = "all") -> None:
+    def __init__(
+        self,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+        rows: Rows[Q] | None = None,
+    ) -> None:
         super().__init__(render_mode)
-        self._asked_split = checked_choice("split", split, SPLITS)
+        # Rows are of one split already.
+        self._asked_split = "all" if rows else checked_choice("split", split, SPLITS)
         self.question = Question("", "")
         self.about: Info = {}
         self.verdict = ""
+        self.origin = None if rows is None else rows.origin
+        self.bad_rows = BadRows() if rows is None else rows.bad
+        self._questions: Sequence[Question] = () if rows is None else rows.items
+        if rows is not None:
+            self.num_rows = len(rows)
+            self.about = {
+                "row": 0,
+                "split": rows.origin.split,
+                "data": str(rows.origin),
+                "licence": rows.origin.licence,
+            }
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Copies share the rows, which do not change: to copy thousands takes milliseconds.
+        memo[id(self._questions)] = self._questions
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
 
     @abstractmethod
     def ask(self, options: Mapping[str, Any]) -> Question:
@@ -79,6 +115,15 @@ class QuestionEnv(TextEnv):
 
         options: see `TextEnv.start`.
         """
+
+    def row_question(self, options: Mapping[str, Any]) -> Question:
+        """The question of the row that the option "row" names, or of one drawn uniformly."""
+        row = options.get("row")
+        if row is None:
+            row = pick(self.np_random, range(len(self._questions)))
+        # Results name the row, drawn or chosen, so that a failure can be played again.
+        self.about["row"] = row
+        return self._questions[row]
 
     def grade_action(self, action: str) -> Grade:
         """The grade of the action; by default that of `grade`."""
@@ -133,7 +178,6 @@ class DatasetEnv(QuestionEnv):
 
     Attributes:
         hub_ids: data set on the hub of the splits "test" and "train".
-        bad_rows: rows of the data set that were left out: their number, and why the first ones.
 
     Args:
         rows: the questions and their origin, as `load_rows` returns them.
@@ -146,20 +190,10 @@ class DatasetEnv(QuestionEnv):
 
     hub_ids: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
+    origin: Origin
+
     def __init__(self, rows: Rows[Q], render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        self.origin = rows.origin
-        self.bad_rows = rows.bad
-        self._questions: Sequence[Question] = rows.items
-        self._rows = range(len(rows))
-        self.num_rows = len(rows)
-        origin = rows.origin
-        self.about = {
-            "row": 0,
-            "split": origin.split,
-            "data": str(origin),
-            "licence": origin.licence,
-        }
+        super().__init__(render_mode, rows=rows)
 
     def __str__(self) -> str:
         # Results and tables print the env: the bundled sample needs no hash there.
@@ -168,18 +202,37 @@ class DatasetEnv(QuestionEnv):
 
     __repr__ = __str__
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Copies share the rows, which do not change: to copy thousands takes milliseconds.
-        memo[id(self._questions)] = self._questions
-        twin = memo[id(self)] = type(self).__new__(type(self))
-        vars(twin).update(copy.deepcopy(vars(self), memo))
-        return twin
-
     def ask(self, options: Mapping[str, Any]) -> Question:
         """The question of the row."""
-        row = options.get("row")
-        if row is None:
-            row = pick(self.np_random, self._rows)
-        # Results name the row, drawn or chosen, so that a failure can be played again.
-        self.about["row"] = row
-        return self._questions[row]
+        return self.row_question(options)
+
+
+def rows_if_given(
+    data: str | None,
+    parse: Callable[[Row], Q],
+    *,
+    kind: str,
+    split: str,
+    fields: Fields | None,
+    on_bad_row: OnBadRow,
+) -> Rows[Q] | None:
+    """The rows of a puzzle's argument `data`; None without it, for generated questions.
+
+    Arguments and errors as of `load_rows`. split: "all" for the one that a data set has by default.
+    """
+    if data is None:
+        if fields is not None:
+            raise ConfigError(f"fields= names columns of data=, which is not given: {fields!r}")
+        return None
+    if data == "sample":
+        raise ConfigError("these questions are generated: leave data= out, or name a file")
+    named = None if split == "all" else split
+    return load_rows(
+        data,
+        parse,
+        sample=Path(),
+        split=named,
+        kind=kind,
+        fields=fields,
+        on_bad_row=on_bad_row,
+    )

@@ -8,19 +8,29 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import permutations
 from operator import add, mul, sub, truediv
 from typing import Any
 
 import numpy as np
 
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow
+from ludic_gym.data.row import Row, parse_json
 from ludic_gym.envs.core.base import checked_range, pick, random_int
 from ludic_gym.envs.core.levels import Split
-from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.question import Question, QuestionEnv, rows_if_given
+from ludic_gym.errors import DataError, NoOracle
 from ludic_gym.graders.extract import Grade, extract
 
 LONGEST = 200
 # The given numbers are from 1 to this.
 LARGEST = 25
+# Expressions have numbers of at most nine digits.
+MOST_GIVEN = 10**9
+# With more numbers, the search for an expression takes minutes.
+MOST_SOLVED = 5
+_WHOLE = re.compile(r"-?\d{1,15}")
 # Bounds the depth of the recursion.
 MOST_PARENTHESES = 20
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?!\d)|([-+*/()]))")
@@ -128,6 +138,11 @@ class CountdownEnv(QuestionEnv):
 
     Args:
         numbers: number of numbers, 2 to 8, each from 1 to 25.
+        split: part of the generated tasks; with `data`, the split of a folder or a data set.
+        data: rows in place of generated tasks: a file, a folder with a file per split, or a hub id
+            such as "Jiayi-Pan/Countdown-Tasks-3to4".
+        fields: columns of "numbers" (2 to 8) and "target" of another layout: see `load_rows`.
+        on_bad_row: "skip" leaves out rows that have none.
     """
 
     prompt = (
@@ -137,27 +152,88 @@ class CountdownEnv(QuestionEnv):
     grade = grade_countdown
 
     def __init__(
-        self, numbers: int = 4, render_mode: str | None = None, *, split: Split = "all"
+        self,
+        numbers: int = 4,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+        data: str | None = None,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
     ) -> None:
-        super().__init__(render_mode, split=split)
+        rows = rows_if_given(
+            data, task_of, kind="countdown", split=split, fields=fields, on_bad_row=on_bad_row
+        )
+        super().__init__(render_mode, split=split, rows=rows)
         self._count = checked_range("numbers", numbers, 2, 8)
 
     def ask(self, options: Mapping[str, Any]) -> Question:
-        """Draw numbers, and combine all of them into the target."""
+        """The task of a row; or draw numbers, and combine all of them into the target."""
+        if self.origin is not None:
+            self._solution = ""
+            return self.row_question(options)
         rng = self.np_random
         numbers = [random_int(rng, 1, LARGEST) for _ in range(self._count)]
         # Computed from the numbers, because a random target may have no solution.
         target, self._solution = combine([(n, str(n)) for n in numbers], rng)
-        listed = " ".join(map(str, numbers))
-        return Question(f"Numbers: {listed}\nTarget: {target}", f"{listed} = {target}")
+        return _question(numbers, target)
 
     def task(self, question: Question) -> str:
         """The numbers in any order, and the target."""
         return " ".join(sorted(question.truth.split()))
 
     def best_action(self) -> str:
-        """The expression from which the target was computed."""
+        """The expression from which the target was computed, or one that is found.
+
+        Raises NoOracle for a row whose numbers do not reach the target, or are more than five.
+        """
+        listed, _, target = self.question.truth.partition(" = ")
+        terms = [(Fraction(number), number) for number in listed.split()]
+        if not self._solution and len(terms) <= MOST_SOLVED:
+            self._solution = solved_expression(terms, Fraction(target)) or ""
+        if not self._solution:
+            raise NoOracle(f"no expression is known for {self.question.truth!r}")
         return f"<answer>{self._solution}</answer>"
+
+
+def task_of(row: Row) -> Question:
+    """The task of a row. Raises DataError without two to eight numbers and a target."""
+    numbers, target = row.fields.get("numbers"), row.fields.get("target")
+    if isinstance(numbers, str):
+        numbers = parse_json(row, "numbers", numbers)
+    if isinstance(target, str) and _WHOLE.fullmatch(target):
+        target = int(target)
+    given = numbers if isinstance(numbers, list) else []
+    whole = all(type(number) is int and 0 <= number < MOST_GIVEN for number in given)
+    if not whole or not 2 <= len(given) <= 8 or type(target) is not int:
+        raise DataError(
+            f"{row.where}: 'numbers' must be 2 to 8 whole numbers below {MOST_GIVEN:,}, and "
+            f"'target' one, got {numbers!r:.80} and {target!r:.80}"
+        )
+    return _question(given, target)
+
+
+def _question(numbers: list[int], target: int) -> Question:
+    listed = " ".join(map(str, numbers))
+    return Question(f"Numbers: {listed}\nTarget: {target}", f"{listed} = {target}")
+
+
+def solved_expression(terms: list[tuple[Fraction, str]], target: Fraction) -> str | None:
+    """An expression of some of the terms that equals the target; None if there is none."""
+    for value, text in terms:
+        if value == target:
+            return text
+    for (i, (x, left)), (j, (y, right)) in permutations(enumerate(terms), 2):
+        others = [term for k, term in enumerate(terms) if k not in (i, j)]
+        joined = [(x - y, f"({left} - {right})")]
+        if y:
+            joined.append((x / y, f"({left} / {right})"))
+        if i < j:
+            joined += [(x + y, f"({left} + {right})"), (x * y, f"({left} * {right})")]
+        for term in joined:
+            if (found := solved_expression([*others, term], target)) is not None:
+                return found
+    return None
 
 
 def combine(terms: list[Term], rng: np.random.Generator) -> Term:

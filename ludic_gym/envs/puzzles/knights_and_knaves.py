@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import Any
 
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow
+from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.base import checked_range, pick
 from ludic_gym.envs.core.levels import Split
-from ludic_gym.envs.core.question import Question, QuestionEnv
+from ludic_gym.envs.core.question import Question, QuestionEnv, rows_if_given
+from ludic_gym.errors import DataError
 from ludic_gym.graders.extract import Grade, extract
 
 NAMES = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")
@@ -52,6 +56,11 @@ class KnightsAndKnavesEnv(QuestionEnv):
 
     Args:
         people: number of people, 2 to 6.
+        split: part of the generated tasks; with `data`, the split of a folder or a data set.
+        data: rows in place of generated tasks: a file, a folder with a file per split, or a hub id.
+        fields: columns of "question" and "kinds" (true for a knight, in the order of the question)
+            of another layout than that of Xie et al. 2024, arXiv:2410.23123: see `load_rows`.
+        on_bad_row: "skip" leaves out rows that have none.
     """
 
     prompt = (
@@ -62,21 +71,45 @@ class KnightsAndKnavesEnv(QuestionEnv):
     grade = grade_kinds
 
     def __init__(
-        self, people: int = 3, render_mode: str | None = None, *, split: Split = "all"
+        self,
+        people: int = 3,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+        data: str | None = None,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
     ) -> None:
-        super().__init__(render_mode, split=split)
+        rows = rows_if_given(
+            data, task_of, kind="knights", split=split, fields=fields, on_bad_row=on_bad_row
+        )
+        super().__init__(render_mode, split=split, rows=rows)
         self._people = checked_range("people", people, 2, len(NAMES))
 
     def ask(self, options: Mapping[str, Any]) -> Question:
-        """Draw claims until they have exactly one solution."""
+        """The puzzle of a row; or draw claims until they have exactly one solution."""
+        if self.origin is not None:
+            return self.row_question(options)
         # Rejection keeps all sets of claims with one solution equally likely.
         while True:
             made = [pick(self.np_random, claims(self._people, i)) for i in range(self._people)]
             if len(solved := solutions(made)) == 1:
                 break
         lines = (f'{name} says: "{text}."' for name, (text, _) in zip(NAMES, made, strict=False))
-        truth = ", ".join(KNIGHT if knight else KNAVE for knight in solved[0])
-        return Question("\n".join(lines), truth)
+        return Question("\n".join(lines), in_words(solved[0]))
+
+
+def in_words(kinds: Sequence[bool]) -> str:
+    """The kinds as "knight, knave"."""
+    return ", ".join(KNIGHT if knight else KNAVE for knight in kinds)
+
+
+def task_of(row: Row) -> Question:
+    """The puzzle of a row. Raises DataError without a list of truth values."""
+    kinds = row.fields.get("kinds")
+    if not isinstance(kinds, list) or not kinds or not all(isinstance(k, bool) for k in kinds):
+        raise DataError(f"{row.where}: field 'kinds' must be a list of true and false: {kinds!r}")
+    return Question(text_field(row, "question"), in_words(kinds))
 
 
 def solutions(made: list[Claim]) -> list[Kinds]:

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ludic_gym.data.fields import Fields
+from ludic_gym.data.load import OnBadRow
+from ludic_gym.data.row import Row, text_field
 from ludic_gym.envs.core.base import checked_range
 from ludic_gym.envs.core.levels import Split
-from ludic_gym.envs.core.question import Question, QuestionEnv
-from ludic_gym.errors import ConfigError
+from ludic_gym.envs.core.question import Question, QuestionEnv, rows_if_given
+from ludic_gym.errors import ConfigError, DataError
 from ludic_gym.graders.extract import Grade, extract
 
 FREE = "."
@@ -50,28 +53,42 @@ class SudokuEnv(QuestionEnv):
         size: side of the grid, 9 or 4.
         clues: number of given numbers; 0 for 40 of 81, or 8 of 16. There are more if the solution
             would not be unique otherwise.
+        split: part of the generated tasks; with `data`, the split of a folder or a data set.
+        data: rows in place of generated tasks: a file, a folder with a file per split, or a hub id.
+        fields: columns of "puzzle" and its only "solution" (81 or 16 characters, 0 or . for a free
+            cell) of another layout: see `load_rows`. on_bad_row: "skip" leaves out other rows.
     """
 
     grade = grade_grid
 
     def __init__(
-        self, size: int = 9, clues: int = 0, render_mode: str | None = None, *, split: Split = "all"
+        self,
+        size: int = 9,
+        clues: int = 0,
+        render_mode: str | None = None,
+        *,
+        split: Split = "all",
+        data: str | None = None,
+        fields: Fields | None = None,
+        on_bad_row: OnBadRow = "error",
     ) -> None:
-        super().__init__(render_mode, split=split)
+        rows = rows_if_given(
+            data, task_of, kind="sudoku", split=split, fields=fields, on_bad_row=on_bad_row
+        )
+        super().__init__(render_mode, split=split, rows=rows)
         if size not in CLUES:
             raise ConfigError(f"size is one of {sorted(CLUES)}, got {size!r}")
         if clues:
             checked_range("clues", clues, *CLUES[size])
         self._size, self._clues = size, clues or USUAL_CLUES[size]
-        box = isqrt(size)
-        self.prompt = (
-            f"Fill the free cells (.) so that every row, column and {box} by {box} box has every "
-            f"number from 1 to {size} once. Give the whole grid, one row per line, between "
-            "<answer> and </answer>."
-        )
+        self.prompt = prompt_of(size)
 
     def ask(self, options: Mapping[str, Any]) -> Question:
-        """Draw a full grid, and remove numbers in random order."""
+        """The grid of a row; or draw a full grid, and remove numbers in random order."""
+        if self.origin is not None:
+            puzzle = self.row_question(options)
+            self.prompt = prompt_of(len(puzzle.text.splitlines()))
+            return puzzle
         solved = full_grid(self._size, self.np_random)
         order = [int(i) for i in self.np_random.permutation(self._size**2)]
         return Question(as_text(remove_clues(solved, order, self._clues)), as_text(solved))
@@ -79,6 +96,34 @@ class SudokuEnv(QuestionEnv):
     def task(self, question: Question) -> str:
         """The solution."""
         return question.truth
+
+
+def prompt_of(size: int) -> str:
+    """The task for grids of a side."""
+    box = isqrt(size)
+    return (
+        f"Fill the free cells (.) so that every row, column and {box} by {box} box has every "
+        f"number from 1 to {size} once. Give the whole grid, one row per line, between "
+        "<answer> and </answer>."
+    )
+
+
+def task_of(row: Row) -> Question:
+    """The grid of a row. Raises DataError unless the solution is a full grid of the puzzle."""
+    puzzle, solved = (
+        _cells(text_field(row, name)).replace("0", FREE) for name in ("puzzle", "solution")
+    )
+    size = isqrt(len(solved))
+    fits = len(puzzle) == len(solved) == size**2 and size in CLUES
+    # That there is no other solution is not tested: it takes milliseconds a row.
+    if not fits or not all(
+        clue in (number, FREE)
+        and number in "123456789"[:size]
+        and number not in {solved[j] for j in peers(size)[i]}
+        for i, (clue, number) in enumerate(zip(puzzle, solved, strict=True))
+    ):
+        raise DataError(f"{row.where}: no grid with its solution: {puzzle!r:.90}, {solved!r:.90}")
+    return Question(as_text(puzzle), as_text(solved))
 
 
 def as_text(grid: str) -> str:

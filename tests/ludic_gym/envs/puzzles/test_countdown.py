@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ import pytest
 
 import ludic_gym  # noqa: F401 (registers the ids)
 from ludic_gym.envs.puzzles.countdown import BadExpression, evaluate, grade_countdown, joins
+from ludic_gym.errors import ConfigError, DataError, NoOracle
 
 
 @pytest.mark.parametrize(
@@ -113,3 +115,54 @@ def test_two_numbers_join_into_positive_whole_numbers():
     ]
     assert [value for value, _ in joins((5, "5"), (5, "5"))] == [10, 25, 1]
     assert [value for value, _ in joins((5, "5"), (3, "3"))] == [8, 15, 2]
+
+
+def data_env(tmp_path, *rows, **kwargs):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return gym.make("ludic/Countdown-v0", data=str(path), **kwargs).unwrapped
+
+
+def test_rows_are_asked_in_place_of_generated_tasks(tmp_path):
+    env = data_env(
+        tmp_path, {"nums": [3, 5, 25], "target": 50}, {"nums": [8, 3, 3, 8], "target": 24}
+    )
+    text, info = env.reset(options={"row": 0})
+    assert text == "Numbers: 3 5 25\nTarget: 50"
+    assert (env.num_rows, info["row"], info["split"], info["licence"]) == (
+        2,
+        0,
+        "file",
+        "not stated",
+    )
+    assert info["data"].startswith("rows.jsonl@")
+    for row in (0, 1):
+        # 8 / (3 - 8 / 3) is the only expression of the second row.
+        env.reset(options={"row": row})
+        assert env.step(env.oracle_action())[1] == 1.0
+    assert {env.reset(seed=seed)[1]["row"] for seed in range(20)} == {0, 1}
+
+
+def test_a_row_without_an_expression_has_no_oracle(tmp_path):
+    env = data_env(tmp_path, {"n": "[1, 1]", "t": "7"}, fields={"numbers": "n", "target": "t"})
+    env.reset()
+    with pytest.raises(NoOracle, match="no expression is known for '1 1 = 7'"):
+        env.oracle_action()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nums": [1]}, {"nums": [1, 2.5]}, {"nums": [1, True]}, {"nums": 5}, {"target": None},
+     {"nums": [1, -2]}, {"nums": [1] * 9}, {"target": "x"}, {"nums": [1, 10**9]}],
+)  # fmt: skip
+def test_a_row_without_numbers_or_target_is_refused(change, tmp_path):
+    row = {"nums": [1, 2], "target": 3}
+    with pytest.raises(DataError, match=r"1 of 2 rows .*line 2: 'numbers' must be 2 to 8 whole"):
+        data_env(tmp_path, row, {**row, **change})
+
+
+def test_fields_without_data_and_a_sample_of_generated_tasks_are_refused():
+    with pytest.raises(ConfigError, match="fields= names columns of data="):
+        gym.make("ludic/Countdown-v0", fields={"numbers": "n"})
+    with pytest.raises(ConfigError, match="generated: leave data= out"):
+        gym.make("ludic/Countdown-v0", data="sample")

@@ -11,6 +11,7 @@ from ludic_gym.envs.puzzles.sudoku import (
     peers,
     solutions,
 )
+from ludic_gym.errors import DataError, SkippedRowsWarning
 
 ID = "ludic/Sudoku-v0"
 SOLVED = "1234341221434321"
@@ -69,3 +70,31 @@ def test_every_puzzle_has_one_solution_and_its_clues(kwargs, clues):
 )
 def test_the_whole_grid_must_be_right(text, correct):
     assert grade_grid(text, TRUTH).correct is correct
+
+
+FULL = "1234341221434321"
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "solution"),
+    [
+        ("2" + FULL[1:], FULL),
+        (FULL[:15], FULL),
+        ("." * 16, FULL[:-1] + "2"),
+        ("." * 16, "1" * 16),
+        ("." * 16, FULL.replace("4", "5")),
+        ("12", "12"),
+    ],
+)
+def test_a_row_without_a_grid_and_its_solution_is_a_bad_one(puzzle, solution, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"puzzle,solution\n{FULL.replace('4', '.')},{FULL}\n{puzzle},{solution}\n")
+    fields = {"puzzle": "puzzle", "solution": "solution"}
+    with pytest.raises(DataError, match=r"1 of 2 rows cannot be used: .*row 1: no"):
+        gym.make(ID, data=str(path), fields=fields)
+    with pytest.warns(SkippedRowsWarning):
+        env = gym.make(ID, data=str(path), fields=fields, on_bad_row="skip")
+    text, info = env.reset()
+    assert "2 by 2 box has every number from 1 to 4" in info["system_prompt"]
+    assert text.splitlines()[0] == "1 2 3 ."
+    assert env.step(env.unwrapped.oracle_action())[1] == 1.0
