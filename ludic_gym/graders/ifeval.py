@@ -10,6 +10,8 @@ Sentences need the package nltk with its data "punkt_tab", words in capitals nlt
 langdetect: extra `ifeval`.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,21 +45,26 @@ Check = Callable[[str, Mapping[str, Any]], bool]
 
 
 def instructions_followed(
-    reply: str, instructions: Sequence[Instruction], *, loose: bool = False
+    reply: str,
+    instructions: Sequence[Instruction],
+    *,
+    loose: bool = False,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> tuple[bool, ...]:
     """For each instruction, True if the reply follows it; a blank reply follows none.
 
     loose: one of eight versions is enough: the reply without its first line, its last line and its
         asterisks, in any combination.
+    kinds: None: those of IFEval.
     Raises MissingPackage, or GraderError without the data of nltk.
     """
-    versions = [reply]
+    versions, checks = [reply], kinds or KINDS
     if loose:
         lines = reply.split("\n")
         versions += ["\n".join(cut).strip() for cut in (lines[1:], lines[:-1], lines[1:-1])]
         versions += [version.replace("*", "") for version in versions]
     return tuple(
-        any(version.strip() and KINDS[i.kind].check(version, i.arguments) for version in versions)
+        any(v.strip() and checks[i.kind].check(v, i.arguments) for v in versions)
         for i in instructions
     )
 
@@ -98,11 +105,12 @@ def has_no_forbidden(text: str, arguments: Mapping[str, Any]) -> bool:
 
 def sentence_count(text: str, arguments: Mapping[str, Any]) -> int:
     """Number of sentences by nltk's Punkt. Raises MissingPackage, or GraderError without data."""
-    return len(_sentence_tokenizer().tokenize(text))
+    return len(sentence_tokenizer().tokenize(text))
 
 
 @cache
-def _sentence_tokenizer() -> Any:  # noqa: ANN401 (nltk has no types)
+def sentence_tokenizer() -> Any:  # noqa: ANN401 (nltk has no types)
+    """The tokenizer Punkt of nltk. Raises MissingPackage, or GraderError without its data."""
     tokenize = optional("nltk.tokenize", EXTRA)
     try:
         return tokenize.PunktTokenizer("english")
@@ -322,25 +330,28 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def instruction(kind: str, arguments: Mapping[str, Any]) -> Instruction:
+def instruction(
+    kind: str, arguments: Mapping[str, Any], kinds: Mapping[str, Kind] = KINDS
+) -> Instruction:
     """The instruction of a row. Raises DataError for an unknown kind or a missing argument.
 
     arguments: by name; those that are None, and those of other kinds, are left out.
+    kinds: those of the benchmark.
 
     >>> instruction("keywords:existence", {"keywords": ["sea"], "letter": None}).arguments
     {'keywords': ['sea']}
     """
-    if kind not in KINDS:
-        raise DataError(f"no kind of instruction {kind!r}; there are {', '.join(KINDS)}")
+    if kind not in kinds:
+        raise DataError(f"no kind of instruction {kind!r}; there are {', '.join(kinds)}")
     checked = {}
-    for name, expected in KINDS[kind].arguments.items():
+    for name, expected in kinds[kind].arguments.items():
         value = arguments.get(name)
         # Columns of a table with missing values turn whole numbers into floats.
         if expected is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         # Texts and lists are not blank, numbers not negative.
         if expected is int:
-            is_good = type(value) is int and value >= (name == "nth_paragraph")
+            is_good = type(value) is int and value >= (name in _FROM_1)
         else:
             texts = value if isinstance(value, list) and expected is list else [value]
             is_good = all(isinstance(text, str) and text.strip() for text in texts)
@@ -353,6 +364,7 @@ def instruction(kind: str, arguments: Mapping[str, Any]) -> Instruction:
     return Instruction(kind, checked)
 
 
+_FROM_1 = ("nth_paragraph", "N", "n", "m")
 _WANTED = {int: "a whole number", str: "a text", list: "a list of texts"}
 
 
@@ -360,7 +372,7 @@ def require_packages(kinds: Iterable[str]) -> None:
     """Raise MissingPackage, or GraderError without nltk's data, if a kind cannot be checked."""
     for kind in set(kinds):
         if kind == "length_constraints:number_sentences":
-            _sentence_tokenizer()
+            sentence_tokenizer()
         elif kind == "change_case:capital_word_frequency":
             optional("nltk.tokenize", EXTRA)
         elif kind.startswith(("language:", "change_case:")):

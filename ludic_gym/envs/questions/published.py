@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -19,6 +20,7 @@ from ludic_gym.envs.core.base import Turn, checked_choice, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.envs.questions.maths import answer_of
 from ludic_gym.errors import ConfigError, DataError, NoOracle
+from ludic_gym.graders import ifbench, ifeval
 from ludic_gym.graders.benchmark_rules import (
     bbh_answer,
     drop_scores,
@@ -27,12 +29,7 @@ from ludic_gym.graders.benchmark_rules import (
     mmlu_pro_letter,
 )
 from ludic_gym.graders.extract import Grade, after_thought, extract
-from ludic_gym.graders.ifeval import (
-    Instruction,
-    instruction,
-    instructions_followed,
-    require_packages,
-)
+from ludic_gym.graders.ifeval import Instruction, Kind, instruction, instructions_followed
 from ludic_gym.graders.numeric import grade_number, parse_number
 
 _DEGREES = re.compile(r"\s*(?:°|\^\{?\\circ\}?)$")
@@ -92,8 +89,11 @@ def gpqa(row: Row) -> PublishedQuestion:
     return PublishedQuestion(text_field(row, "Question").strip(), options[0], options=options)
 
 
-def ifeval(row: Row) -> PublishedQuestion:
-    """A prompt and its instructions. Raises DataError for an instruction that cannot be checked."""
+def instructed(kinds_known: Mapping[str, Kind], row: Row) -> PublishedQuestion:
+    """A prompt and its instructions. Raises DataError for an instruction that cannot be checked.
+
+    kinds_known: the kinds of instructions of the benchmark.
+    """
     kinds, kwargs = row.fields.get("instruction_id_list"), row.fields.get("kwargs")
     # Some files have the arguments as one text of JSON.
     kwargs = parse_json(row, "kwargs", kwargs) if isinstance(kwargs, str) else kwargs
@@ -106,7 +106,7 @@ def ifeval(row: Row) -> PublishedQuestion:
         raise DataError(f"{row.where}: 'instruction_id_list' must not be empty")
     try:
         instructions = tuple(
-            instruction(kind, arguments or {})
+            instruction(kind, arguments or {}, kinds_known)
             for kind, arguments in zip(kinds, kwargs, strict=True)
         )
     except DataError as error:
@@ -201,7 +201,8 @@ PARSERS: Mapping[str, Callable[[Row], PublishedQuestion | Several[PublishedQuest
     "aime": aime,
     "mmlu-pro": mmlu_pro,
     "gpqa": gpqa,
-    "ifeval": ifeval,
+    "ifeval": partial(instructed, ifeval.KINDS),
+    "ifbench": partial(instructed, ifbench.KINDS),
     "bbh": bbh,
     "drop": drop,
     "hotpotqa": hotpotqa,
@@ -224,7 +225,7 @@ class PublishedEnv(DatasetEnv):
       benchmark that has several, such as "metric/f1", and "weight/NAME" for its weight in the mean.
 
     Args:
-        benchmark: "aime", "mmlu-pro", "gpqa", "ifeval", "bbh", "drop" or "hotpotqa".
+        benchmark: "aime", "mmlu-pro", "gpqa", "ifeval", "ifbench", "bbh", "drop" or "hotpotqa".
         data: path of a .jsonl, .jsonl.gz, .parquet, .json or .csv file, of a folder with such a
             file per split, or a hub id; None for the published data set, from the hub.
         config: part of a hub dataset, such as a task of BIG-Bench Hard.
@@ -260,9 +261,10 @@ class PublishedEnv(DatasetEnv):
             on_bad_row=on_bad_row,
         )
         super().__init__(rows, render_mode)
-        if benchmark == "ifeval":
-            # Raised here, because no action may raise later.
-            require_packages(i.kind for question in rows for i in question.instructions)
+        # Raised here, because no action may raise later.
+        kinds = {i.kind for question in rows for i in question.instructions}
+        for grader in (ifeval, ifbench):
+            grader.require_packages(kinds & grader.KINDS.keys())
         self.prompt = entry.prompt
 
     def ask(self, options: Mapping[str, Any]) -> Question:
@@ -339,13 +341,20 @@ def _hotpotqa(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[s
     return Grade(em == 1, answer, rule), {"metric/em": em, "metric/f1": f1}
 
 
-def _ifeval(reply: str, question: PublishedQuestion) -> tuple[Grade, Mapping[str, float]]:
-    strict = instructions_followed(reply, question.instructions)
-    loose = instructions_followed(reply, question.instructions, loose=True)
-    broken = [i.kind for i, holds in zip(question.instructions, strict, strict=True) if not holds]
+def _instructed(
+    kinds: Mapping[str, Kind], loosely: bool, reply: str, question: PublishedQuestion
+) -> tuple[Grade, Mapping[str, float]]:
+    """The grade of a reply to instructions. loosely: True if the loose rule decides it."""
+    strict, loose = (
+        instructions_followed(reply, question.instructions, loose=rule, kinds=kinds)
+        for rule in (False, True)
+    )
+    followed = loose if loosely else strict
+    pairs = zip(question.instructions, followed, strict=True)
+    broken = [i.kind for i, holds in pairs if not holds]
     count = len(strict)
     rule = f"not followed: {', '.join(broken)}" if broken else "followed"
-    return Grade(all(strict), reply, rule), {
+    return Grade(all(followed), reply, rule), {
         "metric/prompt_strict": all(strict),
         "metric/prompt_loose": all(loose),
         "metric/instruction_strict": sum(strict) / count,
@@ -360,7 +369,8 @@ MARKERS: Mapping[str, Marker] = {
     "aime": lambda reply, question: (grade_number(reply, question.truth), {}),
     "mmlu-pro": _by_letter(mmlu_pro_letter),
     "gpqa": _by_letter(gpqa_letter),
-    "ifeval": _ifeval,
+    "ifeval": partial(_instructed, ifeval.KINDS, False),
+    "ifbench": partial(_instructed, ifbench.KINDS, True),
     "bbh": _bbh,
     "drop": _drop,
     "hotpotqa": _hotpotqa,
