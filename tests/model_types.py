@@ -24,6 +24,9 @@ DELTA_NET = {
 }
 # What else these need to be small (... leaves a setting out), and factors far from 1.
 FURTHER = {
+    "afmoe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+              "num_dense_layers": 1, "layer_types": ["sliding_attention", "full_attention"],
+              "sliding_window": 16},
     "bloom": {"n_layer": 2, "n_head": 4},
     "cohere": {"logit_scale": 3.0},
     "cohere2": {"logit_scale": 3.0},

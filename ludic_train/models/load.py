@@ -235,7 +235,10 @@ def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrain
     # Adapters are drawn from torch's global generator, whose state belongs to the caller.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return get_peft_model(model, lora.config(model))
+        try:
+            return get_peft_model(model, lora.config(model))
+        except ValueError as error:
+            raise ConfigError(f"lora_targets={lora.targets!r}: {error}") from error
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -245,6 +248,7 @@ def is_linear(module: nn.Module) -> bool:
 
 def _all_targets(model: PreTrainedModel) -> dict[str, Any]:
     """The settings of LoraConfig that give adapters to all linear layers, or to experts."""
+    unfit = _unfit(model)
     # The last two parts of a name, such as "experts.down_proj", are equal in all layers.
     experts = {
         ".".join(name.rsplit(".", 2)[1:])
@@ -252,15 +256,31 @@ def _all_targets(model: PreTrainedModel) -> dict[str, Any]:
         if param.ndim == 3 and ".experts." in name
     }
     if not experts:
-        return {"target_modules": ALL_LINEAR}
+        return {"target_modules": ALL_LINEAR, "exclude_modules": sorted(unfit)}
     # "all-linear" would train the router too, by which experts are chosen. Dense layers beside the
-    # experts stay frozen: peft takes their names for those of experts.
+    # experts stay frozen, and so do gates of attention: peft takes their names for those of
+    # experts.
     attention = {
         name
         for name, module in model.named_modules()
-        if is_linear(module) and "attn" in name.rpartition(".")[0]
+        if is_linear(module)
+        and "attn" in name.rpartition(".")[0]
+        and not name.endswith(".gate_proj")
     }
-    return {"target_modules": attention, "target_parameters": experts}
+    return {"target_modules": attention - unfit, "target_parameters": experts}
+
+
+def _unfit(model: PreTrainedModel) -> set[str]:
+    """Names of linear layers that are no products with their weight alone, as adapters need it."""
+    unfit = set()
+    for name, module in model.named_modules():
+        # Those of Mamba, whose kernels read the weight and pass by the adapter.
+        if "conv1d" in module._modules and "D" in module._parameters:
+            unfit |= {f"{name}.out_proj", f"{name}.dt_proj"}
+        # A product for each group of inputs.
+        if is_linear(module) and "n_groups" in module.__dict__:
+            unfit.add(name)
+    return unfit
 
 
 @contextmanager

@@ -5,12 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_types import made
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.types import Message
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.chat_template import render_chat
-from ludic_train.models.load import LoRA, load_model, load_params, save_model
+from ludic_train.models.load import LoRA, load_model, load_params, save_model, with_new_lora
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 
@@ -203,6 +204,37 @@ def test_only_the_targets_get_adapters(tmp_path):
         "q_proj",
         "down_proj",
     }
+
+
+# Mamba's kernels pass by adapters; a gate of attention has the name of an expert's; a product of
+# groups has no plain input.
+@pytest.mark.parametrize(
+    ("name", "with_adapters", "without"),
+    [
+        ("mamba", {"in_proj", "x_proj"}, {"out_proj", "dt_proj"}),
+        ("falcon_h1", {"q_proj", "in_proj", "down_proj"}, {"out_proj"}),
+        ("nemotron_h", {"q_proj", "in_proj"}, {"out_proj"}),
+        ("qwen3_5_text", {"q_proj", "in_proj_qkv", "out_proj"}, {"lm_head"}),
+        ("afmoe", {"q_proj", "o_proj"}, {"gate_proj"}),
+        ("deepseek_v4", {"q_a_proj", "o_b_proj"}, {"o_a_proj"}),
+    ],
+)
+def test_all_linear_layers_that_can_have_adapters_have_them(name, with_adapters, without):
+    model = with_new_lora(made(name), LoRA(rank=2))
+    adapted = {
+        n.split(".lora_")[0].rpartition(".")[2] for n, _ in model.named_parameters() if "lora_" in n
+    }
+    assert with_adapters <= adapted
+    assert not without & adapted
+    model(torch.tensor([[5, 6, 7]]), use_cache=False).logits.sum().backward()
+    unused = {n for n, p in model.named_parameters() if "lora_" in n and p.grad is None}
+    # A text of three tokens is shorter than what its compressors put together.
+    assert all("compressor" in name for name in unused)
+
+
+def test_targets_that_cannot_have_adapters_are_refused_by_one_error():
+    with pytest.raises(ConfigError, match=r"lora_targets='out_proj'.*incompatible"):
+        with_new_lora(made("mamba"), LoRA(rank=2, targets="out_proj"))
 
 
 def test_targets_that_the_model_lacks_are_named_with_those_it_has(tmp_path):
