@@ -29,6 +29,16 @@ def token_mean(items: Sequence[SAWItem]) -> Scales:
     return _spread([1 / max(sum(tokens), 1)] * len(tokens), tokens)
 
 
+def weighted_token_mean(items: Sequence[SAWItem]) -> Scales:
+    """1 / N at every token, N the action tokens of the update whose weight is not 0.
+
+    For imitation, where a weight of 0 leaves tokens out.
+    """
+    tokens = _token_counts(items)
+    many = sum(int(np.count_nonzero(item.weight[item.action_mask])) for item in items)
+    return _spread([1 / max(many, 1)] * len(tokens), tokens)
+
+
 def sequence_mean(items: Sequence[SAWItem]) -> Scales:
     """Mean over R rollouts of the mean over a rollout's n tokens: 1 / (R n) (arXiv:2402.03300)."""
     tokens, sequences = _token_counts(items), sequence_ids(items)

@@ -32,10 +32,11 @@ from ludic_train.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class BatchCenteredReturn:
-    """The return that follows each step, less its mean over all steps of the batch.
+    """The return that follows each step, less the mean over all steps of the other rollouts.
 
-    Williams 1992: any constant may be subtracted without moving the expected gradient, and the
-    mean makes it less noisy.
+    Williams 1992: a baseline that does not depend on the rollout itself makes the gradient less
+    noisy without moving its expectation. A mean with the rollout's own steps would move it by 1 /
+    the number of rollouts. A batch of one rollout has no baseline.
     gamma: discount per step, in [0, 1].
     """
 
@@ -48,9 +49,12 @@ class BatchCenteredReturn:
     def __call__(self, trajectories: Sequence[Trajectory]) -> Weights:
         """One weight per step. Raises CreditError for a reward that is not finite."""
         earned = MonteCarloReturn(self.gamma)(trajectories)
-        everything = [w for weights in earned for w in weights.tolist()]
-        mean = math.fsum(everything) / max(len(everything), 1)
-        return [weights - mean for weights in earned]
+        sums = [math.fsum(weights.tolist()) for weights in earned]
+        total, steps = math.fsum(sums), sum(map(len, earned))
+        return [
+            weights - (total - own) / max(steps - len(weights), 1)
+            for weights, own in zip(earned, sums, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

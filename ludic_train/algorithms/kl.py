@@ -65,18 +65,24 @@ class UnbiasedTokenKLLoss:
     arXiv:2512.02556); the prefixes are those of the sampler. Raises MissingAttachment and
     MissingLogprobs.
     coefficient: weight of the divergence beside the other terms of a loss.
+    max_ratio: largest importance weight; one token beyond it would outweigh all others.
     """
 
     coefficient: float = 1e-3
+    max_ratio: float = 10.0
 
     def __post_init__(self) -> None:
         check_positive("UnbiasedTokenKLLoss.coefficient", self.coefficient)
+        check_positive("UnbiasedTokenKLLoss.max_ratio", self.max_ratio)
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
         """The summed loss; metric `reference_kl`, in nats per token, by k3."""
         difference = _difference(out, batch)
         # The ratio keeps its gradient here: it is what makes k3's gradient that of the divergence.
-        per_token = torch.exp(log_ratio(out, batch)) * k3(-difference)
+        ratio = torch.exp(log_ratio(out, batch))
+        # By a factor and not by a clamp, which would have no gradient there.
+        ratio = ratio * (self.max_ratio / ratio.detach()).clamp(max=1.0)
+        per_token = ratio * k3(-difference)
         return scaled_sum(self.coefficient * per_token, batch), _kl(difference)
 
 

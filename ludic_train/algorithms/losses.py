@@ -193,13 +193,15 @@ class CISPOLoss:
 class MaskedCausalLMCrossEntropyLoss:
     """Negative log-likelihood of the action tokens: l_t = -A_t * lp_t.
 
-    With the weight 1 of `ConstantCredit` this is supervised fine-tuning; a weight of 0 leaves a
-    turn out of it.
+    With the weight 1 of `ConstantCredit` and `weighted_token_mean` this is supervised fine-tuning;
+    a weight of 0 leaves a turn out of it, and of its mean.
     """
 
     def __call__(self, out: TokenLogprobs, batch: LossBatch) -> tuple[Tensor, LossMetrics]:
-        """The summed loss; metric `nll`, nats per action token whatever the weights."""
-        return scaled_sum(-batch.weight * out.logprobs, batch), {"nll": token_stat(-out.logprobs)}
+        """The summed loss; metric `nll`, nats per action token whose weight is not 0."""
+        is_taught = batch.weight != 0
+        nll = torch.where(is_taught, -out.logprobs.detach(), 0.0).sum(), is_taught.sum()
+        return scaled_sum(-batch.weight * out.logprobs, batch), {"nll": nll}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from ludic_train.algorithms.aggregation import (
     prompt_mean,
     sequence_mean,
     token_mean,
+    weighted_token_mean,
 )
 from ludic_train.algorithms.batch_credit import (
     BatchCenteredReturn,
@@ -198,7 +199,7 @@ def reinforce_baseline(
     entropy: Entropy = 0.0,
     **parts: Unpack[Parts],
 ) -> RLAlgorithm:
-    """REINFORCE with a baseline (Williams 1992): the mean return of the whole batch.
+    """REINFORCE with a baseline (Williams 1992): the mean return of the batch's other rollouts.
 
     Sets BatchCenteredReturn(gamma), ReinforceLoss(max_ratio) and the token mean.
     gamma, max_ratio, entropy: as in `reinforce`.
@@ -392,9 +393,16 @@ def rejection_sampling(*, best: int = 1, above: float = 0.0, **parts: Unpack[Par
 
 
 def sft(**parts: Unpack[Parts]) -> RLAlgorithm:
-    """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, token mean."""
-    loss = MaskedCausalLMCrossEntropyLoss()
-    return RLAlgorithm(name="sft", credit=ConstantCredit(), loss=loss).with_parts(parts)
+    """Supervised fine-tuning: weight 1, cross-entropy of the action tokens, their mean.
+
+    Sets weighted_token_mean: tokens to which another credit gives the weight 0 are in no mean.
+    """
+    return RLAlgorithm(
+        name="sft",
+        credit=ConstantCredit(),
+        loss=MaskedCausalLMCrossEntropyLoss(),
+        aggregation=weighted_token_mean,
+    ).with_parts(parts)
 
 
 def distillation(*, max_ratio: float = 2.0, **parts: Unpack[Parts]) -> RLAlgorithm:

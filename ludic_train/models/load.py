@@ -223,12 +223,19 @@ def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrain
     seed: of their values. Raises ConfigError for targets that it lacks.
     """
     if lora.targets != ALL_LINEAR:
-        layers = {name.rpartition(".")[2] for name, m in model.named_modules() if is_linear(m)}
+        layers = {name: module for name, module in model.named_modules() if is_linear(module)}
         for target in lora.target_names:
-            if target.rpartition(".")[2] not in layers:
+            matched = [m for name, m in layers.items() if f".{name}".endswith(f".{target}")]
+            if not matched:
+                known = sorted({name.rpartition(".")[2] for name in layers})
                 raise ConfigError(
                     f"lora_targets={lora.targets!r}: the model has no linear layer {target!r}; it "
-                    f"has {', '.join(sorted(layers))}"
+                    f"has {', '.join(known)}"
+                )
+            if model.config.tie_word_embeddings and model.get_output_embeddings() in matched:
+                raise ConfigError(
+                    f"lora_targets={lora.targets!r}: the head {target!r} is tied to the embeddings "
+                    "in this model, and an adapter on one of the two cannot be merged: leave it out"
                 )
     from peft import get_peft_model
 

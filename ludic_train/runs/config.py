@@ -96,7 +96,8 @@ class Learn:
     """With a queue, age in updates that a group may have at the last one made from it; without it,
     one batch is played while another is trained on (2 * `minibatches` - 1)."""
     kl: float = at_least(0, 0.0)
-    """Coefficient of a KL term that keeps the policy close to the model it began as."""
+    """Coefficient of a KL term that keeps the policy close to the model it began as; with
+    `minibatches` or a queue, corrected for samples of earlier params."""
     entropy: float | None = at_least(0, None)
     """Coefficient of the entropy bonus. Without it, 0.05 for a tiny model, which falls to 0, and 0
     for others."""

@@ -21,7 +21,7 @@ from ludic_train.algorithms.filters import (
     drop_incomplete_completions,
     drop_zero_variance_groups,
 )
-from ludic_train.algorithms.kl import TokenKLLoss
+from ludic_train.algorithms.kl import TokenKLLoss, UnbiasedTokenKLLoss
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
 from ludic_train.algorithms.presets import RLAlgorithm, with_entropy
 from ludic_train.runs.config import MAX_TOKENS, RunConfig
@@ -86,7 +86,10 @@ def settled(
         )
         algo = replace(algo, loss=with_entropy(algo.loss, bonus))
     if learn.kl:
-        loss = CompositeLoss((algo.loss, TokenKLLoss(learn.kl)))
+        # k2 has the gradient of the divergence on policy alone.
+        is_on_policy = learn.minibatches == 1 and (machine is None or machine.queue is None)
+        term = TokenKLLoss(learn.kl) if is_on_policy else UnbiasedTokenKLLoss(learn.kl)
+        loss = CompositeLoss((algo.loss, term))
         algo = replace(algo, loss=loss, attach=algo.attach | {REFERENCE})
     return algo, config
 

@@ -137,7 +137,8 @@ class TrainerConfig:
         an update.
     max_seq_len: rollouts that have a row with more tokens are dropped, with a warning at the first,
         and their rows counted.
-    publish_every: updates between two publications of the params.
+    publish_every: updates between two publications of the params; the last of a call of `train` is
+        published too.
     router_replay: tokens of a mixture go through the experts that they were sampled by (R3,
         arXiv:2510.11370), which the engine must report; without, through those of the own router.
 

@@ -17,6 +17,15 @@ def make_optimizer(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.
     return torch.optim.AdamW(params, lr=cfg.lr, fused=True, **asdict(cfg.adamw))
 
 
+def check_trainable(model: nn.Module) -> None:
+    """Raise ConfigError for a model without a param that requires a gradient."""
+    if not any(param.requires_grad for param in model.parameters()):
+        raise ConfigError(
+            f"no param of this {type(model).__name__} requires a gradient, so nothing would be "
+            "trained: unfreeze it, or load the adapter with is_trainable=True"
+        )
+
+
 def check_precision(model: nn.Module) -> None:
     """Raise ConfigError for trained params that are too coarse for an optimizer's steps."""
     for name, param in model.named_parameters():

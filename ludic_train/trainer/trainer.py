@@ -37,7 +37,7 @@ from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes
-from ludic_train.trainer.optimizer import check_precision, make_optimizer
+from ludic_train.trainer.optimizer import check_precision, check_trainable, make_optimizer
 from ludic_train.trainer.prepare import (
     Plan,
     attach_streams,
@@ -93,6 +93,7 @@ class Trainer:
     ) -> None:
         self.cfg = cfg or TrainerConfig()
         _check_lag(self.cfg, algo, publisher)
+        check_trainable(model)
         self._sharded = bool(sharded_modules(model))
         # Shards are where they have to be, which with offloading is not the device.
         self.model = model if self._sharded else model.to(self.cfg.device)
@@ -125,7 +126,7 @@ class Trainer:
         self.optimizer = make_optimizer(self._trained, self.cfg)
 
     async def train(self, num_updates: int, on_update: OnUpdate | None = None) -> None:
-        """Make `num_updates` more updates, rounded up to whole batches.
+        """Make `num_updates` more updates, rounded up to whole batches, and publish the last one.
 
         on_update: called after each update with the version it made and its metrics; it may
             raise to stop.
@@ -160,6 +161,8 @@ class Trainer:
                     made["seconds/publish"] = Total(time.perf_counter() - started)
                 if on_update:
                     on_update(self.version, made)
+        if self.published != self.version:
+            await self.publish()
 
     async def publish(self) -> None:
         """Hand the params, named by `version`, to the publisher.

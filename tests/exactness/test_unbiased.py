@@ -28,6 +28,7 @@ from ludic_train.algorithms.presets import (
     grpo,
     gspo,
     reinforce,
+    reinforce_baseline,
     reinforce_plus_plus,
     rloo,
     scalerl,
@@ -41,6 +42,12 @@ SIZES = (2, 3)
 @pytest.mark.parametrize("size", SIZES)
 def test_rloo_has_the_gradient_of_the_expected_reward(size):
     np.testing.assert_allclose(-expected_gradient(rloo(), size=size), TRUE, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_baseline_of_the_other_rollouts_moves_no_expected_gradient(size):
+    algo = reinforce_baseline(aggregation=ConstantLength(1))
+    np.testing.assert_allclose(-expected_gradient(algo, size=size), TRUE, atol=1e-8)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -17,9 +17,10 @@ from ludic_train.algorithms.batch_credit import (
 from ludic_train.algorithms.credit import EpisodicReturn, GroupNormalizedReturn
 
 
-def test_the_batch_baseline_is_the_mean_over_all_steps():
-    # Returns 3, 2 and 1, whose mean is 2.
-    assert plain(BatchCenteredReturn()([rollout(1, 2), rollout(1)])) == [[1.0, 0.0], [-1.0]]
+def test_the_batch_baseline_is_the_mean_over_the_steps_of_the_other_rollouts():
+    # Returns 3, 2 and 1: the mean of the others' is 1 for the first rollout, 2.5 for the second.
+    assert plain(BatchCenteredReturn()([rollout(1, 2), rollout(1)])) == [[2.0, 1.0], [-1.5]]
+    assert plain(BatchCenteredReturn()([rollout(1, 2)])) == [[3.0, 2.0]]
 
 
 def test_whitened_returns_equal_the_published_ones():

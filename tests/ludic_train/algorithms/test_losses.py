@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from golden import losses as golden
@@ -25,8 +26,9 @@ from ludic_train.algorithms.losses import (
     TokenClippedSurrogateLoss,
     attachment,
 )
+from ludic_train.algorithms.presets import sft
 from ludic_train.errors import LossError, MissingAttachment, MissingLogprobs
-from ludic_train.types import LossBatch, TokenLogprobs
+from ludic_train.types import LossBatch, SAWItem, TokenLogprobs
 
 PPO = TokenClippedSurrogateLoss(clip_low=0.2, clip_high=0.28, dual_clip=3.0)
 SFT = MaskedCausalLMCrossEntropyLoss()
@@ -201,6 +203,20 @@ def test_reinforce_and_cross_entropy_do_not_need_the_samplers_logprobs():
     value, metrics = SFT(out, known)
     assert value.item() == 2.0
     assert mean_of(metrics, "nll") == 1.0
+
+
+def test_a_turn_of_weight_0_is_in_no_mean_of_imitation():
+    # Of three turns, of 2, 1 and 3 tokens, the second is left out.
+    rows = [
+        SAWItem(input_ids=np.arange(4), action_mask=np.arange(4) >= 4 - n, weight=np.full(4, w))
+        for n, w in ((2, 1.0), (1, 0.0), (3, 1.0))
+    ]
+    scales = sft().aggregation(rows)
+    assert [scale.tolist() for scale in scales] == [pytest.approx([1 / 5] * n) for n in (2, 1, 3)]
+    out, known = one_token(-3.0, weight=0.0)
+    value, metrics = SFT(out, known)
+    assert value.item() == 0.0
+    assert [part.item() for part in metrics["nll"]] == [0.0, 0.0]
 
 
 def test_entropy_bonus_pushes_entropy_up():

@@ -117,7 +117,7 @@ DISTILLED = -P * Q * (Z - math.log(TEACHER / (1 - TEACHER)))
 PRESETS = {
     "reinforce": (reinforce, PLAIN),
     "reinforce, truncated": (lambda: reinforce(max_ratio=2.0), PLAIN),
-    "baseline": (reinforce_baseline, CENTRED),
+    "baseline": (reinforce_baseline, PLAIN),
     "reinforce++": (reinforce_plus_plus, BY_STD),
     "reinforce++ baseline": (reinforce_plus_plus_baseline, BY_STD),
     "rloo": (rloo, PLAIN),

@@ -242,6 +242,16 @@ def test_targets_that_the_model_lacks_are_named_with_those_it_has(tmp_path):
         adapter_of(tmp_path, targets="q_proj,query")
 
 
+def test_targets_that_match_only_by_their_last_part_are_not_there(tmp_path):
+    with pytest.raises(ConfigError, match=r"no linear layer 'mlp\.q_proj'"):
+        adapter_of(tmp_path, targets="mlp.q_proj")
+
+
+def test_an_adapter_on_a_tied_head_is_refused_when_it_is_made(tmp_path):
+    with pytest.raises(ConfigError, match="the head 'lm_head' is tied to the embeddings"):
+        adapter_of(tmp_path, targets="q_proj,lm_head")
+
+
 @pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"targets": "q_proj,"}])
 def test_settings_of_adapters_that_mean_nothing_are_refused(settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):

@@ -124,6 +124,17 @@ def test_settings_reach_an_object_in_a_run():
 
 
 @pytest.mark.parametrize(
+    ("settings", "machine"),
+    [({"minibatches": 2}, Machine()), ({}, Machine(queue="redis://localhost/0"))],
+    ids=["minibatches", "queue"],
+)
+def test_kl_corrects_for_the_sampler_where_params_move_between(settings, machine):
+    config = RunConfig(out="x").changed(algo="grpo", model="m", kl=0.5, **settings)
+    made, _ = settled(None, config, machine)
+    assert made.loss.terms[1] == lt.UnbiasedTokenKLLoss(0.5)
+
+
+@pytest.mark.parametrize(
     ("algo", "settings", "setting"),
     [
         (lt.grpo(entropy=0.1), {"entropy": 0.3}, "entropy=0.3"),

@@ -71,13 +71,13 @@ def test_the_sft_loss_is_the_mean_negative_logprob_of_all_action_tokens():
     assert metrics["loss"].value == pytest.approx(expected / count, rel=1e-4)
 
 
-async def test_params_are_published_before_the_first_batch_and_after_every_sync():
+async def test_params_are_published_at_the_start_at_every_second_update_and_after_the_last():
     publisher = Recorder()
     cfg = TrainerConfig(publish_every=2)
     trainer = Trainer(tiny_model(), sft(), Fixed(rows(4)), publisher, cfg)
     await trainer.train(3)
     await trainer.train(1)
-    assert [version for version, _ in publisher.versions] == [0, 2, 4]
+    assert [version for version, _ in publisher.versions] == [0, 2, 3, 4]
     assert all(count > 5 for _, count in publisher.versions)
 
 
@@ -90,6 +90,11 @@ async def test_params_that_are_not_finite_are_not_published():
     with pytest.raises(NonFiniteUpdate, match=f"{name} of version 0 are not finite"):
         await trainer.train(1)
     assert recorder.versions == []
+
+
+def test_a_model_that_is_frozen_as_a_whole_is_refused():
+    with pytest.raises(ConfigError, match="no param of this Qwen3ForCausalLM requires a gradient"):
+        Trainer(tiny_model().requires_grad_(False), sft(), None)
 
 
 def test_a_local_engine_is_told_of_every_update():
