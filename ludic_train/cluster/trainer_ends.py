@@ -26,7 +26,7 @@ from ludic_train.cluster.servers.health import PatientPublisher, WatchedSource, 
 from ludic_train.cluster.servers.vllm_command import SERVED_DTYPES
 from ludic_train.models.adapters import merged_params
 from ludic_train.models.load import save_model
-from ludic_train.models.modules import is_adapted
+from ludic_train.models.modules import is_adapted, vocabulary_of
 from ludic_train.queue_urls import PASSWORD_VARIABLE, REDIS
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED
@@ -95,7 +95,7 @@ def remote_ends(
         groups_per_batch=config.learn.groups,
         group_size=config.learn.group_size,
         # Actors are other processes, perhaps with another tokenizer.
-        vocab_size=learner.model.config.vocab_size,
+        vocab_size=vocabulary_of(learner.model),
         levels=levels,
     )
     # Actors wait for this file, so it names only a queue that could be opened.

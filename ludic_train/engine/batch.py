@@ -40,6 +40,7 @@ from ludic_train.errors import EngineError, UnsupportedModel
 from ludic_train.expert_text import UNKNOWN, experts_to_base64
 from ludic_train.models.chat_profile import chat_profile
 from ludic_train.models.exact import is_exact
+from ludic_train.models.modules import limit_vocabulary, vocabulary_of
 from ludic_train.models.routing import recorded_experts, routers
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ class Engine:
     """Samples many requests at once from the live model; one thread at a time.
 
     max_positions: longest prompt and completion together, in tokens.
-    vocab_size: number of tokens in the vocabulary.
+    vocab_size: ids that the tokenizer has; further rows of a padded vocabulary are not sampled.
 
     `add` requests, then `advance` until idle. Equal requests in equal order give equal completions,
     bit for bit, from equal prefixes in the cache; a completion depends on its own prompt, sampling
@@ -278,7 +279,10 @@ class Engine:
         # Mark of the params, once it was needed since the batch was empty.
         self._params: tuple[object, ...] | None = None
         self.max_positions = self._decoder.max_positions
-        self.vocab_size = self._decoder.vocab_size
+        # A prompt with an id that the model lacks is refused by itself.
+        size = min(chat_profile(tokenizer).vocab_size, self._decoder.vocab_size)
+        limit_vocabulary(model, size)
+        self.vocab_size = vocabulary_of(model)
         self._is_stop = np.zeros(self.vocab_size, np.bool_)
         self._is_stop[list(stop_ids(model, tokenizer))] = True
         # Tokens so far, those of requests that were cancelled included.
@@ -441,7 +445,8 @@ class Engine:
         batch, first = self._batch, len(self._batch) - len(logits)
         rows = batch.rows[first:]
         noise = uniforms(rows["key"], rows["count"])
-        drawn = choose(logits, rows, noise)
+        # Rows of a padded vocabulary are no tokens.
+        drawn = choose(logits[:, : self.vocab_size], rows, noise)
         ids, logprobs = drawn.ids.cpu().numpy(), drawn.logprobs.cpu().numpy()
         # Nan has no place in a distribution, so the draw would be an arbitrary token.
         if not np.isfinite(logprobs).all():

@@ -18,7 +18,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ludic_gym.errors import ConfigError
 from ludic_train.models.attention import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
-from ludic_train.models.modules import VALUE_HEAD, decoder_of, unwrapped
+from ludic_train.models.modules import VALUE_HEAD, decoder_of, unwrapped, vocabulary_of
 from ludic_train.types import TokenLogprobs
 
 # Logits of this many tokens exist at a time: 1024 x 152k float32 is 0.6 GB.
@@ -161,17 +161,19 @@ def _scored(
     entropy: bool,
 ) -> tuple[Tensor, ...]:
     """As `forward_of_head`, of the states [N, D] before the targets [N]."""
-    head = causal_lm.get_output_embeddings()
+    head, size = causal_lm.get_output_embeddings(), vocabulary_of(causal_lm)
     exact = causal_lm.config._attn_implementation == EXACT
     finish = logit_finish(causal_lm.config)
     is_kept = len(targets) * causal_lm.config.get_text_config().vocab_size <= KEPT_PROBABILITIES
     scores: tuple[Tensor, ...]
     if _is_plain(head, selected) and finish is None and top is None and not exact:
-        streams = selected, head.weight, targets, temperature, masks
+        # A part of the matrix gives all of it a gradient of its size.
+        weight = head.weight if len(head.weight) == size else head.weight[:size]
+        streams = selected, weight, targets, temperature, masks
         scores = plain_logprobs(*streams, entropy=entropy, is_kept=is_kept)
     else:
         head = partial(exact_linear, head) if exact else head
-        of_chunk = partial(chunk_logprobs, head, finish)
+        of_chunk = partial(chunk_logprobs, head, finish, size)
         scores = chunked(of_chunk, selected, targets, temperature, masks, top, is_kept=is_kept)
     value_head = dict(causal_lm.named_children()).get(VALUE_HEAD)
     if value_head is None:
@@ -431,14 +433,18 @@ def chunked(
 def chunk_logprobs(
     head: Head,
     finish: LogitFinish | None,
+    size: int,
     hidden: Tensor,
     targets: Tensor,
     temperature: Tensor,
     masks: SamplingMasks | None,
     top: Tensor | int | None = None,
 ) -> tuple[Tensor, ...]:
-    """As `chunked`, with all logits at once. Raises ConfigError for a top above V."""
-    logits = _float32_logits(head, hidden)
+    """As `chunked`, with all logits at once, of the first `size` ids.
+
+    Raises ConfigError for a top above their number.
+    """
+    logits = _float32_logits(head, hidden)[:, :size]
     # The sampler's distribution is of logits / temperature, and so are the log-probs it reports.
     logits = (logits if finish is None else finish(logits)) / temperature[:, None]
     if masks is not None:

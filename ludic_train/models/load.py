@@ -21,9 +21,14 @@ from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
 from ludic_train.models.adapters import active_adapter
 from ludic_train.models.cache import resolved
-from ludic_train.models.chat_profile import add_stops
+from ludic_train.models.chat_profile import add_stops, chat_profile
 from ludic_train.models.checkpoint_names import model_params
-from ludic_train.models.modules import VALUE_HEAD, is_adapted, persistent_buffers
+from ludic_train.models.modules import (
+    VALUE_HEAD,
+    is_adapted,
+    limit_vocabulary,
+    persistent_buffers,
+)
 from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
@@ -131,6 +136,7 @@ def load_model(
         model = _load_base(base_of(name), dtype)
         # The folder of an adapter has no generation config.
         add_stops(tokenizer, model.generation_config.eos_token_id)
+        limit_vocabulary(model, chat_profile(tokenizer).vocab_size)
         if adapter.is_file():
             from peft import PeftModel
 

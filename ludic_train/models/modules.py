@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Name of a value head among the children of a model.
 VALUE_HEAD = "value_head"
+# In the config of a model: ids of its tokenizer. Saved with it, and sent to other ranks.
+USED_VOCABULARY = "used_vocab_size"
 
 
 def unwrapped(model: nn.Module) -> PreTrainedModel:
@@ -49,6 +51,48 @@ def decoder_of(inner: PreTrainedModel) -> nn.Module:
         f"{type(inner).__name__} (model_type {inner.config.model_type!r}) has no part that makes "
         "hidden states of tokens, apart from its output head"
     )
+
+
+def vocabulary_of(model: nn.Module) -> int:
+    """Number of ids that the model's tokens have; later rows of a padded vocabulary are no tokens.
+
+    That of the tokenizer, where `limit_vocabulary` has noted it in the config.
+    """
+    config = unwrapped(model).config.get_text_config()
+    rows: int = config.vocab_size
+    return min(getattr(config, USED_VOCABULARY, None) or rows, rows)
+
+
+def limit_vocabulary(model: nn.Module, size: int) -> None:
+    """Note in the model's config that ids from `size` on are no tokens.
+
+    They are then neither sampled nor in any log-prob. Raises ConfigError for a model that has fewer
+    rows than its tokenizer has ids.
+    """
+    config = unwrapped(model).config.get_text_config()
+    if size > config.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has {size} ids and the model {config.vocab_size}: they do not belong "
+            "together, or the embeddings were to be resized after tokens were added"
+        )
+    setattr(config, USED_VOCABULARY, size)
+
+
+def freeze_unreached(model: nn.Module) -> list[str]:
+    """Freeze trained params that no log-prob of tokens depends on, such as towers of images.
+
+    Their names. They would have no gradient in one process, and one of 0 on several ranks, by which
+    an optimizer makes steps of weight decay.
+    """
+    inner = unwrapped(model)
+    parts = decoder_of(inner), inner.get_input_embeddings(), inner.get_output_embeddings()
+    reached = {param for part in parts for param in part.parameters()}
+    names = []
+    for name, param in model.named_parameters():
+        if param.requires_grad and param not in reached and VALUE_HEAD not in name:
+            param.requires_grad_(False)
+            names.append(name)
+    return names
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

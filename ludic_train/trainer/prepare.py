@@ -28,7 +28,7 @@ from ludic_train.distributed.ranks import (
 )
 from ludic_train.errors import EmptyBatch
 from ludic_train.metrics import Metrics, Stat, Total, merge
-from ludic_train.models.modules import unwrapped
+from ludic_train.models.modules import unwrapped, vocabulary_of
 from ludic_train.sources.base import EMPTY_BATCHES_ALLOWED
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.microbatches import (
@@ -68,7 +68,7 @@ def attach_streams(
     that are no rows of the model.
     """
     rows = list(items)
-    vocabulary = unwrapped(model).config.get_text_config().vocab_size
+    vocabulary = vocabulary_of(model)
     call_on_rank_0(lambda: check_forms(items, vocabulary))
     names = algo.attach & {PROXIMAL, VALUES}
     # In a single update, the params that begin the batch are those that begin the update; but what

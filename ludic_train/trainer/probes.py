@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ludic_train.errors import UnsupportedModel
 from ludic_train.models.exact import is_exact
 from ludic_train.models.head import action_logprobs
-from ludic_train.models.modules import unwrapped
+from ludic_train.models.modules import unwrapped, vocabulary_of
 from ludic_train.trainer.packing import mask_of_positions
 
 ROWS, WIDTH, HALF = 4, 16, 8
@@ -49,7 +49,7 @@ def check_logprobs(model: nn.Module, device: str = "cpu") -> None:
 def logprob_difference(model: nn.Module, device: str = "cpu") -> tuple[float, float]:
     """Nats per token between the trainer's log-probs and the model's own; those of rounding."""
     ids = _ids(device)
-    logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+    logits = model(input_ids=ids, use_cache=False).logits[:, :-1, : vocabulary_of(model)]
     logprobs = logits.float().log_softmax(-1)
     expected = logprobs.gather(-1, ids[:, 1:, None])[..., 0]
     # The mean, because single tokens of 16-bit logits are further off.

@@ -32,7 +32,7 @@ from ludic_train.errors import CheckpointError, NonFiniteUpdate, SamplerMismatch
 from ludic_train.metrics import Metrics, Stat, Total, merge, metrics_from_bytes, metrics_to_bytes
 from ludic_train.models.attention import Attention, AttentionRecorder, set_attention, share_rows
 from ludic_train.models.checkpoint_names import check_conversion
-from ludic_train.models.modules import VALUE_HEAD
+from ludic_train.models.modules import VALUE_HEAD, freeze_unreached
 from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
@@ -93,6 +93,7 @@ class Trainer:
     ) -> None:
         self.cfg = cfg or TrainerConfig()
         _check_lag(self.cfg, algo, publisher)
+        freeze_unreached(model)
         check_trainable(model)
         self._sharded = bool(sharded_modules(model))
         # Shards are where they have to be, which with offloading is not the device.

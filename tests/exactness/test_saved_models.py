@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from architectures import WITH_BUFFERS, made
+from model_types import WITH_BUFFERS, made
 from two_ranks.learning import settings, tokenizer
 
 from ludic_train.algorithms.presets import sft

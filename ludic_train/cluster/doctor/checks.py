@@ -20,6 +20,7 @@ from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.engine.sampling import draws_of, log_distribution
 from ludic_train.models.chat_template import render_chat
+from ludic_train.models.modules import vocabulary_of
 
 QUESTIONS = ("What is 12 + 30?", "Name a colour.", "Count to five.", "Is 7 even or odd? Say why.")
 # Tokens per completion: enough to average over, and a second of sampling on a CPU.
@@ -204,7 +205,8 @@ def _logits_and_ids(model: nn.Module, completion: Completion) -> tuple[Tensor, T
     # One completion at a time: a padded batch could round differently.
     row = torch.tensor([prompt + ids], device=next(model.parameters()).device)
     # The logits at a position predict the token after it.
-    return model(row).logits[0, len(prompt) - 1 : -1], row[0, len(prompt) :]
+    logits = model(row).logits[0, len(prompt) - 1 : -1, : vocabulary_of(model)]
+    return logits, row[0, len(prompt) :]
 
 
 def differences(model: nn.Module, completions: Sequence[Completion]) -> Tensor:

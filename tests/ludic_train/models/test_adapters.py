@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from architectures import made
+from model_types import made
 from peft import LoraConfig, TrainableTokensConfig, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 

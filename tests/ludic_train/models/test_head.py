@@ -61,7 +61,7 @@ def test_the_gradient_of_a_frozen_head_is_not_computed(is_trained, products):
     head = torch.nn.Linear(8, 16, bias=False, dtype=torch.bfloat16).requires_grad_(is_trained)
     with FlopCounterMode(display=False) as counter:
         targets = torch.zeros(4, dtype=torch.int64)
-        out = head_module.chunk_logprobs(head, None, hidden, targets, torch.ones(4), None)
+        out = head_module.chunk_logprobs(head, None, 64, hidden, targets, torch.ones(4), None)
         out[0].sum().backward()
     assert counter.get_total_flops() == products * 2 * 4 * 8 * 16
 
@@ -149,7 +149,7 @@ def kept_for_backward(tokens, vocabulary, masks=None, top=None):
 
     targets = torch.zeros(tokens, dtype=torch.int64)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        of_chunk = partial(head_module.chunk_logprobs, head, None)
+        of_chunk = partial(head_module.chunk_logprobs, head, None, 100)
         out = head_module.chunked(
             of_chunk, hidden, targets, torch.ones(tokens), masks, top, is_kept=False
         )
@@ -269,7 +269,7 @@ def test_a_plain_head_has_the_gradients_of_the_general_one(used, is_kept, monkey
     masks = SamplingMasks(sizes, torch.tensor([i for y in range(4, 8) for i in (0, 1, 2, 3, y)]))
     inputs = hidden, head.weight, targets, temperature, masks
     plain = head_module.plain_logprobs(*inputs, is_kept=is_kept)
-    general = head_module.chunk_logprobs(head, None, hidden, targets, temperature, masks)
+    general = head_module.chunk_logprobs(head, None, 64, hidden, targets, temperature, masks)
     gradients = [
         torch.autograd.grad(
             (used[0] * out[0] * targets.sin() + used[1] * out[1]).sum(), (hidden, head.weight)

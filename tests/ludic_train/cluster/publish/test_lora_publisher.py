@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from architectures import made
 from fake_vllm.fleet import running
+from model_types import made
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
