@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -300,5 +302,10 @@ def _set_name(env_id: str, ids: Sequence[str]) -> str:
 
 
 def _options(env: TrainEnv, eval_kwargs: Mapping[str, Any]) -> str:
-    pairs = " ".join(f"{key}={value}" for key, value in {**env.kwargs, **eval_kwargs}.items())
-    return f" --env-kwargs {pairs}" if pairs else ""
+    pairs = " ".join(
+        shlex.quote(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+        for key, value in {**env.kwargs, **eval_kwargs}.items()
+    )
+    # Doubled, because the command is a template.
+    braced = pairs.replace("{", "{{").replace("}", "}}")
+    return f" --env-kwargs {braced}" if pairs else ""

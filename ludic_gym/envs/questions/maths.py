@@ -114,7 +114,7 @@ def answer_of(row: Row) -> str:
 MATH_SAMPLE = Path(__file__).parents[1] / "data" / "math_sample.jsonl"
 _BARE_BOX = re.compile(r"\\boxed\s+(-?[\d.,]*\d|\\?\w+)")
 _LEVEL = re.compile(r"(?:Level )?([1-5?])")
-_NO_ANSWERS = ("proof", "notfound", "not found", "n/a", "none")
+_NO_ANSWERS = ("proof", "notfound", "not found")
 
 
 @dataclass(frozen=True, slots=True)

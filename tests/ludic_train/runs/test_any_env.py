@@ -1,11 +1,13 @@
 """Recipes for any environment, and their tasks."""
 
+import shlex
 from collections import Counter
 from itertools import islice
 
 import gymnasium as gym
 import pytest
 
+from ludic_gym.commands.arguments import keyword_arguments
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
 from ludic_train.recipes.catalog import ARITHMETIC
@@ -137,3 +139,14 @@ def test_a_model_of_our_own_is_trained_whole_and_in_large_steps(made):
     own, other = made("ludic-small").defaults, made("some/model").defaults
     assert (own.tune.lora_rank, own.learn.lr) == (0, 4e-4)
     assert (other.tune.lora_rank, other.learn.lr) == (16, None)
+
+
+def test_the_command_that_tries_a_run_repeats_its_arguments(tmp_path):
+    data = tmp_path / "my rows.jsonl"
+    data.write_text('{"context": "Ann has 2.", "ask": "How many?", "n": 2}')
+    fields = {"question": "{context} {ask}", "answer": "n"}
+    kwargs = {"data": str(data), "fields": fields}
+    recipe = recipe_for(["ludic/GSM8K-v0"], env_kwargs=kwargs)
+    words = shlex.split(recipe.try_it.format(out="runs/x"))
+    assert words[:4] == ["bench", "ludic/GSM8K-v0", "--policy", "runs/x"]
+    assert keyword_arguments(words[words.index("--env-kwargs") + 1 :][:2]) == kwargs

@@ -72,23 +72,20 @@ def test_the_whole_grid_must_be_right(text, correct):
     assert grade_grid(text, TRUTH).correct is correct
 
 
-FULL = "1234341221434321"
-
-
 @pytest.mark.parametrize(
     ("puzzle", "solution"),
     [
-        ("2" + FULL[1:], FULL),
-        (FULL[:15], FULL),
-        ("." * 16, FULL[:-1] + "2"),
+        ("2" + SOLVED[1:], SOLVED),
+        (SOLVED[:15], SOLVED),
+        ("." * 16, SOLVED[:-1] + "2"),
         ("." * 16, "1" * 16),
-        ("." * 16, FULL.replace("4", "5")),
+        ("." * 16, SOLVED.replace("4", "5")),
         ("12", "12"),
     ],
 )
 def test_a_row_without_a_grid_and_its_solution_is_a_bad_one(puzzle, solution, tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text(f"puzzle,solution\n{FULL.replace('4', '.')},{FULL}\n{puzzle},{solution}\n")
+    path.write_text(f"puzzle,solution\n{SOLVED.replace('4', '.')},{SOLVED}\n{puzzle},{solution}\n")
     fields = {"puzzle": "puzzle", "solution": "solution"}
     with pytest.raises(DataError, match=r"1 of 2 rows cannot be used: .*row 1: no"):
         gym.make(ID, data=str(path), fields=fields)
