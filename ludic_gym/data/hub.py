@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -65,22 +65,39 @@ def hub_data(id: str, *, config: str | None = None, split: str | None = None) ->
     return HubData(id, part, entry.splits.get(requested, requested), requested)
 
 
-def hub_rows(data: HubData) -> Iterator[Row]:
+class HubRows:
+    """The rows of a split, in files of `datasets` that are mapped into memory.
+
+    Each row's `where` is the id, the split and its number from 0, for error messages.
+    """
+
+    def __init__(self, data: HubData, table: Any) -> None:  # noqa: ANN401 (a `datasets.Dataset`)
+        self._where, self._table = f"{data.id} {data.split}", table
+        self.size_bytes = int(table.data.nbytes)
+
+    def __iter__(self) -> Iterator[tuple[int, Row]]:
+        for place, fields in enumerate(self._table):
+            yield place, Row(f"{self._where} row {place}", fields)
+
+    def row_at(self, place: int) -> Row:
+        """The row of that number."""
+        return Row(f"{self._where} row {place}", self._table[place])
+
+
+def hub_rows(data: HubData) -> HubRows:
     """The rows of the split; without network, those of an earlier download.
 
-    Each row's place is the id, the split and its number from 0, for error messages.
     Raises MissingPackage without the package `datasets`, DataError, naming two other ways to get
     rows, if the split cannot be loaded.
     """
     datasets = optional("datasets", "ludic-gym[data]")
     files = _BY_ID[data.id].files if data.id in _BY_ID else ""
-    rows: Iterable[dict[str, Any]]
     try:
         if files:
             address = files.format(split=data.split)
-            rows = datasets.load_dataset("json", data_files=address, split="train")
+            table = datasets.load_dataset("json", data_files=address, split="train")
         else:
-            rows = datasets.load_dataset(data.id, data.config, split=data.split)
+            table = datasets.load_dataset(data.id, data.config, split=data.split)
     # `datasets` has no error class of its own: what it cannot find or read is one of these.
     except (OSError, ValueError, RuntimeError) as error:
         # Errors of the hub are pages long, and may hold a whole reply in HTML.
@@ -90,4 +107,4 @@ def hub_rows(data: HubData) -> Iterator[Row]:
             "it, name a file (data='rows.jsonl', .parquet, .json or .csv), or leave data and split "
             "out for the bundled sample where there is one"
         ) from error
-    return (Row(f"{data.id} {data.split} row {i}", fields) for i, fields in enumerate(rows))
+    return HubRows(data, table)

@@ -13,9 +13,9 @@ import hashlib
 import json
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -28,7 +28,7 @@ from ludic_gym.errors import ConfigError, DataError, SampleWarning, SkippedRowsW
 
 T = TypeVar("T")
 HASH_DIGITS = 16
-# Rows of larger files are read when they are asked for.
+# Rows of larger files and data sets are read when they are asked for.
 LARGE_BYTES = 64 * 2**20
 OnBadRow = Literal["error", "skip"]
 ON_BAD_ROW: tuple[OnBadRow, ...] = ("error", "skip")
@@ -70,7 +70,8 @@ class Origin:
     skipped: int = 0
 
     def __str__(self) -> str:
-        without = f" without {self.skipped} rows" if self.skipped else ""
+        plural = "s" if self.skipped > 1 else ""
+        without = f" without {self.skipped} row{plural}" if self.skipped else ""
         return f"{self.name}{without}@{self.hash}"
 
     @property
@@ -150,24 +151,34 @@ class _Chosen(Sequence[T]):
         return self._items[self._places[index]]
 
 
-class _FileItems(Sequence[T]):
-    """Items of a file that are read and parsed when they are asked for.
+class _ReadItems(Sequence[T]):
+    """Items that are read and parsed when they are asked for.
 
-    places: of each item's row. parts: number of each item in its row. Sixteen bytes an item.
+    read: the row at a place. places: of each item's row. parts: number of each item in its row.
+        Sixteen bytes an item.
     """
 
-    def __init__(self, file: File, parsed: Parse[T], places: array[int], parts: array[int]) -> None:
-        self._file, self._parsed, self._places, self._parts = file, parsed, places, parts
+    def __init__(
+        self,
+        read: Callable[[int], Row],
+        parsed: Parse[T],
+        places: array[int],
+        parts: array[int],
+    ) -> None:
+        self._read, self._parsed, self._places, self._parts = read, parsed, places, parts
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (`Rows` has the overloads)
-        path, changed_ns = self._file.path, self._file.changed_ns
-        if _file(path, self._file.split) != self._file:
-            raise DataError(f"{path}: has changed since it was indexed; make the environment again")
-        row = row_at(path, self._places[index], changed_ns)
+        row = self._read(self._places[index])
         return self._parsed(row)[self._parts[index]]
+
+
+def _row_of_file(file: File, place: int) -> Row:
+    if _file(file.path, file.split) != file:
+        raise DataError(f"{file.path}: has changed since it was read; make the environment again")
+    return row_at(file.path, place, file.changed_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,15 +316,18 @@ def _file(path: Path, split: str) -> File:
 @lru_cache(maxsize=16)
 def _load(origin: File | HubData, parse: Parse[T], on_bad_row: OnBadRow) -> Rows[T]:
     """The rows and their hash, once per state of a file and per parser."""
+    read: Callable[[int], Row]
     if isinstance(origin, HubData):
         name = f"{origin.id}:{origin.config}" if origin.config else origin.id
-        rows: Iterator[Placed] = enumerate(hub_rows(origin))
-        return parsed_rows(rows, parse, Origin(name, origin.requested, ""), on_bad_row)
+        table = hub_rows(origin)
+        whence, read = Origin(name, origin.requested, ""), table.row_at
+        is_large = table.size_bytes > LARGE_BYTES
+        return parsed_rows(table, parse, whence, on_bad_row, read=read if is_large else None)
     name = "sample" if origin.split == "sample" else origin.path.name
-    rows, whence = file_rows(origin.path), Origin(name, origin.split, "")
-    if origin.size_bytes <= LARGE_BYTES or origin.path.suffix not in INDEXED:
-        return parsed_rows(rows, parse, whence, on_bad_row)
-    return parsed_rows(rows, parse, whence, on_bad_row, file=origin)
+    whence, read = Origin(name, origin.split, ""), partial(_row_of_file, origin)
+    is_large = origin.size_bytes > LARGE_BYTES and origin.path.suffix in INDEXED
+    rows = file_rows(origin.path)
+    return parsed_rows(rows, parse, whence, on_bad_row, read=read if is_large else None)
 
 
 def parsed_rows(
@@ -322,11 +336,11 @@ def parsed_rows(
     origin: Origin,
     on_bad_row: OnBadRow = "error",
     *,
-    file: File | None = None,
+    read: Callable[[int], Row] | None = None,
 ) -> Rows[T]:
     """The rows, parsed by `parse`, and their origin with the hash of their fields.
 
-    file: that of the rows, if they are to be read again when they are asked for.
+    read: the row at a place, if rows are to be read again when they are asked for.
     Raises DataError without rows, and for rows that `parse` rejects.
     """
     digest = hashlib.sha256()
@@ -345,7 +359,7 @@ def parsed_rows(
             if len(reasons) < TOLD:
                 reasons.append(str(error))
             continue
-        if file is None:
+        if read is None:
             items.extend(parsed)
         else:
             places.extend([place] * len(parsed))
@@ -362,6 +376,6 @@ def parsed_rows(
         none = f"none of {total} rows has a question" if total else "there are no rows"
         raise DataError(f"{origin.name}: {bad if count else none}")
     origin = replace(origin, hash=digest.hexdigest()[:HASH_DIGITS], skipped=count)
-    if file is None:
+    if read is None:
         return Rows(tuple(items), origin, bad)
-    return Rows(_FileItems(file, parse, places, parts), origin, bad)
+    return Rows(_ReadItems(read, parse, places, parts), origin, bad)

@@ -143,6 +143,16 @@ def test_a_hub_data_set_is_read_through_datasets(hub_folder):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_rows_of_a_large_data_set_are_read_when_they_are_asked_for(hub_folder, monkeypatch):
+    held = load_rows("org/words", word, sample=hub_folder)
+    monkeypatch.setattr(load, "LARGE_BYTES", 0)
+    rows = load_rows("org/words", word, sample=hub_folder, fields={"word": "{word}"})
+    assert not isinstance(rows.items, tuple)
+    assert (tuple(rows), rows.origin) == (held.items, held.origin)
+    assert tuple(pickle.loads(pickle.dumps(rows))) == held.items
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_what_cannot_be_loaded_is_named_with_the_two_other_ways(hub_folder):
     with pytest.raises(DataError, match=r"org/words, split 'dev': .*data='rows.jsonl'.*sample"):
         load_rows("org/words", word, sample=hub_folder, split="dev")
@@ -266,7 +276,7 @@ def test_rows_of_a_large_file_are_read_when_they_are_asked_for(name, tmp_path, m
     some = rows.chosen(lambda letter: letter in "éz")
     assert (len(some), some[0], some[3], some.origin) == (4, "é", "z", rows.origin)
     os.utime(path, ns=(2, 2))
-    with pytest.raises(DataError, match="has changed since it was indexed"):
+    with pytest.raises(DataError, match="has changed since it was read"):
         rows[0]
 
 

@@ -280,4 +280,4 @@ def test_columns_are_named_on_the_command_line_and_bad_rows_are_reported(tmp_pat
         assert main([*words, "--env-kwargs", "on_bad_row=skip", "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"].values()
     assert (result["successes"], result["episodes"]) == (3, 3)
-    assert result["data"].startswith("rows.jsonl without 1 rows@")
+    assert result["data"].startswith("rows.jsonl without 1 row@")
