@@ -144,7 +144,6 @@ from .metrics import Total as Total
 from .metrics import episode_metrics as episode_metrics
 from .metrics import merge as merge
 from .metrics import values as values
-from .models.chat_template import chat_renderer as chat_renderer
 from .models.chat_template import dialog_rollout as dialog_rollout
 from .models.chat_template import render_chat as render_chat
 from .models.chat_template import with_token_ids as with_token_ids
@@ -154,6 +153,7 @@ from .models.load import load_model as load_model
 from .models.load import load_params as load_params
 from .models.load import save_model as save_model
 from .models.tiny import make_tiny_model as make_tiny_model
+from .models.token_client import token_client as token_client
 from .models.tokenizer import load_tokenizer as load_tokenizer
 from .models.tokenizer import make_tokenizer as make_tokenizer
 from .recipes.catalog import ARITHMETIC as ARITHMETIC

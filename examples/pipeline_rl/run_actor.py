@@ -32,7 +32,7 @@ def servers(urls: Sequence[str], stack: AsyncExitStack) -> tuple[lg.ChatClient, 
     """A client of the servers that the trainer publishes to; `stack` closes its connections."""
     tokenizer = even_digit.model()[1]
 
-    client = lg.VLLMTokenClient(urls, lt.chat_renderer(tokenizer), seeds=False)
+    client = lt.token_client(urls, tokenizer, seeds=False)
     served = lt.ServedVersions(urls, [client])
     stack.push_async_callback(client.aclose)
     stack.push_async_callback(served.aclose)

@@ -66,7 +66,7 @@ def client_and_publisher(
         local = lt.LocalChatClient(model, tokenizer)
         return local, lt.InProcessPublisher(local)
 
-    client = lg.VLLMTokenClient(server, lt.chat_renderer(tokenizer), seeds=False)
+    client = lt.token_client(server, tokenizer, seeds=False)
     return client, lt.FilesPublisher(server, clients=[client])
 
 

@@ -242,8 +242,9 @@ class VLLMTokenClient(VLLMClient):
         It takes no greedy requests; these are sent as top_k=1, and have the log-prob 0.
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
     every token, and of a mixture with `--enable-return-routed-experts` its experts.
-    read_calls: finds the tool calls in completions, as `render.read_calls` of `lt.chat_renderer`
-        does; without it, tools are refused: use TextTools.
+    read_calls: finds the tool calls in completions; without it, tools are refused: use TextTools.
+    stop_ids: tokens that end a reply beside those that the server knows. `lt.token_client` gives
+        both.
     """
 
     def __init__(
@@ -259,6 +260,7 @@ class VLLMTokenClient(VLLMClient):
         seeds: bool = True,
         sampling_masks: bool = False,
         read_calls: ReadCalls | None = None,
+        stop_ids: Sequence[int] = (),
     ) -> None:
         further = dict(extra_body or {})
         self._params: Mapping[str, Any] = further.pop("sampling_params", {})
@@ -273,6 +275,7 @@ class VLLMTokenClient(VLLMClient):
         )
         self.prompts = ExactPrompts(render)
         self._masks = sampling_masks
+        self._stops: dict[str, Any] = {"stop_token_ids": list(stop_ids)} if stop_ids else {}
         self._read_calls = read_calls
 
     @property
@@ -292,7 +295,7 @@ class VLLMTokenClient(VLLMClient):
         if self._read_calls is None:
             raise ClientError(
                 f"{len(tools)} tools were offered to a client without read_calls: give it "
-                "chat_renderer(tokenizer).read_calls, or use ToolUse(protocol=TextTools())"
+                "read_calls, as lt.token_client does, or use ToolUse(protocol=TextTools())"
             )
         completion = await self.continued(self.prompts.token_ids(messages, tools), sampling)
         return self._read_calls(completion, tools)
@@ -309,7 +312,8 @@ class VLLMTokenClient(VLLMClient):
         version, adapter = self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.
-            params = {**NEUTRAL, **self._fields(sampling), "logprobs": 0, **self._params}
+            fields = {**NEUTRAL, **self._fields(sampling), **self._stops}
+            params = {**fields, "logprobs": 0, **self._params}
             body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
             response = await self.request(
                 GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=token_blocks(prompt_ids)

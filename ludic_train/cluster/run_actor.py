@@ -27,8 +27,8 @@ from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.server_versions import ServedVersions
 from ludic_train.disk import disk_failure
 from ludic_train.errors import ActorError
-from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.saved import model_and_harness
+from ludic_train.models.token_client import token_client
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
 from ludic_train.queue_urls import REDIS
 from ludic_train.runs.ends import agent_policies
@@ -210,15 +210,9 @@ async def _sampling(
             raise ActorError("stopped before a server joined the run")
         if not (urls := await retry(registry.servers)):
             await asyncio.sleep(WAIT_S)
-    render = chat_renderer(tokenizer)
     # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
-    client = VLLMTokenClient(
-        urls,
-        render,
-        read_calls=render.read_calls,
-        options=limits.options,
-        seeds=False,
-        sampling_masks=masks,
+    client = token_client(
+        urls, tokenizer, options=limits.options, seeds=False, sampling_masks=masks
     )
     served = ServedVersions(fixed, [client], joined=registry.servers if registry else None)
     stack.push_async_callback(client.aclose)

@@ -55,15 +55,14 @@ class ChatProfile:
     bos: bool
 
     def text(self, tokenizer: PreTrainedTokenizerBase) -> str:
-        """The profile in a line: `a turn ends with "<|im_end|>"; ...`."""
-        parts = [f"a turn ends with {tokenizer.decode(list(self.turn_end))!r}"]
+        """The profile in a line: `a turn ends with '<|im_end|>'; ...`."""
         names = tokenizer.convert_ids_to_tokens(list(self.stop_ids))
-        parts.append(f"replies stop at {', '.join(map(str, names)) or 'no token'}")
-        parts.append(f"{self.vocab_size} tokens")
-        kept = "keeps" if self.keeps_prefixes else "rewrites"
-        parts.append(f"the template {kept} earlier replies")
-        parts.append(f"roles {', '.join(self.roles)}; tool calls {self.tools or 'as text'}")
-        return "; ".join(parts)
+        kept = "as sampled" if self.keeps_prefixes else "rewritten by the template"
+        return (
+            f"a turn ends with {tokenizer.decode(list(self.turn_end))!r}; replies stop at "
+            f"{', '.join(map(str, names)) or 'no token'}; {self.vocab_size} tokens; earlier "
+            f"replies {kept}; roles {', '.join(self.roles)}; tool calls {self.tools or 'in text'}"
+        )
 
 
 _PROFILES: WeakKeyDictionary[Any, tuple[object, ChatProfile]] = WeakKeyDictionary()

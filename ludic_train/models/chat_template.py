@@ -110,8 +110,7 @@ def with_parsed_arguments(message: Message) -> Message:
 class ChatRenderer:
     """`render_chat` with this tokenizer, for clients that make their prompts themselves.
 
-        render = chat_renderer(tokenizer)
-        client = VLLMTokenClient(url, render, read_calls=render.read_calls)
+        client = VLLMTokenClient(url, chat_renderer(tokenizer))
 
     Called with messages, `reply_comes` and tools, it returns token ids; the arguments of tool calls
     in messages are JSON text, as `Message` has them.

@@ -11,11 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import Parser
 from ludic_gym.types import ChatClient
-from ludic_train.models.chat_template import chat_renderer
+from ludic_train.models.token_client import token_client
 from ludic_train.runs.config import MAX_TOKENS, RunConfig
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
@@ -66,11 +65,9 @@ def served_client(
     """
     from ludic_train.cluster.publish.files import FilesPublisher
 
-    render = chat_renderer(tokenizer)
-    client = VLLMTokenClient(
+    client = token_client(
         servers,
-        render,
-        read_calls=render.read_calls,
+        tokenizer,
         options=limits.options,
         # Seeds would end a vLLM on a CPU, and repeat no run elsewhere: batches change the rounding.
         seeds=False,

@@ -2,6 +2,7 @@
 
 OUT/config.toml     recipe and settings, written once, when the run is started
 OUT/metrics.jsonl   numbers of the updates, appended
+OUT/harness.json    how the model is prompted; OUT/chat_profile.json, facts of its chat template
 OUT/compute.json    device, types and attention kernels of the newest process, replaced by the next
 OUT/rollouts/       episodes of updates and evaluations, see `ludic_gym.recorder`
 OUT/checkpoints/    complete states, from which a run is resumed

@@ -59,6 +59,7 @@ from ludic_train.loggers.loggers import (
     WandbLogger,
 )
 from ludic_train.metrics import Metrics, values
+from ludic_train.models.chat_profile import chat_profile, write_profile
 from ludic_train.models.load import save_model
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.ends import Ends
@@ -125,13 +126,21 @@ async def run_stages(run: Run, *, resume: bool) -> None:
     to learn from, and what the trainer raises.
     """
     # First, because a policy of this folder can be played as soon as there is a model in it.
-    call_on_rank_0(lambda: write_harness(run.out, run.learner.harness))
+    call_on_rank_0(lambda: _write_prompting(run.out, run.learner))
     first = _restore(run) if resume else 0
     with own_stop_signals() as is_stopped, BackgroundSaver(run.checkpoints) as saver:
         if not resume:
             await _evaluate(run, 0)
         for position in range(first, len(run.stages)):
             await _run_stage(run, position, saver, is_stopped)
+
+
+def _write_prompting(out: Path, learner: Learner) -> None:
+    """Write how the model is prompted, and print a line about its chat template."""
+    write_harness(out, learner.harness)
+    profile = chat_profile(learner.tokenizer)
+    write_profile(out, profile)
+    print(f"chat: {profile.text(learner.tokenizer)}", flush=True)
 
 
 async def _run_stage(

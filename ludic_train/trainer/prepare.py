@@ -278,9 +278,13 @@ def plan_rows(
         attention=_attention_of(model),
     )
     computed = sum(m.input_ids.size for micro_batches in plan for m in micro_batches)
-    tokens = sum(len(item.input_ids) for item in usable)
+    tokens, rollouts = sum(len(item.input_ids) for item in usable), len(by_sequence(usable))
     return for_ranks(plan, execution), left_out | {
         "rows": Total(len(usable)),
+        "rows/rollout": Stat(len(usable), rollouts),
+        # Begun by a prompt that does not continue an earlier one of its rollout.
+        "rows/further": Total(len(usable) - rollouts),
+        "tokens/rollout": Stat(tokens, rollouts),
         "rows/distinct": Total(len({item.input_ids.tobytes() for item in usable})),
         "tokens/trained": Total(tokens),
         "tokens/fill": Stat(tokens, computed),

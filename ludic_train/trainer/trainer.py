@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,7 +94,12 @@ class Trainer:
     ) -> None:
         self.cfg = cfg or TrainerConfig()
         _check_lag(self.cfg, algo, publisher)
-        freeze_unreached(model)
+        if frozen := freeze_unreached(model):
+            logging.getLogger(__name__).warning(
+                "%d params that no log-prob depends on are frozen, such as %s",
+                len(frozen),
+                frozen[0],
+            )
         check_trainable(model)
         self._sharded = bool(sharded_modules(model))
         # Shards are where they have to be, which with offloading is not the device.

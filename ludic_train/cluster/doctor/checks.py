@@ -19,6 +19,7 @@ from ludic_gym.clients.vllm import VLLMChatClient, VLLMTokenClient
 from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, Message, Sampling
 from ludic_train.engine.sampling import draws_of, log_distribution
+from ludic_train.models.chat_profile import chat_profile
 from ludic_train.models.chat_template import render_chat
 from ludic_train.models.modules import vocabulary_of
 
@@ -220,6 +221,13 @@ def differences(model: nn.Module, completions: Sequence[Completion]) -> Tensor:
     return torch.cat(each)
 
 
+async def check_profile(patient: Patient) -> Finding:
+    """Show how the model's template ends turns; bad for a model whose replies nothing ends."""
+    profile = chat_profile(patient.tokenizer)
+    remedy = "set eos_token in the tokenizer, or eos_token_id in generation_config.json"
+    return finding("chat", bool(profile.stop_ids), profile.text(patient.tokenizer), remedy)
+
+
 NEEDED_FLAGS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
 # Below 1 and within a nucleus too: a server may report log-probs of the unmodified distribution.
 SAMPLINGS = {
@@ -229,6 +237,7 @@ SAMPLINGS = {
 }
 CHECKS: Sequence[tuple[str, Check]] = (
     ("flags", check_flags),
+    ("chat", check_profile),
     ("tokens", check_round_trip),
     *((name, parity(name, sampling)) for name, sampling in SAMPLINGS.items()),
 )

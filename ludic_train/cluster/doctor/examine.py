@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from ludic_gym.clients.transport import root_address
-from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.errors import LudicError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.types import Sampling
@@ -39,10 +38,10 @@ from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.publish.vllm_transfer import BACKENDS, VLLMTransferPublisher, has_vllm
 from ludic_train.cluster.status import LIMIT_S
 from ludic_train.errors import PublishError
-from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
 from ludic_train.models.saved import model_and_harness
+from ludic_train.models.token_client import token_client
 from ludic_train.sources.publisher import PolicyPublisher
 from ludic_vllm import BACKEND
 
@@ -163,9 +162,7 @@ async def examine(
         make_exact(model)
 
     url = root_address(url)
-    async with VLLMTokenClient(
-        url, chat_renderer(tokenizer), options=HttpOptions(max_retries=1)
-    ) as client:
+    async with token_client(url, tokenizer, options=HttpOptions(max_retries=1)) as client:
         # The first request: without a server there is nothing to examine.
         await client.model()
         config = await server_config(url)

@@ -47,9 +47,9 @@ from ludic_train.cluster.servers.vllm_command import (
 from ludic_train.distributed.device import kept_params
 from ludic_train.errors import PublishError, ServerError
 from ludic_train.models.adapters import active_adapter, has_expert_adapters
-from ludic_train.models.chat_template import chat_renderer
 from ludic_train.models.load import save_model
 from ludic_train.models.modules import is_adapted
+from ludic_train.models.token_client import token_client
 from ludic_train.processes import free_port, printed_progress
 from ludic_train.runs.config import RunConfig
 from ludic_train.runs.folder import PUBLISHED
@@ -229,11 +229,9 @@ async def with_own_server(
         if has_actors:
             yield learner, machine, server
             return
-        render = chat_renderer(learner.tokenizer)
-        client = VLLMTokenClient(
+        client = token_client(
             server.url,
-            render,
-            read_calls=render.read_calls,
+            learner.tokenizer,
             options=machine.limits.options,
             seeds=False,
             sampling_masks=masks,

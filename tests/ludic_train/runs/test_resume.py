@@ -157,6 +157,7 @@ def test_a_run_leaves_all_there_is_to_look_at(straight):
         "metrics.jsonl",
         "model",
         "harness.json",
+        "chat_profile.json",
         "results.json",
         "rollouts",
     }

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,15 @@ async def test_params_that_are_not_finite_are_not_published():
     with pytest.raises(NonFiniteUpdate, match=f"{name} of version 0 are not finite"):
         await trainer.train(1)
     assert recorder.versions == []
+
+
+def test_rows_that_a_rollout_became_and_their_tokens_are_reported():
+    first, second, other = rows(3)
+    items = [replace(first, rollout="a"), replace(second, rollout="a"), other]
+    (metrics,) = Trainer(tiny_model(), sft(), None).update(items)
+    assert metrics["rows/rollout"] == Stat(3, 2)
+    assert metrics["rows/further"].value == 1
+    assert metrics["tokens/rollout"] == Stat(sum(len(item.input_ids) for item in items), 2)
 
 
 def test_a_model_that_is_frozen_as_a_whole_is_refused():

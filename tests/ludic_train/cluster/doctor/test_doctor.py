@@ -61,6 +61,7 @@ async def test_a_server_that_is_well(served):
         assert {finding.verdict for finding in found} == {"good"}
         assert [finding.check for finding in found] == [
             "flags",
+            "chat",
             "tokens",
             "log-probs at T=1",
             "log-probs at T=0.7",
