@@ -224,6 +224,7 @@ def _method(row: Row, text: str, cases: list[Mapping[str, Any]]) -> Problem:
         f"{text}\n\nWrite the method `{name}`. It begins with:\n```python\n{starter}\n```",
         "",
         tests,
+        starter,
     )
 
 

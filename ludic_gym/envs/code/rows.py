@@ -18,8 +18,9 @@ from ludic_gym.envs.code.published import (
 )
 from ludic_gym.envs.core.code import Problem
 from ludic_gym.errors import DataError
+from ludic_gym.graders.programs.blocks import program_in
 from ludic_gym.graders.programs.plain import NotPlain, encoded
-from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests, program_in
+from ludic_gym.graders.programs.types import AssertTests, CallTests, StdinTests
 
 # Of the published program for the one task of HumanEval+ whose results are not unique.
 ROOT_ATOL = 1e-4
@@ -73,7 +74,7 @@ def _humaneval(row: Row) -> Problem:
     test = f"{text_field(row, 'test')}\ncheck(candidate)\n"
     # Imports and helpers in the prompt are available to the program and to the tests.
     tests = AssertTests(name=name, tests=(test,), prelude=with_body(prompt))
-    return Problem(prompt, prompt + text_field(row, "canonical_solution"), tests)
+    return Problem(prompt, prompt + text_field(row, "canonical_solution"), tests, prompt)
 
 
 def _plus_problem(prompt: str, solution: str, tests: CallTests) -> Problem:
@@ -85,8 +86,9 @@ def _plus_problem(prompt: str, solution: str, tests: CallTests) -> Problem:
             prompt,
             solution,
             AssertTests(name=tests.name, tests=(check,), prelude=with_body(prompt)),
+            prompt,
         )
-    return Problem(prompt, solution, replace(tests, prelude=with_body(prompt)))
+    return Problem(prompt, solution, replace(tests, prelude=with_body(prompt)), prompt)
 
 
 def with_body(prompt: str) -> str:
@@ -253,7 +255,7 @@ def _site_function(
         # Results stand in lists of their own in most rows of APPS, but not in all.
         compared="value" if lines else "wrapped",
     )
-    return Problem(f"{text}\n\nWrite the {kind} `{name}`.{start}", solution, tests)
+    return Problem(f"{text}\n\nWrite the {kind} `{name}`.{start}", solution, tests, starter)
 
 
 def _join_texts(text: object) -> str:

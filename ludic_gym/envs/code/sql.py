@@ -163,4 +163,4 @@ def _of_folder(row: Row) -> Query:
     evidence = str(row.fields.get("evidence") or "").strip()
     hint = f"External knowledge: {evidence}\n" if evidence else ""
     tests = QueryTests(reference=query, ordered="order by" in " ".join(query.lower().split()))
-    return Query(f"{hint}{text_field(row, 'question')}", query, tests, name)
+    return Query(f"{hint}{text_field(row, 'question')}", query, tests, database=name)

@@ -10,8 +10,9 @@ from ludic_gym.data.load import Rows
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end
 from ludic_gym.envs.core.question import DatasetEnv, Question
 from ludic_gym.errors import DataError, NoOracle, SandboxError
+from ludic_gym.graders.programs.blocks import PYTHON, program_in
 from ludic_gym.graders.programs.grader import Grader, grader_for
-from ludic_gym.graders.programs.types import AssertTests, CallTests, ProgramTests, program_in
+from ludic_gym.graders.programs.types import AssertTests, CallTests, ProgramTests
 from ludic_gym.sandbox.choice import shared_sandbox
 from ludic_gym.sandbox.loop import run_blocking
 from ludic_gym.sandbox.types import MEBIBYTE, ExecResult, Guarantees, Limits, Program, Sandbox
@@ -28,9 +29,14 @@ _BLOCKING = {**TextEnv.metadata, "blocking": True}
 
 @dataclass(frozen=True, slots=True)
 class Problem(Question):
-    """A task in words, a program that solves it ("" if none is known), and its tests."""
+    """A task in words, a program that solves it ("" if none is known), and its tests.
+
+    head: the beginning of the program, up to the head of a function, where the task shows it: a
+        base model goes on with the body.
+    """
 
     tests: ProgramTests
+    head: str = ""
 
 
 P = TypeVar("P", bound=Problem)
@@ -67,7 +73,7 @@ class CodeEnv(DatasetEnv):
     """
 
     metadata = _BLOCKING
-    languages: ClassVar[tuple[str, ...]] = ("python", "py", "python3")
+    languages: ClassVar[tuple[str, ...]] = PYTHON
     question: Problem
 
     def __init__(
@@ -108,7 +114,7 @@ class CodeEnv(DatasetEnv):
         """Run the tests on the program in the action, and end the episode with the verdict."""
         tests = self.question.tests
         name = tests.name if isinstance(tests, CallTests | AssertTests) else ""
-        program = program_in(action, self.languages, defines=name)
+        program = program_in(action, self.languages, defines=name, head=self.question.head)
         # Without partial credit the first failure decides, and the other tests need not run.
         stop = not self._partial_credit
         try:

@@ -15,7 +15,7 @@ from ludic_gym.envs.worlds.tables import KINDS, PROGRAM, drawn_sales, products_f
 from ludic_gym.errors import SandboxError
 from ludic_gym.graders.extract import extract
 from ludic_gym.graders.numeric import marked_number
-from ludic_gym.graders.programs.types import is_fenced, program_in
+from ludic_gym.graders.programs.blocks import is_fenced, program_in
 from ludic_gym.sandbox.types import Program
 
 # Half of the last digit, and a little for programs that round in between.

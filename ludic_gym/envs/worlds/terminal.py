@@ -15,7 +15,7 @@ from ludic_gym.envs.worlds.shell.git import GIT
 from ludic_gym.envs.worlds.shell.processes import DEBUGGING, SERVICE_TASKS
 from ludic_gym.envs.worlds.shell.task import Task, execute, home_of, judge
 from ludic_gym.errors import SandboxError
-from ludic_gym.graders.programs.types import blocks_in, is_fenced
+from ludic_gym.graders.programs.blocks import blocks_in, is_fenced
 from ludic_gym.reader import without_thought
 from ludic_gym.tools.tool import shorten
 

@@ -101,7 +101,7 @@ class Grader:
     ) -> Verdict:
         """The verdict on the program.
 
-        code: the program, without a fence; see `program_in`. tests: one of the four kinds.
+        code: the program, without a fence; see `blocks.program_in`. tests: one of the four kinds.
         limits: of each process. Tests with a reference allow at least four times its seconds.
         stop: do not run further tests after the first failure.
         Raises SandboxError if all attempts failed, NoSandbox where no sandbox works, and DataError

@@ -1,11 +1,10 @@
 """Tests of programs, and verdicts on them: frozen data."""
 
-import ast
-import re
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
+# Read beside the tests that name what a program defines.
+from ludic_gym.graders.programs.blocks import program_in as program_in
 from ludic_gym.graders.programs.plain import Tree
 
 Outcome = Literal["passed", "wrong", "raised", "timeout", "crashed", "syntax", "missing", "empty"]
@@ -130,80 +129,3 @@ class Verdict:
 
 MESSAGE_LIMIT = 500
 PRINTED_LIMIT = 2000
-_LONGEST_PARSED = 200_000
-# The fence that closes is the one that opened, so that a block may contain others. A reply that was
-# cut off may lack it.
-_FENCE = re.compile(
-    r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+.-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t\r]*$|\Z)", re.M | re.S
-)
-
-
-def program_in(
-    text: str, languages: tuple[str, ...] = ("python", "py", "python3"), *, defines: str = ""
-) -> str:
-    r"""The program in a reply: of several blocks the last that defines a name, else the longest.
-
-    defines: function or class that the program is to define, such as "area" or "Solution.area".
-    languages: lower-case names, as they follow a fence's opening; blocks in other languages are
-        read only without any of these. Python has to compile, if one of the blocks does.
-    Text before the end of a thought (`</think>`) is ignored; a thought that is not closed has no
-    program, "". A reply without blocks is the program.
-
-    >>> reply = "```py\ndef f(x): return x\n```\nSuch as:\n```py\nprint(f(2), f(3))\n```"
-    >>> program_in(reply, defines="f")
-    'def f(x): return x'
-    """
-    blocks = blocks_in(text, languages)
-    names = "|".join(map(re.escape, filter(None, defines.split("."))))
-    defining = re.compile(rf"^(?:async\s+def|def|class)\s+(?:{names})\b|^(?:{names})\s*=", re.M)
-    if defines and (fitting := [block for block in blocks if defining.search(block)]):
-        return fitting[-1]
-    if "python" in languages and len(blocks) > 1:
-        blocks = [block for block in blocks if _compiles(block)] or blocks
-    # Of equally long ones the last: models mend what they wrote first.
-    return max(reversed(blocks), key=len, default="")
-
-
-def blocks_in(text: str, languages: tuple[str, ...]) -> list[str]:
-    """The fenced blocks of a reply in one of the languages, in order.
-
-    Without any: those that name no language, else all of them, else the whole reply. A block
-    without its closing fence ends with the text. The indent of its fence is taken from its lines.
-    """
-    reply = _after_thought(text)
-    blocks = [
-        (language.lower(), re.sub(f"^{indent}", "", code, flags=re.M).strip("\n"))
-        for indent, _, language, code in _FENCE.findall(reply)
-    ]
-    fitting = [code for language, code in blocks if language in languages]
-    untagged = [code for language, code in blocks if not language]
-    return fitting or untagged or [code for _, code in blocks] or [reply.strip("\n")]
-
-
-def _compiles(code: str) -> bool:
-    """True if Python parses the code. A text too long to be worth it counts as such."""
-    if len(code) > _LONGEST_PARSED:
-        return True
-    try:
-        with warnings.catch_warnings():
-            # Such as an invalid escape in a string, which is the model's own.
-            warnings.simplefilter("ignore")
-            ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
-def is_fenced(text: str) -> bool:
-    r"""True if there is a fenced block after the thought.
-
-    >>> is_fenced("```python\nx = 1"), is_fenced("x = 1")
-    (True, False)
-    """
-    return _FENCE.search(_after_thought(text)) is not None
-
-
-def _after_thought(text: str) -> str:
-    """The reply after its thought; "" for a thought that is not closed, whose drafts are none."""
-    _, closed, reply = text.rpartition("</think>")
-    return reply if closed or "<think>" not in reply else ""

@@ -13,7 +13,7 @@ from ludic_gym.envs.core.game import refusal
 from ludic_gym.envs.tools.calls import Call, calls_in
 from ludic_gym.envs.worlds.terminal import command_in
 from ludic_gym.graders.extract import extract
-from ludic_gym.graders.programs.types import is_fenced, program_in
+from ludic_gym.graders.programs.blocks import is_fenced, program_in
 
 # Code, calls and free texts have forms of their own.
 IN_THEIR_OWN_FORM = {
