@@ -65,6 +65,20 @@ def test_a_row_of_each_set_loads_and_is_graded(name, made):
 
 
 @pytest.mark.parametrize(
+    ("name", "beginning"),
+    [
+        ("svamp", "Jim had 9 pens and lost 4 pens. How many"),
+        ("squad", "Bees live in hives and make honey.\n\nWhere"),
+        ("olympiadbench", "Let $a = 3$ and $b = 7$.\n\nFind"),
+        ("race", "Tom has a red bicycle.\n\nWhat"),
+        ("eurus-2-maths", "When tackling complex problems, think.\n\nReduce"),
+    ],
+)
+def test_the_layout_with_most_columns_is_taken(name, beginning, made):
+    assert made(name, ROWS[name][0]).reset()[0].startswith(beginning)
+
+
+@pytest.mark.parametrize(
     ("name", "env"),
     [
         *((name, "ludic/MultipleChoice-v0") for name in ("gpqa", "mmlu-pro")),

@@ -18,6 +18,7 @@ from ludic_gym.envs.games.negotiation import (
     fair_share,
     is_efficient,
     is_interesting,
+    most_won,
     observation,
     parsed_share,
     play,
@@ -244,11 +245,11 @@ def test_rewards_by_hand(actions, reward, outcome, success):
 
 
 def earned(env, action):
-    """The reward of an episode from the env's present state, `action(env)` by turn."""
+    """The reward and success of an episode from the env's present state, `action(env)` by turn."""
     over = False
     while not over:
-        _, reward, over, _, _ = env.step(action(env))
-    return reward
+        _, reward, over, _, info = env.step(action(env))
+    return reward, info["success"]
 
 
 @pytest.mark.parametrize("turns", [2, 3, 4, 5])
@@ -259,7 +260,7 @@ def test_no_proposal_and_no_patience_gets_more_than_the_oracle(opponent, seat, t
     for seed in range(3):
         env.reset(seed=seed)
         start = copy.deepcopy(env)
-        best = earned(copy.deepcopy(start), lambda env: env.oracle_action())
+        best, _ = earned(copy.deepcopy(start), lambda env: env.oracle_action())
 
         def stubborn(share):
             return lambda env: f"propose: {' '.join(map(str, share))}"
@@ -268,7 +269,7 @@ def test_no_proposal_and_no_patience_gets_more_than_the_oracle(opponent, seat, t
             return lambda env: "accept" if len(env.state.history) >= count else "wait"
 
         plans = [*map(stubborn, shares(start.state.scenario.counts)), *map(patient, range(turns))]
-        assert best >= max(earned(copy.deepcopy(start), plan) for plan in plans)
+        assert best >= max(earned(copy.deepcopy(start), plan)[0] for plan in plans)
 
 
 @pytest.mark.parametrize(("opponent", "least"), [("soft", 2), ("fair", 4), ("hard", 6)])
@@ -277,7 +278,15 @@ def test_the_oracle_leaves_the_other_player_what_it_demands_at_last(opponent, le
     for seed in range(20):
         env.reset(seed=seed)
         both = [points(env.state.scenario, share) for share in shares(env.state.scenario.counts)]
-        assert (
-            earned(env, lambda env: env.oracle_action())
-            == max(a for a, b in both if b >= least) / 10
-        )
+        best = max(mine for mine, other in both if other >= least)
+        # Of equal shares that which gives the other player most: an efficient deal.
+        assert earned(env, lambda env: env.oracle_action()) == (best / 10, best >= 5)
+
+
+def test_of_equal_shares_the_oracle_takes_the_one_that_costs_the_other_least():
+    # Book and hat are worth 4 to the first player; the second wants 2 at last: either is enough.
+    state = State(Scenario((1, 1, 1), ((4, 4, 2), (3, 6, 1))), 10)
+    assert most_won(state, 7, 2) == (1, 0, 1)
+    # It wants 7: hat and ball. No turn of the other player is left in the last one.
+    assert most_won(state, 9, 7) == (1, 0, 0)
+    assert most_won(state._replace(turns=1), 7, 2) is None
