@@ -484,6 +484,12 @@ ROWS = {
         "A line without them.",
         "A line, with one.",
     ),
+    "ifbench": (
+        {"key": "1", "prompt": "Write a line. Use exactly 3 numbers.",
+         "instruction_id_list": ["count:numbers"], "kwargs": [{"N": 3.0, "keyword": None}]},
+        "It took 12 men 7 days to move 30 stones.",
+        "It took 12 men 7 days to move the stones.",
+    ),
     "bbh": (
         {"input": "not ( True ) is", "target": "False"},
         "So the answer is False.",

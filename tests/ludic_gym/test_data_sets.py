@@ -11,6 +11,9 @@ from data_set_rows import FORMS, ROWS
 import ludic_gym  # noqa: F401 (registers the ids)
 from envs_registry.data_sets import DATA_SETS
 from envs_registry.published import PUBLISHED
+from ludic_gym.data.files import file_rows
+from ludic_gym.data.layouts import in_layout
+from ludic_gym.data.row import Row
 from ludic_gym.errors import NoSandbox
 from ludic_gym.sandbox.choice import shared_sandbox
 
@@ -98,3 +101,18 @@ def test_every_set_of_the_table_has_a_row_here_and_a_licence():
     assert shared <= ROWS.keys() <= DATA_SETS.keys()
     assert len(ROWS) + len(FORMS) > 59
     assert all(entry.licence and entry.columns and entry.title for entry in DATA_SETS.values())
+
+
+def test_rows_of_parquet_are_in_the_same_layouts_as_those_of_json(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `data`")
+    from pyarrow import parquet
+
+    shared = [name for name in ROWS if DATA_SETS[name].kind]
+    assert len(shared) > 59
+    for name in shared:
+        row, kind = ROWS[name][0], DATA_SETS[name].kind
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+        ((_, read),) = file_rows(path)
+        assert in_layout(read, kind).fields == in_layout(Row("here", row), kind).fields, name
+        assert in_layout(read, kind) is not read, name
