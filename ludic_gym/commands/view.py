@@ -34,6 +34,7 @@ from ludic_gym.bench.folder import REQUEST
 from ludic_gym.bench.report import note_lines
 from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table, screen
 from ludic_gym.errors import ConfigError
+from ludic_gym.terminal import printable
 from ludic_gym.view.page import run_folders, run_names, serve, view_of, write_page
 from ludic_gym.view.transcript import token_texts_from
 
@@ -41,6 +42,7 @@ EXAMPLES = """\
 ludic view results
 ludic view results/before results/after --text
 ludic view results/before results/after --out comparison.html
+ludic view results --regrade
 ludic view runs/tic-tac-toe --serve --open
 ludic view runs/tic-tac-toe --updates 0 400"""
 
@@ -56,8 +58,10 @@ class ViewArgs:
     """Folders of `ludic bench --out` or `ludic train`, or folders that hold some."""
     text: bool = False
     """Print ranks by environment, and differences from the first run, or from a folder's best."""
+    regrade: bool = False
+    """Play the recorded actions again, and print the episodes whose grade has changed."""
     json: bool = False
-    """Print the numbers of --text as JSON."""
+    """Print the numbers of --text or --regrade as JSON."""
     measure: Measure = "success"
     """The quantity that ranks in --text."""
     out: Annotated[Path | None, option("FILE")] = None
@@ -84,6 +88,9 @@ def main(argv: list[str]) -> int:
     """
     args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
     check_port(args.port)
+    if args.regrade:
+        print_regraded(args)
+        return 0
     if args.text or args.json:
         print_boards(args)
         return 0
@@ -104,6 +111,22 @@ def main(argv: list[str]) -> int:
         # A file's address is absolute.
         webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def print_regraded(args: ViewArgs) -> None:
+    """Grade the episodes of all runs again, and print those whose grade has changed."""
+    # Here, because the page is made without environments.
+    from ludic_gym.view.regrade import regrade, regraded_lines
+
+    grades = list(regrade(run_folders(args.runs)))
+    (headings, *rows), summary = regraded_lines(grades)
+    if args.json:
+        changed = [dict(zip(headings, map(printable, row), strict=True)) for row in rows]
+        print_json({"changed": changed, "summary": summary})
+        return
+    if rows:
+        print_table(headings, [[printable(cell) for cell in row] for row in rows])
+    print(summary)
 
 
 def print_boards(args: ViewArgs) -> None:

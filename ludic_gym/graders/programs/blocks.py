@@ -12,16 +12,17 @@ PYTHON = ("python", "py", "python3")
 _LONGEST_PARSED = 200_000
 # A reply has more blocks only to cost time.
 _MOST_PARSED = 32
+_MOST_AFTER = 4
 _OPENING = re.compile(r"([ \t>]*)(`{3,}|~{3,})[ \t]*\{?\.?([\w+-]*)([^`]*)$")
 # A special token may follow.
 _CLOSING = re.compile(r"([ \t>]*)(`{3,}|~{3,})\s*(?:<\|.*)?$")
 # Around a program without a fence.
 _TAG = re.compile(r"<(answer|code|python|program|solution)>|\[PYTHON\]", re.IGNORECASE)
 _QUERY = re.compile(r"^(?:select|with)\b", re.IGNORECASE | re.MULTILINE)
+# The first line of a program.
 _CODE = re.compile(
-    r"(?:import\s+\w|from\s+[\w.]+\s+import\s|(?:async\s+)?def\s+\w|class\s+\w|@\w|#"
-    r"|for\s+[\w, ()]+\s+in\b|(?:while|with|if|elif)\b[^\n]*:\s*$|(?:try|else|finally):"
-    r"|\w+(?:\[[^\]\n]*\])?\s*=[^=]|(?:print|assert)\b|[)\]}])"
+    r"(?:import\s+\w|from\s+[\w.]+\s+import\s|(?:async\s+)?def\s+\w|class\s+\w|@\w|\w+\s*=[^=]"
+    r"|for\s+[\w, ()]+\s+in\b|(?:while|with|if)\b[^\n]*:\s*$|try:|print\()"
 )
 # Statements that only give names, so that a block of them does nothing where it is not needed.
 _NAMING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
@@ -148,18 +149,20 @@ def _block(opened: re.Match[str], lines: list[str]) -> tuple[str, str]:
 
 def _unfenced(reply: str) -> str:
     """The program of a reply without a fence: in a tag, or between sentences."""
+    # Before the tags, which may stand in its texts.
+    if compiles(reply):
+        return reply
     if tag := _TAG.search(reply):
         closing = "[/PYTHON]" if tag[0].startswith("[") else f"</{tag[1]}>"
         reply = reply[tag.end() :].partition(closing)[0].strip("\n")
-    if compiles(reply):
-        return reply
     lines = reply.split("\n")
     first = next((i for i, line in enumerate(lines) if _CODE.match(line)), 0)
-    end = first
-    while end < len(lines) and (lines[end][:1] in ("", " ", "\t") or _CODE.match(lines[end])):
-        end += 1
-    code = "\n".join(lines[first:end]).strip("\n")
-    return code if code and compiles(code) else reply
+    parts = "\n".join(lines[first:]).split("\n\n")
+    # Sentences after it are paragraphs of their own.
+    for end in range(len(parts), max(len(parts) - _MOST_AFTER, 0), -1):
+        if compiles(code := "\n\n".join(parts[:end]).strip("\n")):
+            return code
+    return reply
 
 
 def _continued(head: str, body: str) -> str:
