@@ -1,7 +1,7 @@
 """Contexts: selection of the messages of a dialog for the next prompt.
 
-A context stores every message and selects some of them. `messages` returns a new list, which the
-caller may change; the messages in it must not be changed.
+A context stores every message and selects some of them. Later messages change nothing in what
+`messages` has returned; the messages in it must not be changed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ludic_gym.errors import ConfigError
+from ludic_gym.trail import Trail
 from ludic_gym.types import Message
 
 
@@ -23,8 +24,8 @@ class Context(Protocol):
     def add(self, message: Message) -> None:
         """Store a message."""
 
-    def messages(self) -> list[Message]:
-        """The messages of the next prompt, as a fresh list."""
+    def messages(self) -> Sequence[Message]:
+        """The messages of the next prompt; as a trail, they are not looked at again each turn."""
 
 
 class FullDialog:
@@ -34,23 +35,23 @@ class FullDialog:
     >>> context.reset("Play well.")
     >>> context.add({"role": "user", "content": "board 1"})
     >>> context.messages()
-    [{'role': 'system', 'content': 'Play well.'}, {'role': 'user', 'content': 'board 1'}]
+    ({'role': 'system', 'content': 'Play well.'}, {'role': 'user', 'content': 'board 1'})
     """
 
     def __init__(self) -> None:
-        self._stored: list[Message] = []
+        self._stored: Trail[Message] = Trail([])
 
     def reset(self, system_prompt: str) -> None:
         """Forget the dialog."""
-        self._stored = stored_system_prompt(system_prompt)
+        self._stored = Trail(stored_system_prompt(system_prompt))
 
     def add(self, message: Message) -> None:
         """Store a message."""
-        self._stored.append(message)
+        self._stored = self._stored.then(message)
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> Sequence[Message]:
         """All messages."""
-        return list(self._stored)
+        return self._stored
 
 
 class LatestObservation(FullDialog):
@@ -69,7 +70,7 @@ class LatestObservation(FullDialog):
         """Store a message; an observation starts a new turn and removes the previous one."""
         if is_observation(message):
             # Only the first message can be the system prompt.
-            self._stored = [m for m in self._stored[:1] if m["role"] == "system"]
+            self._stored = Trail([m for m in self._stored[:1] if m["role"] == "system"])
         super().add(message)
 
 
@@ -93,10 +94,10 @@ class TruncatedThinkingContext(FullDialog):
         super().__init__()
         self._placeholder = placeholder
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> Sequence[Message]:
         """All messages, without the thinking in replies before the newest observation."""
         turn_start = max(_turn_starts(self._stored), default=0)
-        messages = self._stored[:]
+        messages = list(self._stored)
         for i, message in enumerate(messages[:turn_start]):
             content = message["content"]
             if message["role"] == "assistant" and content and "think>" in content:
@@ -146,7 +147,7 @@ class SlidingWindow:
         text = (message["content"] or "") + (json.dumps(calls) if calls else "")
         self._sizes.append(self._count_tokens(text))
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> Sequence[Message]:
         """The system message, with the summary if there is one, and the turns that fit."""
         left = self._max_tokens - self._count_tokens(self._system_prompt)
         start = len(self._stored)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ludic_gym.prompts import SampledMessage
+from ludic_gym.trail import Trail, as_trail
 from ludic_gym.types import Message, ToolCall, ToolSchema
 
 UNREADABLE = "unreadable_call"
@@ -61,9 +62,49 @@ def tool_names(messages: Iterable[Message]) -> dict[str, str]:
     return {call["id"]: call["function"]["name"] for call in calls}
 
 
+class SendableDialog:
+    """A growing dialog as every server and chat template takes it; see `sendable_dialog`.
+
+    names: of the calls that results are of, by the ids of the calls; those of its messages are
+        added.
+    """
+
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._first_names = dict(names or {})
+        self._restart()
+
+    def _restart(self) -> None:
+        self._seen = self._made = Trail[Message]([])
+        self._names, self._pending = dict(self._first_names), list[str]()
+
+    def of(self, messages: Sequence[Message]) -> Trail[Message]:
+        """The whole dialog. Only what it adds to that of the last time is looked at."""
+        dialog = as_trail(messages)
+        if not dialog.continues(self._seen):
+            self._restart()
+        for message in dialog[len(self._seen) :]:
+            self._add(message)
+        self._seen = dialog
+        return self._made
+
+    def _add(self, message: Message) -> None:
+        fitting, made, names = _fitting(message, self._names), self._made, self._names
+        if fitting["role"] == "tool":
+            self._pending = [id for id in self._pending if id != fitting["tool_call_id"]]
+        elif fitting["role"] == "user":
+            made += [_not_run(id, names[id]) for id in self._pending]
+            self._pending = []
+        if made and made[-1]["role"] == fitting["role"] != "tool":
+            made, fitting = made.first(len(made) - 1), _joined(made[-1], fitting)
+        self._made = made.then(fitting)
+        called = tool_names([fitting])
+        self._names |= called
+        self._pending += called
+
+
 def sendable_dialog(
     messages: Sequence[Message], names: Mapping[str, str] | None = None
-) -> list[Message]:
+) -> Trail[Message]:
     r"""The dialog as every server and chat template takes it; messages that fit stay the same.
 
     Messages of one role in a row are one. A result has the name of its tool, and one without its
@@ -73,24 +114,9 @@ def sendable_dialog(
 
     >>> user: Message = {"role": "user", "content": "a"}
     >>> sendable_dialog([user, {"role": "tool", "tool_call_id": "1", "content": "b"}])
-    [{'role': 'user', 'content': 'a\n\n<tool_result>\nb\n</tool_result>'}]
+    ({'role': 'user', 'content': 'a\n\n<tool_result>\nb\n</tool_result>'},)
     """
-    names = tool_names(messages) if names is None else names
-    made: list[Message] = []
-    pending: list[str] = []
-    for message in messages:
-        fitting = _fitting(message, names)
-        if fitting["role"] == "tool":
-            pending = [id for id in pending if id != fitting["tool_call_id"]]
-        elif fitting["role"] == "user":
-            made += [_not_run(id, names[id]) for id in pending]
-            pending = []
-        if made and made[-1]["role"] == fitting["role"] != "tool":
-            made[-1] = _joined(made[-1], fitting)
-        else:
-            made.append(fitting)
-        pending += [call["id"] for call in fitting.get("tool_calls") or ()]
-    return made
+    return SendableDialog(tool_names(messages) if names is None else names).of(messages)
 
 
 def sendable_names(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:

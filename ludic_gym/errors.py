@@ -21,10 +21,10 @@ LudicError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from ludic_gym.types import Blame
+Blame = Literal["model", "environment", "infrastructure"]
+"""Who ended an episode. Only ends by the model are evidence about it."""
 
 
 class LudicError(Exception):

@@ -3,8 +3,12 @@
 Every line has its schema and version, so that files can be appended to and joined. Types that JSON
 lacks are marked: {"$tuple": [...]}, {"$dict": [[key, value], ...]} for keys that are no strings,
 {"$array": [dtype, shape, values]}, {"$scalar": [dtype, value]}. Floats have all their digits; NaN
-and infinities are written as in Python's json. Of a dialog that was sent, only the messages after
-those of the call before are written, with the number of the others as "repeated".
+and infinities are written as in Python's json.
+
+A model call is written as what it adds to the call of the rollout before: "kept" is the number of
+tokens that it took over, of the prompt and the completion of that, and "prompt_ids" are those after
+them; so it is with the messages of a request. Log-probs are little-endian float32 in base64, or a
+list where float32 does not hold them.
 
 For other programs there are keys of tasks, and the plain values of infos.
 """
@@ -17,11 +21,10 @@ import json
 import math
 import os
 import warnings
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from functools import lru_cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +32,7 @@ import msgspec
 import numpy as np
 
 from ludic_gym.errors import DataError
+from ludic_gym.trail import Trail, as_trail, float_numbers, token_ids
 from ludic_gym.types import (
     Completion,
     Decision,
@@ -42,10 +46,10 @@ from ludic_gym.types import (
 )
 
 SCHEMA = "ludic.episode"
-VERSION = 4
+VERSION = 5
 JSON = Any
 T = TypeVar("T")
-Data = Episode | Task | Rollout | Step | Decision | Completion | Sampling | ToolCall | ModelCall
+Data = Task | Rollout | Step | Decision | Completion | Sampling | ToolCall | ModelCall
 # Fields by their content: anything, data, tuples of data. All others are JSON or tuples of it.
 _LONGEST_INT = 10_000
 OPEN = {"kwargs", "options", "info"}
@@ -61,8 +65,11 @@ SEQUENCES: Mapping[str, type[Data]] = {
     "completions": Completion,
     "tool_calls": ToolCall,
 }
-# Fields that hold bytes, written as base64.
-BYTES = {"sampling_mask"}
+# Fields that are written as base64.
+BYTES: Mapping[str, Callable[[bytes], object]] = {
+    "sampling_mask": bytes,
+    "logprobs": lambda data: Trail(array("f", data)),
+}
 # Bytes that are read at a time in search of the last line's end.
 _PIECE = 1 << 16
 _ARRAY_KINDS = "biufU"
@@ -199,15 +206,8 @@ def read_rollouts(path: Path | str) -> Iterator[Rollout]:
 
 def episode_to_json(episode: Episode) -> dict[str, JSON]:
     """The episode as a JSON object. Raises DataError for a value that could not be read back."""
-    for rollout in episode.rollouts:
-        if rollout.task != episode.task:
-            raise DataError(f"the rollout of {rollout.agent!r} has another task than its episode")
-    record = to_json(episode)
-    # Once per episode: a task with its arguments may be longer than a short rollout.
-    for rollout in record["rollouts"]:
-        del rollout["task"]
-        _shorten_dialogs(rollout)
-    return {"schema": SCHEMA, "version": VERSION, **record}
+    record: dict[str, JSON] = msgspec.to_builtins(_record(episode, is_exact=False), enc_hook=list)
+    return record
 
 
 def record_line(episode: Episode, extra: Mapping[str, JSON]) -> bytes:
@@ -215,32 +215,99 @@ def record_line(episode: Episode, extra: Mapping[str, JSON]) -> bytes:
 
     extra: JSON, or data classes of it; their numbers are finite.
 
-    In a tenth of the time for episodes without a type that JSON lacks, and without dialogs.
+    In a tenth of the time for episodes without a type that JSON lacks, and without requests.
     Raises DataError for a value that could not be read back.
     """
-    head = {**extra, "schema": SCHEMA, "version": VERSION, "index": episode.index}
     if _is_exact(episode):
-        # Of steps, the encoder writes the fields of `to_json` in their order.
-        rollouts = [
-            {name: getattr(rollout, name) for name in _OWN_FIELDS} for rollout in episode.rollouts
-        ]
-        end = {"error": episode.error, "blame": episode.blame}
-        record = {**head, "task": episode.task, "rollouts": rollouts, **end}
+        record = {**extra, **_record(episode, is_exact=True)}
         # A text that UTF-8 has no form for is written as JSON's escape, and an integer of thousands
         # of digits, which no JSON holds, as its repr.
         with suppress(ValueError):
-            return msgspec.json.encode(record) + b"\n"
-    record = {**msgspec.to_builtins(head), **episode_to_json(episode)}
+            return msgspec.json.encode(record, enc_hook=list) + b"\n"
+    record = {**msgspec.to_builtins(extra), **episode_to_json(episode)}
     return json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-# The task is in the episode.
-_OWN_FIELDS = [field.name for field in fields(Rollout) if field.name != "task"]
+def _record(episode: Episode, *, is_exact: bool) -> dict[str, Any]:
+    """The record for the encoder, which writes data classes and trails itself.
+
+    is_exact: JSON holds all values as they are. Raises DataError.
+    """
+    for rollout in episode.rollouts:
+        if rollout.task != episode.task:
+            raise DataError(f"the rollout of {rollout.agent!r} has another task than its episode")
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "index": episode.index,
+        "task": episode.task if is_exact else to_json(episode.task),
+        # Without the task: with its arguments, it may be longer than a short rollout.
+        "rollouts": [_rollout_record(rollout, is_exact=is_exact) for rollout in episode.rollouts],
+        "error": episode.error,
+        "blame": episode.blame,
+    }
+
+
+def _rollout_record(rollout: Rollout, *, is_exact: bool) -> dict[str, Any]:
+    steps, before = list[Any](), None
+    for step in rollout.steps:
+        if is_exact and not step.decision.completions:
+            steps.append(step)
+            continue
+        calls = list[Any]()
+        for call in step.decision.completions:
+            calls.append(_call_record(call, before))
+            before = call
+        decision = {**_fields(step.decision), "completions": calls}
+        info = step.info if is_exact else _marked_info(step.info)
+        steps.append({**_fields(step), "decision": decision, "info": info})
+    record = {**_fields(rollout), "steps": steps}
+    del record["task"]
+    return record
+
+
+def _call_record(call: Completion, before: Completion | None) -> dict[str, Any]:
+    """The model call, as what it adds to the one before it."""
+    record, kept = _fields(call), kept_tokens(call, before)
+    if call.prompt_ids is not None:
+        record["prompt_ids"] = call.prompt_ids[kept:]
+    if call.logprobs is not None:
+        numbers: Any = float_numbers(call.logprobs).items
+        is_short = numbers.typecode == "f"
+        record["logprobs"] = base64.b64encode(numbers).decode() if is_short else list(numbers)
+    if call.call is not None:
+        same = kept_messages(call.call, before)
+        messages = call.call.messages[same:]
+        record["call"] = {**_fields(call.call), "messages": messages, "kept": same}
+    return record | {"kept": kept}
+
+
+def kept_tokens(call: Completion, before: Completion | None) -> int:
+    """Number of tokens that the prompt took over from the prompt and completion before."""
+    prompt = token_ids(call.prompt_ids or ())
+    first = token_ids((before and before.prompt_ids) or ())
+    sampled = token_ids((before and before.completion_ids) or ())
+    kept = prompt.kept(first)
+    if kept == len(first):
+        kept += token_ids(prompt[kept : kept + len(sampled)]).kept(sampled)
+    return kept
+
+
+def kept_messages(call: ModelCall, before: Completion | None) -> int:
+    """Number of messages that the request took over from the one before."""
+    known = before.call if before is not None else None
+    return as_trail(call.messages).kept(as_trail(known.messages if known is not None else ()))
+
+
+def _fields(data: Data) -> dict[str, Any]:
+    return {name: getattr(data, name) for name in data.__slots__}
 
 
 def _is_exact(episode: Episode) -> bool:
-    """True if JSON holds the episode without marks, and no dialog would be written twice."""
+    """True if JSON holds the episode without marks, and there is no request, which may hold any."""
     steps = [step for rollout in episode.rollouts for step in rollout.steps]
+    if not math.isfinite(sum(step.reward + step.decision.reward for step in steps)):
+        return False
     values = [episode.task.kwargs, episode.task.options or {}, *[step.info for step in steps]]
     return all(
         type(name) is str
@@ -259,52 +326,44 @@ def episode_from_json(record: Mapping[str, JSON]) -> Episode:
     if record["schema"] != SCHEMA or record["version"] != VERSION:
         raise DataError(
             f"a record of {record['schema']!r} version {record['version']!r}; "
-            f"this code reads {SCHEMA!r} version {VERSION}"
+            f"this code reads {SCHEMA!r} version {VERSION}; `ludic view FOLDER --convert` writes "
+            "records of the version before anew"
         )
     task = from_json(Task, record["task"])
     for item in record["rollouts"]:
-        # Undo `_shorten_dialogs`; a second time changes nothing.
-        before: list[JSON] = []
-        for call in _calls(item):
-            before = call["messages"] = before[: call.pop("repeated", 0)] + list(call["messages"])
+        _complete_calls(item)
     rollouts = tuple(from_json(Rollout, item, task=task) for item in record["rollouts"])
     end = {"error": record["error"], "blame": record["blame"]}
     return Episode(index=record["index"], task=task, rollouts=rollouts, **end)
 
 
-def _shorten_dialogs(rollout: JSON) -> None:
-    """Leave out the messages that the call before has too: each would be written at every turn."""
-    before: tuple[JSON, ...] = ()
-    for call in _calls(rollout):
-        messages = call["messages"]
-        pairs = zip(before, messages, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        call["repeated"], call["messages"], before = same, messages[same:], messages
+def _complete_calls(rollout: JSON) -> None:
+    """Give each model call of the record the part that it took over; again, it changes nothing."""
+    tokens, messages = token_ids(()), Trail[JSON]([])
+    for completion in (c for step in rollout["steps"] for c in step["decision"]["completions"]):
+        if completion["prompt_ids"] is not None:
+            completion["prompt_ids"] = _kept(tokens, completion) + completion["prompt_ids"]
+            tokens = completion["prompt_ids"] + (completion["completion_ids"] or ())
+        if call := completion["call"]:
+            call["messages"] = messages = _kept(messages, call) + call["messages"]
 
 
-def _calls(rollout: JSON) -> Iterator[JSON]:
-    for step in rollout["steps"]:
-        for completion in step["decision"]["completions"]:
-            if completion["call"]:
-                yield completion["call"]
+def _kept(before: Trail[T], record: JSON) -> Trail[T]:
+    kept = record.pop("kept", 0)
+    if not 0 <= kept <= len(before):
+        raise DataError(f"a model call keeps {kept} of {len(before)} that were there before")
+    return before.first(kept)
 
 
-def to_json(data: Data) -> dict[str, JSON]:
+def to_json(data: Task | Rollout | Completion) -> dict[str, JSON]:
     """The fields as a JSON object. Raises DataError for a value that could not be read back."""
-    record: dict[str, JSON] = {}
-    for field in fields(data):
-        value = getattr(data, field.name)
-        if field.name == "info":
-            value = _marked_info(value)
-        elif field.name in OPEN:
-            value = _marked(value)
-        elif field.name in NESTED and value is not None:
-            value = to_json(value)
-        elif field.name in SEQUENCES:
-            value = [to_json(item) for item in value]
-        elif field.name in BYTES and value is not None:
-            value = base64.b64encode(value).decode()
-        record[field.name] = value
+    if isinstance(data, Task):
+        fields = {**_fields(data), "kwargs": _marked(data.kwargs), "options": _marked(data.options)}
+    elif isinstance(data, Rollout):
+        fields = {"task": to_json(data.task), **_rollout_record(data, is_exact=False)}
+    else:
+        fields = _call_record(data, None)
+    record: dict[str, JSON] = msgspec.to_builtins(fields, enc_hook=list)
     return record
 
 
@@ -318,9 +377,9 @@ def from_json(kind: Callable[..., T], record: Mapping[str, JSON], **missing: obj
             values[name] = from_json(NESTED[name], value)
         elif name in SEQUENCES:
             values[name] = tuple(from_json(SEQUENCES[name], item) for item in value)
-        elif name in BYTES and value is not None:
-            values[name] = base64.b64decode(value, validate=True)
-        else:
+        elif name in BYTES and isinstance(value, str):
+            values[name] = BYTES[name](base64.b64decode(value, validate=True))
+        elif name != "kept":
             # JSON has no tuples, and no field of data is a list.
             values[name] = tuple(value) if isinstance(value, list) else value
     return kind(**values, **missing)

@@ -13,12 +13,13 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import gymnasium as gym
 
+from ludic_gym.errors import Blame
+from ludic_gym.trail import Trail, as_trail, float_numbers, token_ids
+
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 """The reason for which a model stopped: the last two are those of a vendor's filter, and its own.
 
 Such a reply has no text, or a part of one."""
-Blame = Literal["model", "environment", "infrastructure"]
-"""Who ended an episode. Only ends by the model are evidence about it."""
 Env = gym.Env[str, str]
 """A Gymnasium environment with text observations and text actions."""
 
@@ -92,7 +93,8 @@ class ModelCall:
     """A request to a chat server as it was sent, and the server's account of it.
 
     model, fingerprint: of the served model, by the response; "" where it has none.
-    messages: the dialog as sent, the system prompt first.
+    messages: the dialog as sent, the system prompt first; kept as a trail, like those of a
+        `Completion`.
     parameters: all other fields of the request.
     usage: the response's count of tokens, as it stands there; some servers add the cost.
     seconds: from the request to the response, retries included. Calls that differ in nothing else
@@ -101,10 +103,13 @@ class ModelCall:
 
     model: str
     fingerprint: str = ""
-    messages: tuple[Message, ...] = field(default=(), repr=False)
+    messages: Sequence[Message] = field(default=(), repr=False)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "messages", as_trail(self.messages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,22 +129,36 @@ class Completion:
     reasoning: the model's reasoning, where the server returns it apart from the text.
     call: the request, from clients whose servers return no token ids.
     Token ids and log-probs are None if the endpoint does not return them. Such completions cannot
-    be trained on.
+    be trained on. They and the versions are kept as trails, whatever sequence they were given as:
+    the prompt of a call that continues another one takes no memory for the tokens of that.
     """
 
     text: str
     finish_reason: FinishReason
     sampling: Sampling = Sampling()
-    prompt_ids: tuple[int, ...] | None = None
-    completion_ids: tuple[int, ...] | None = None
-    logprobs: tuple[float, ...] | None = None
+    prompt_ids: Sequence[int] | None = None
+    completion_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
     sampling_mask: bytes | None = field(default=None, repr=False)
     policy_version: int | None = None
-    versions: tuple[int, ...] | None = None
+    versions: Sequence[int] | None = None
     routed_experts: str | None = field(default=None, repr=False)
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     call: ModelCall | None = None
+
+    def __post_init__(self) -> None:
+        for name, make in _TRAILS:
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, make(value))
+
+
+_TRAILS: Sequence[tuple[str, Callable[[Any], Trail[Any]]]] = (
+    ("prompt_ids", token_ids),
+    ("completion_ids", token_ids),
+    ("logprobs", float_numbers),
+    ("versions", token_ids),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import math
 import secrets
-import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.msgpack import Encoder
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ludic_gym.errors import EpisodeError
 from ludic_gym.records import env_key, plain_info
@@ -27,6 +24,7 @@ from ludic_gym.records import task_key as task_key
 from ludic_gym.rollout.episode import LARGEST_REWARD
 from ludic_gym.rollout.outcome import failed_episode
 from ludic_gym.sampling import MASK_REMEDY, leaves_out_tokens
+from ludic_gym.trail import Trail, token_ids
 from ludic_gym.types import Completion, Episode, Rollout
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.expert_text import experts_of_calls
@@ -44,8 +42,6 @@ StepWeights = Sequence[NDArray[np.float32]]
 
 # The number of a step, and one of its model calls.
 Call = tuple[int, Completion]
-# Takes half of the time of a comparison of tuples. `int` is for the integers of NumPy.
-_IDS = Encoder(enc_hook=int)
 
 
 def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> list[SAWItem]:
@@ -323,7 +319,7 @@ def require_finite(rollout: Rollout) -> None:
                 f"most {LARGEST_REWARD:g} in size"
             )
         for completion in step.decision.completions:
-            if completion.completion_ids == ():
+            if completion.completion_ids is not None and not completion.completion_ids:
                 raise UntrainableRollout(
                     f"{_named(rollout)} has a completion of no tokens in step {number}"
                 )
@@ -350,42 +346,30 @@ def chains(calls: Sequence[Call]) -> list[list[Call]]:
     """
     if len(calls) == 1:
         return [list(calls)]
-    rows, tokens = list[list[Call]](), list[bytes]()
+    rows = list[list[Call]]()
     for call in calls:
-        prompt = _encoded(call[1].prompt_ids)
         # The newest first: of two rows that a prompt extends, the later one is longer.
-        for row in range(len(rows))[: -OPEN_ROWS - 1 : -1]:
-            # Ids and not text: another way to cut the same text into tokens has another
-            # probability. Without a token between them, only a reply that was cut off is continued.
-            if prompt.startswith(tokens[row]) and _can_share(
-                call, rows[row][-1], is_next=len(prompt) > len(tokens[row])
-            ):
-                break
+        row = next((row for row in rows[: -OPEN_ROWS - 1 : -1] if _continues(call, row[-1])), None)
+        if row is None:
+            rows.append([call])
         else:
-            row = len(rows)
-            rows.append([])
-            tokens.append(b"")
-        rows[row].append(call)
-        tokens[row] = prompt + _encoded(call[1].completion_ids)
+            row.append(call)
     return rows
 
 
-def _encoded(ids: Sequence[int] | None) -> bytes:
-    """The ids as bytes; those of a part that they begin with are the beginning of these."""
-    if not ids:
-        return b""
-    # Each id tells its own length; that of all is left out.
-    header = 1 if len(ids) < 2**4 else 3 if len(ids) < 2**16 else 5
-    return _IDS.encode(ids)[header:]
-
-
-def _can_share(call: Call, before: Call, *, is_next: bool) -> bool:
-    """True if a call can stand in the row that its prompt extends; is_next: by a further token."""
+def _continues(call: Call, before: Call) -> bool:
+    """True if a call can stand in the row that ends with the other one."""
     number, completion = call
     step, last = before
-    # A row has one temperature, and its log-probs, masks and versions are known for all or none.
+    prompt, first = token_ids(completion.prompt_ids or ()), token_ids(last.prompt_ids or ())
+    end = len(first) + len(last.completion_ids or ())
+    # Ids and not text: another way to cut the same text into tokens has another probability.
+    # Without a token between them, only a reply that was cut off is continued. A row has one
+    # temperature, and its log-probs, masks and versions are known for all or none.
     return (
-        (is_next or number == step)
+        (len(prompt) > end or (len(prompt) == end and number == step))
+        and prompt[len(first) : end] == tuple(last.completion_ids or ())
+        and prompt.kept(first) == len(first)
         and completion.sampling.temperature == last.sampling.temperature
         and (completion.logprobs is None) == (last.logprobs is None)
         and (completion.sampling_mask is None) == (last.sampling_mask is None)
@@ -411,7 +395,7 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
     logprobs = versions = experts = None
     if last.logprobs is not None:
         logprobs = np.zeros(end, np.float32)
-        logprobs[mask] = _packed("f", [call.logprobs for call in calls])
+        logprobs[mask] = _array([call.logprobs for call in calls], np.float32)
     if last.policy_version is not None:
         if any(call.versions for call in calls):
             versions = np.full(end, -1, np.int32)
@@ -426,7 +410,7 @@ def row_of(chain: Sequence[Call], rollout: Rollout, *, truncated: bool) -> SAWIt
         experts = experts_of_calls(expert_texts, end)
     masked = last.sampling_mask is not None
     return SAWItem(
-        input_ids=_packed("i", [last.prompt_ids, last.completion_ids]),
+        input_ids=_array([last.prompt_ids, last.completion_ids], np.int32),
         action_mask=mask,
         weight=np.zeros(end, np.float32),
         behavior_logprobs=logprobs,
@@ -447,17 +431,7 @@ def _versions(call: Completion) -> Sequence[int]:
     return call.versions or [version] * len(call.completion_ids or ())
 
 
-def _packed(kind: str, parts: Sequence[Sequence[float] | None]) -> NDArray[Any]:
-    """The numbers of all parts in order, in a half of the time that NumPy takes.
-
-    kind: "i" for int32, "f" for float32.
-    """
-    # By parts, because to join them first takes as long as to pack a quarter of the numbers.
-    packed = [_packer(len(part), kind)(*part) for part in parts if part]
-    return np.frombuffer(bytearray().join(packed), kind)
-
-
-# `struct.pack` would copy its arguments twice, to put the format before them.
-@lru_cache(maxsize=4096)
-def _packer(length: int, kind: str) -> Callable[..., bytes]:
-    return struct.Struct(f"{length}{kind}").pack
+def _array(parts: Sequence[Sequence[float] | None], dtype: DTypeLike) -> NDArray[Any]:
+    """The numbers of all parts in order. parts: trails, whose stores are copied as they are."""
+    stores = [np.asarray(part.items, dtype) for part in parts if isinstance(part, Trail)]
+    return np.concatenate(stores)

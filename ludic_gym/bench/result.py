@@ -18,10 +18,10 @@ from ludic_gym.bench.statistics import (
     pass_at_k,
     pass_hat_k,
 )
-from ludic_gym.errors import QuotaExhausted
+from ludic_gym.errors import Blame, QuotaExhausted
 from ludic_gym.rollout.outcome import TOO_LONG, last_info, outcome, succeeded
 from ludic_gym.rollout.transcript import Transcript, first_failure, reply_text
-from ludic_gym.types import Blame, Completion, Episode, Rollout
+from ludic_gym.types import Completion, Episode, Rollout
 
 T = TypeVar("T", int, float)
 SAMPLE_NOTE = (

@@ -18,7 +18,8 @@ from ludic_gym.dialogs import (
     thought_of,
     unreadable_call,
 )
-from ludic_gym.errors import ClientError
+from ludic_gym.errors import ClientError, ConfigError
+from ludic_gym.trail import Trail, token_ids
 from ludic_gym.types import (
     Completion,
     FinishReason,
@@ -311,15 +312,18 @@ def arguments_text(sent: object) -> str:
     return inner if isinstance(inner, str) and is_object(inner) else sent
 
 
-def _integers(name: str, values: object) -> tuple[int, ...]:
-    """The list as a tuple. name: of the list in the message of a ClientError."""
+def _integers(name: str, values: object) -> Trail[int]:
+    """The list as a trail. name: of the list in the message of a ClientError."""
     # Not isinstance, because True is an int too.
     if not isinstance(values, list) or not all(type(value) is int for value in values):
         raise ClientError(
             f"the response's {name} are {excerpt(repr(values))}, not a list of integers; a server "
             "that returns no token ids can be benchmarked with OpenAIChatClient, not trained on"
         )
-    return tuple(values)
+    try:
+        return token_ids(values)
+    except ConfigError as error:
+        raise ClientError(f"the response's {name}: {error}") from error
 
 
 def count_usage(usage: Mapping[str, Any]) -> tuple[int, int]:

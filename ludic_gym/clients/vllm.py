@@ -25,6 +25,7 @@ from ludic_gym.errors import ClientError, ConfigError, DataError
 from ludic_gym.limits import HttpOptions
 from ludic_gym.prompts import ExactPrompts, ReadCalls, Render
 from ludic_gym.sampling import MASK_REMEDY, fit_max_tokens, leaves_out_tokens, packed_masks
+from ludic_gym.trail import token_ids
 from ludic_gym.types import Completion, Message, Sampling, ToolSchema
 
 # A model's generation_config.json could set these to other values, which log-probs would not show.
@@ -307,22 +308,22 @@ class VLLMTokenClient(VLLMClient):
         server; ClientError if there is no usable response, or if its tokens, log-probs and
         versions do not fit together.
         """
-        sampling = fit_max_tokens(self._sent(sampling), len(prompt_ids))
+        prompt = token_ids(prompt_ids)
+        sampling = fit_max_tokens(self._sent(sampling), len(prompt))
         # Read before the request, because the publisher may change them meanwhile.
         version, adapter = self.policy_version, self._adapter
         async with self._counted(sampling) as model:
             # The user's parameters last, so that they may replace the neutral ones.
             fields = {**NEUTRAL, **self._fields(sampling), **self._stops}
             params = {**fields, "logprobs": 0, **self._params}
-            body = {"model": model, "token_ids": list(prompt_ids), "output_mode": "text"}
+            body = {"model": model, "token_ids": list(prompt), "output_mode": "text"}
             response = await self.request(
-                GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=token_blocks(prompt_ids)
+                GENERATE_ROUTE, {**body, "sampling_params": params}, prefix=token_blocks(prompt)
             )
         choice = first_choice(response)
         content = required_field(required_field(choice, "logprobs", dict), "content", list)
-        trace = token_trace(
-            list(prompt_ids), choice.get("token_ids"), [token.get("logprob") for token in content]
-        )
+        logprobs = [token.get("logprob") for token in content]
+        trace = {**token_trace([], choice.get("token_ids"), logprobs), "prompt_ids": prompt}
         experts = choice.get("routed_experts")
         if not (experts is None or isinstance(experts, str)):
             raise ClientError(f"routed_experts is no text in base64: {experts!r:.200}")

@@ -34,6 +34,7 @@ from ludic_gym.bench.folder import REQUEST
 from ludic_gym.bench.report import note_lines
 from ludic_gym.commands.arguments import check_port, option, parse, print_json, print_table, screen
 from ludic_gym.errors import ConfigError
+from ludic_gym.old_records import convert_records
 from ludic_gym.terminal import printable
 from ludic_gym.view.page import run_folders, run_names, serve, view_of, write_page
 from ludic_gym.view.transcript import token_texts_from
@@ -72,6 +73,8 @@ class ViewArgs:
     """Limit of transcripts of each run; further episodes of a benchmark have their scores only."""
     updates: tuple[int, ...] = ()
     """Updates of a training run in the page; if left out, as many as fit, evenly spread."""
+    convert: bool = False
+    """Write the records of these folders anew that an older version of Ludic has written."""
     open: bool = False
     """Open it in the browser."""
     serve: bool = False
@@ -88,6 +91,10 @@ def main(argv: list[str]) -> int:
     """
     args = parse(ViewArgs, argv, command="view", examples=EXAMPLES)
     check_port(args.port)
+    if args.convert:
+        for path in (path for folder in args.runs for path in convert_records(folder)):
+            print(f"{path}: converted")
+        return 0
     if args.regrade:
         print_regraded(args)
         return 0

@@ -22,6 +22,9 @@ DEFAULT_SAMPLING = Sampling()
 class PlainCall:
     """Mixin for the plain call `action = policy(observation)`, for notebooks."""
 
+    def end(self) -> None:
+        """Be told that the episode is over."""
+
     def __call__(self: Policy, observation: str, sampling: Sampling = DEFAULT_SAMPLING) -> str:
         """The action for the next observation, also inside a running event loop.
 
@@ -88,6 +91,16 @@ class PolicyWrapper(PlainCall):
     async def act(self, sampling: Sampling) -> Decision:
         """The decision of the wrapped policy."""
         return await self.policy.act(sampling)
+
+    def end(self) -> None:
+        """Tell the wrapped policy."""
+        end_episode(self.policy)
+
+
+def end_episode(policy: Policy) -> None:
+    """Tell the policy that its episode is over, if it wants to know."""
+    if isinstance(policy, PlainCall):
+        policy.end()
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:

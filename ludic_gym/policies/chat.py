@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ludic_gym.contexts import Context, FullDialog
-from ludic_gym.dialogs import message_calls, sendable_arguments, sendable_dialog
+from ludic_gym.dialogs import SendableDialog, message_calls, sendable_arguments, sendable_dialog
 from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.base import PlainCall, PolicyWrapper
-from ludic_gym.prompts import sampled_message
+from ludic_gym.prompts import ExactPrompts, sampled_message, sharing
 from ludic_gym.sampling import call_sampling
+from ludic_gym.trail import as_trail
 from ludic_gym.types import (
     ChatClient,
     Completion,
@@ -59,8 +60,10 @@ class ChatPolicy(PlainCall):
         self.instructions: tuple[str, ...] = ()
         self._tools: tuple[ToolSchema, ...] = ()
         self._unstored: tuple[Message, ...] = ()
+        self._sendable = SendableDialog()
         self._prompt: Sequence[Message] = ()
-        self._has_replied = False
+        self._last: Completion | None = None
+        self._has_replied = self._is_fork = False
         self.context.reset(system_prompt or "")
 
     def reset(self, system_prompt: str) -> None:
@@ -81,6 +84,12 @@ class ChatPolicy(PlainCall):
             return self.end_at_max_length(error)
         self.store(completion)
         return Decision(action=completion.text, completions=(completion,))
+
+    def end(self) -> None:
+        """Check the last prompt against the whole dialog, if the client makes its own prompts."""
+        prompts = getattr(self.client, "prompts", None)
+        if isinstance(prompts, ExactPrompts):
+            prompts.check(self._prompt)
 
     def end_at_max_length(self, error: PromptTooLong) -> Decision:
         """The decision that ends an episode at its maximum length.
@@ -115,22 +124,24 @@ class ChatPolicy(PlainCall):
 
         beginning: of the reply, which the model continues.
         """
-        tools, messages = self._tools, self.context.messages()
-        messages = sendable_dialog([*messages, *self._unstored])
+        messages: Sequence[Message] = self._sendable.of(self.context.messages())
+        if self._unstored:
+            messages = sendable_dialog([*messages, *self._unstored])
         # `store` needs it: the sampled tokens continue exactly this prompt.
         self._prompt = messages
         if beginning is not None:
-            messages = [*messages, beginning]
+            messages = as_trail(messages).then(beginning)
         # A client without tools may take only the first two arguments.
-        if tools:
-            return await self.client.complete(messages, sampling, tools)
-        return await self.client.complete(messages, sampling)
+        further = (self._tools,) if self._tools else ()
+        completion = await self.client.complete(messages, sampling, *further)
+        self._last = sharing(completion, self._last, is_candidate=self._is_fork)
+        return self._last
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ChatPolicy:
         # Connections cannot be copied, and rate limits are per client.
         fork = ChatPolicy(self.client, system_prompt=self.system_prompt)
         fork.context = deepcopy(self.context, memo)
-        fork._has_replied = self._has_replied
+        fork._has_replied, fork._is_fork, fork._last = self._has_replied, True, self._last
         fork.instructions = self.instructions
         fork.offer(tools=self._tools, unstored=self._unstored)
         return fork

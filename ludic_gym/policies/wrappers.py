@@ -119,6 +119,11 @@ class CutShort:
         """As of the wrapped client."""
         return has_native_tools(self._client)
 
+    @property
+    def prompts(self) -> object:
+        """As of the wrapped client."""
+        return getattr(self._client, "prompts", None)
+
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[ToolSchema] = ()
     ) -> Completion:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ludic_gym.errors import ConfigError, EnvError
-from ludic_gym.policies.base import FinishingPolicy
+from ludic_gym.policies.base import FinishingPolicy, end_episode
 from ludic_gym.rollout.pool import awaitable_env, call
 from ludic_gym.sampling import turn_sampling
 from ludic_gym.types import Decision, Env, Policy, Rollout, Step, Task
@@ -85,6 +85,7 @@ async def _rollout(env: Env, policy: Policy, task: Task) -> Rollout:
         step, observation = await _played(env, seen, decision, turn + 1 == task.max_turns)
         facts = facts if decision.action is None else step.info
         steps.append(step)
+    end_episode(policy)
     return Rollout(task=task, steps=tuple(steps), final_observation=text_of(observation, env))
 
 

@@ -10,6 +10,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from ludic_gym.concurrency import gather_all
 from ludic_gym.errors import ConfigError
+from ludic_gym.policies.base import end_episode
 from ludic_gym.rollout.episode import (
     ATTEMPTS,
     MAX_TURNS,
@@ -176,6 +177,8 @@ async def run_match(
         await _play_jointly(env, seats, task)
     else:
         await _play_in_turn(env, seats, task)
+    for seat in seats.values():
+        end_episode(seat.policy)
     return tuple(seat.rollout(task, agent) for agent, seat in seats.items())
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ludic_gym.errors import LudicError
+from ludic_gym.errors import Blame, LudicError
 from ludic_gym.policies.chat import MAX_LENGTH
 from ludic_gym.rollout.pool import EnvPool, call
-from ludic_gym.types import Blame, Decision, Episode, Rollout
+from ludic_gym.types import Decision, Episode, Rollout
 
 TOO_LONG = "too_long"
 # Texts of `info["error"]` begin with the class of the error.

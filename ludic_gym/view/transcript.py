@@ -7,14 +7,14 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from ludic_gym.bench.result import Price, Score, call_cost, token_counts
 from ludic_gym.errors import MissingPackage
 from ludic_gym.packages import find_plugins, load_plugin
-from ludic_gym.types import Completion, Episode, Message, ModelCall, Rollout, Step
+from ludic_gym.records import kept_messages, kept_tokens
+from ludic_gym.types import Completion, Episode, ModelCall, Rollout, Step
 
 JSON = Any
 COLUMNS = ("index", "success", "reward", "outcome", "turns", "cost", "cut_off")
@@ -97,16 +97,16 @@ def columns(
 
 
 def _rollout(rollout: Rollout, token_texts: TokenTexts | None, price: Price | None) -> JSON:
-    before: tuple[Message, ...] = ()
+    before: Completion | None = None
     steps = []
     for step in rollout.steps:
         completions = []
         for completion in step.decision.completions:
-            shown = _completion(completion, token_texts)
+            shown = _completion(completion, before, token_texts)
             if completion.call is not None:
                 shown["call"] = _call(completion, completion.call, before, price)
-                before = completion.call.messages
             completions.append(shown)
+            before = completion
         steps.append({**_step(step), "completions": completions})
     return {
         "agent": rollout.agent,
@@ -129,13 +129,17 @@ def _step(step: Step) -> JSON:
     }
 
 
-def _completion(completion: Completion, token_texts: TokenTexts | None) -> dict[str, JSON]:
+def _completion(
+    completion: Completion, before: Completion | None, token_texts: TokenTexts | None
+) -> dict[str, JSON]:
+    """A model call. before: the one before it, whose tokens are not shown again."""
     ids, logprobs = completion.completion_ids, completion.logprobs
     # Without log-probs there is nothing to colour, and the text is enough.
     tokens: list[str] | None = None
     if ids is not None and logprobs is not None:
         tokens = token_texts(ids) if token_texts else [f"{number} " for number in ids]
-    prompt = completion.prompt_ids
+    kept = kept_tokens(completion, before)
+    prompt = (completion.prompt_ids or ())[kept:]
     prompt_tokens, completion_tokens = token_counts(completion)
     return {
         "text": completion.text,
@@ -146,23 +150,22 @@ def _completion(completion: Completion, token_texts: TokenTexts | None) -> dict[
         "tokens": tokens,
         "decoded": token_texts is not None,
         "logprobs": None if tokens is None else [round(lp, 3) for lp in logprobs or ()],
+        "kept": kept,
         "prompt": "".join(token_texts(prompt)) if token_texts and prompt else "",
         "tools": [{"name": c.name, "arguments": c.arguments} for c in completion.tool_calls],
     }
 
 
 def _call(
-    completion: Completion, call: ModelCall, before: Sequence[Message], price: Price | None
+    completion: Completion, call: ModelCall, before: Completion | None, price: Price | None
 ) -> JSON:
-    """The request as it was sent. before: messages of the rollout's request before it."""
-    pairs = zip(before, call.messages, strict=False)
-    # Each message once: a dialog of n turns would be written n times.
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    """The request as it was sent. before: the model call before, whose messages are left out."""
+    kept = kept_messages(call, before)
     return {
         "model": call.model,
         "fingerprint": call.fingerprint,
-        "repeated": same,
-        "messages": [dict(message) for message in call.messages[same:]],
+        "kept": kept,
+        "messages": [dict(message) for message in call.messages[kept:]],
         "parameters": _plain(call.parameters),
         "usage": _plain(call.usage),
         "seconds": round(call.seconds, 3),

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ludic_gym.tools.tool import json_number
+from ludic_gym.trail import Trail, as_trail
 from ludic_gym.types import Message
 
 Convert = Callable[[Sequence[Message]], Sequence[Message]]
@@ -26,13 +27,13 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._sampled: dict[bytes, tuple[Message, ...]] = {}
+        self._sampled: dict[bytes, Trail[Message]] = {}
         self.continued = 0
         self.begun = 0
 
     def adopted(
         self, root: bytes, messages: Sequence[Message], convert: Convert
-    ) -> tuple[bytes, tuple[Message, ...]]:
+    ) -> tuple[bytes, Trail[Message]]:
         """A key, and the dialog for the chat template.
 
         The longest part of the dialog that was sampled from is the very messages of then.
@@ -46,11 +47,11 @@ class History:
             dialog = self._sampled.get(keys[index]) if _is_reply(messages[index]) else None
             if dialog is not None:
                 self.continued += 1
-                return keys[-1], (*dialog, *convert(messages[index + 1 :]))
+                return keys[-1], dialog + convert(messages[index + 1 :])
         self.begun += 1
-        return (keys[-1] if keys else root), tuple(convert(messages))
+        return (keys[-1] if keys else root), as_trail(convert(messages))
 
-    def add(self, key: bytes, reply: Message, sampled: Sequence[Message]) -> None:
+    def add(self, key: bytes, reply: Message, sampled: Trail[Message]) -> None:
         """Remember a reply.
 
         key: of its dialog, as `adopted` returns it. reply: as the client got it. sampled: the
@@ -58,7 +59,7 @@ class History:
         """
         # As the client got it, since that is what its next request will contain.
         (ended,) = dialog_keys(key, [reply])
-        self._sampled[ended] = tuple(sampled)
+        self._sampled[ended] = sampled
 
 
 def dialog_keys(root: bytes, messages: Sequence[Message]) -> list[bytes]:

@@ -11,6 +11,7 @@ from ludic_gym.errors import ConfigError, PromptTooLong
 from ludic_gym.policies.tool_use import TextTools
 from ludic_gym.prompts import ExactPrompts
 from ludic_gym.text_calls import CALL, CALL_END, ReplyFormat
+from ludic_gym.trail import Trail
 from ludic_gym.types import Message, ToolCall, ToolSchema
 from ludic_train.models.chat_profile import text_ids
 from ludic_train.models.chat_template import render_chat, with_parsed_arguments
@@ -59,7 +60,7 @@ class Prompts:
 
     def token_ids(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
-    ) -> tuple[int, ...]:
+    ) -> Trail[int]:
         """Token ids of a converted dialog, those of sampled replies as sampled.
 
         Raises ConfigError for a dialog that the template refuses, PromptTooLong for one that is far
@@ -71,6 +72,10 @@ class Prompts:
         except (TypeError, UnicodeError, RecursionError, KeyError, AttributeError) as error:
             # Errors of a template that gets data of another kind than it expects.
             raise ConfigError(f"the chat template fails on this dialog: {error}") from error
+
+    def check(self, dialog: Sequence[Message]) -> None:
+        """Check the last prompt of a session, as `ExactPrompts` does."""
+        self._exact.check(dialog)
 
     def encoded(self, text: str) -> tuple[int, ...]:
         """Token ids of a text as it is, in which no control token is one."""

@@ -167,7 +167,7 @@ class ServedModel:
         return {
             "index": 0,
             "text": completion.text,
-            "token_ids": ids,
+            "token_ids": list(ids),
             "finish_reason": completion.finish_reason,
             "logprobs": {"content": content},
             "sampling_mask": _mask_lists(completion),

@@ -16,10 +16,11 @@ from typing import Protocol, cast, runtime_checkable
 
 from ludic_gym.dialogs import sendable_dialog, tool_names
 from ludic_gym.errors import ConfigError, LudicError
-from ludic_gym.prompts import sampled_message
+from ludic_gym.prompts import sampled_message, sharing
 from ludic_gym.sampling import call_sampling, fit_max_tokens
 from ludic_gym.text_calls import ReplyFormat
 from ludic_gym.tools.mcp_server import ToolServer
+from ludic_gym.trail import Trail
 from ludic_gym.types import ChatClient, Completion, Message, Sampling, ToolCall
 from ludic_train.agents.history import History
 from ludic_train.agents.prompts import Prompts
@@ -63,9 +64,9 @@ class _Prompt:
     dialog: for the chat template. key: as of `History`. form: of the reply.
     """
 
-    ids: tuple[int, ...]
+    ids: Trail[int]
     begun: str
-    dialog: tuple[Message, ...]
+    dialog: Trail[Message]
     key: bytes
     form: ReplyFormat
 
@@ -103,9 +104,10 @@ class Session:
         self._sampling = sampling
         self._turn_calls = 0
         self._taken = 0
+        self._prompted: Sequence[Message] = ()
         self._pending: dict[bytes, list[Pending]] = {}
         # Messages up to each response, of dialects whose requests name the one that they continue.
-        self._dialogs: dict[str, tuple[Message, ...]] = {}
+        self._dialogs: dict[str, Trail[Message]] = {"": Trail([])}
 
     @property
     def undelivered(self) -> int:
@@ -125,6 +127,8 @@ class Session:
     def close(self) -> None:
         """End the session: requests in flight are cancelled, and further ones are refused."""
         self.is_over = True
+        if self.prompts is not None:
+            self.prompts.check(self._prompted)
         for pending in (pending for each in self._pending.values() for pending in each):
             pending.task.cancel()
 
@@ -172,7 +176,7 @@ class Session:
         for key in done[: max(0, len(done) - KEPT_RESPONSES)]:
             del self._pending[key]
 
-    def prompt_ids(self, request: Request) -> tuple[int, ...]:
+    def prompt_ids(self, request: Request) -> Trail[int]:
         """Token ids of the prompt of a request. Raises ConfigError for one that has none."""
         if self.prompts is None:
             raise ConfigError("tokens are counted for models alone whose tokenizer is here")
@@ -193,7 +197,7 @@ class Session:
         if request.previous is not None:
             # Instructions of one response are not those of the next.
             dialog = [m for m in (*messages, response.message) if m["role"] != "system"]
-            self._dialogs[id] = tuple(dialog)
+            self._dialogs[id] = Trail(dialog).on(self._dialogs[request.previous])
         return response
 
     async def _chatted(self, id: str, request: Request, messages: Sequence[Message]) -> Response:
@@ -203,6 +207,7 @@ class Session:
             raise ConfigError("this model's client offers no required calls")
         tools = () if request.tool_choice == "none" else request.tools
         completion = await client.complete(messages, self._call_sampling(request, 0), tools)
+        completion = sharing(completion, self.calls[-1].completion if self.calls else None)
         return Response(
             id=id,
             created=int(time.time()),
@@ -220,8 +225,9 @@ class Session:
         engine = self.engine
         assert isinstance(engine, Engine)
         prompt = self._prompt(prompts, request, messages)
+        self._prompted = prompt.dialog
         sampling = self._call_sampling(request, len(prompt.ids))
-        completion = await engine.continued(prompt.ids, sampling)
+        completion = sharing(await engine.continued(prompt.ids, sampling), None)
         text = prompt.begun + completion.text
         content, reasoning, named_calls = prompt.form.parts(text, request.tools)
         calls = tuple(
@@ -245,7 +251,7 @@ class Session:
         # Templates that write tools have them in each prompt, so that they must agree too.
         tools = request.tools if prompts.writes_tools else ()
         sampled = sampled_message(reply, prompt.dialog, completion, tools=tools)
-        self.history.add(prompt.key, response.message, (*prompt.dialog, sampled))
+        self.history.add(prompt.key, response.message, prompt.dialog.then(sampled))
         return response
 
     def _messages(self, request: Request) -> tuple[Message, ...]:

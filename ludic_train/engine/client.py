@@ -12,12 +12,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 
 from ludic_gym.errors import ConfigError
 from ludic_gym.harness import Harness
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.sampling import check_sampling, fit_max_tokens
+from ludic_gym.trail import Trail, token_ids
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
 from ludic_train.engine.batch import Ended, Engine, Request
 from ludic_train.errors import EngineError
@@ -146,12 +148,14 @@ class LocalChatClient:
 
         Cancelled, it makes room for others at the next token.
         """
-        request = self._request(tuple(prompt_ids), sampling)
+        prompt = token_ids(prompt_ids)
+        request = self._request(prompt, sampling)
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._start()
         self._inbox.append((request, answer))
         try:
-            return await answer
+            # The prompt of a dialog is in memory already, as a part of the next one.
+            return replace(await answer, prompt_ids=prompt)
         except asyncio.CancelledError:
             self._interrupted = True
             raise
@@ -218,21 +222,23 @@ class LocalChatClient:
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _request(self, prompt_ids: tuple[int, ...], sampling: Sampling) -> Request:
+    def _request(self, prompt: Trail[int], sampling: Sampling) -> Request:
         """A checked request with a seed, for the params as they are now. Raises ConfigError."""
         check_sampling(sampling)
-        if not prompt_ids:
+        if not prompt:
             raise ConfigError("a prompt of no tokens cannot be continued")
-        if not 0 <= min(prompt_ids) <= max(prompt_ids) < self._engine.vocab_size:
-            wrong = next(i for i in prompt_ids if not 0 <= i < self._engine.vocab_size)
+        ids = np.asarray(prompt.items)
+        if (wrong := ids[(ids < 0) | (ids >= self._engine.vocab_size)]).size:
             raise ConfigError(
-                f"token {wrong} is none of the model's {self._engine.vocab_size}; is the prompt "
+                f"token {wrong[0]} is none of the model's {self._engine.vocab_size}; is the prompt "
                 "made with another tokenizer?"
             )
-        sampling = fit_max_tokens(sampling, len(prompt_ids), self.max_positions)
+        sampling = fit_max_tokens(sampling, len(prompt), self.max_positions)
         if sampling.seed is None:
             sampling = replace(sampling, seed=self._seeds.getrandbits(63))
-        return Request(prompt_ids=prompt_ids, sampling=sampling, policy_version=self.policy_version)
+        return Request(
+            prompt_ids=tuple(ids.tolist()), sampling=sampling, policy_version=self.policy_version
+        )
 
     def _start(self) -> None:
         loop, task = asyncio.get_running_loop(), self._task

@@ -18,8 +18,10 @@ from jinja2 import Environment, TemplateError, TemplateSyntaxError, meta
 from ludic_gym.contexts import Context
 from ludic_gym.dialogs import change_for, sendable_arguments, sendable_dialog
 from ludic_gym.errors import ConfigError
+from ludic_gym.prompts import SHORT, ExactPrompts, reply_before, sampled_message, shortened
 from ludic_gym.reader import divided, opens_thought, untagged
 from ludic_gym.terminal import suggestion
+from ludic_gym.trail import Trail
 from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.chat_profile import chat_profile, text_ids
@@ -213,7 +215,7 @@ def with_token_ids(
     '<answer>5</answer><|im_end|>'
     """
     context.reset(system_prompt)
-    steps, known = [], {} if known is None else known
+    steps, known, prompts = [], {} if known is None else known, _prompts(tokenizer)
     for step in rollout.steps:
         context.add({"role": "user", "content": step.observation})
         calls = step.decision.completions
@@ -224,10 +226,12 @@ def with_token_ids(
             )
         text = calls[0].text if calls else reply.replace("{}", step.decision.action or "")
         messages = context.messages()
-        key = msgspec.json.encode([messages, text])
-        if (completion := known.get(key)) is None:
-            completion = known[key] = typed_completion(tokenizer, messages, text)
-        context.add({"role": "assistant", "content": completion.text})
+        # Long dialogs do not come again.
+        key = msgspec.json.encode([list(messages), text]) if len(messages) < SHORT else b""
+        completion = known.get(key) or typed_completion(tokenizer, prompts, messages, text)
+        known |= {key: completion} if key else {}
+        written: Message = {"role": "assistant", "content": completion.text}
+        context.add(sampled_message(written, messages, completion))
         decision: Decision = replace(step.decision, completions=(completion,))
         steps.append(replace(step, decision=decision))
     return replace(rollout, steps=tuple(steps))
@@ -249,39 +253,45 @@ def dialog_rollout(
     >>> [tokenizer.decode([token]) for token in row.input_ids[row.action_mask]]
     ['5', '<|im_end|>']
     """
-    steps, dialog = [], cast("Sequence[Message]", messages)
-    for i, message in enumerate(dialog):
+    steps, dialog, prompts = [], Trail[Message]([]), _prompts(tokenizer)
+    for i, message in enumerate(cast("Sequence[Message]", messages)):
         # Their spelling is the template's, and no text here says what the model would have typed.
         if message.get("tool_calls"):
             raise UntrainableRollout(f"message {i} of a dialog holds tool calls: {message}")
         if message["role"] == "assistant":
-            call = typed_completion(tokenizer, dialog[:i], message["content"] or "")
+            call = typed_completion(tokenizer, prompts, dialog, message["content"] or "")
             decision = Decision(action=call.text, completions=(call,))
             seen = (dialog[i - 1]["content"] if i else None) or ""
             steps.append(Step(observation=seen, decision=decision, reward=0.0))
+            message = sampled_message(message, dialog, call)
+        dialog = dialog.then(message)
     if not steps:
-        roles = [message["role"] for message in dialog]
+        roles = [message["role"] for message in messages]
         raise UntrainableRollout(f"a dialog of {roles} has no assistant message to imitate")
     return Rollout(task=Task(env_id="dialog"), steps=tuple(steps))
 
 
+def _prompts(tokenizer: PreTrainedTokenizerBase) -> ExactPrompts:
+    return ExactPrompts(lambda messages, comes: render_chat(tokenizer, messages, reply_comes=comes))
+
+
 def typed_completion(
-    tokenizer: PreTrainedTokenizerBase, dialog: Sequence[Message], text: str
+    tokenizer: PreTrainedTokenizerBase, prompts: ExactPrompts, dialog: Sequence[Message], text: str
 ) -> Completion:
     """The assistant's next message of a dialog, with the tokens of the prompt and of the message.
 
-    dialog: messages before it. text: of the message, without the end of the turn.
+    prompts: of the same tokenizer. dialog: messages before it; those with tokens keep them.
+    text: of the message, without the end of the turn.
     Its tokens are those that the chat template writes after the prompt, to the end of the turn: an
     empty thought before the text and other white space are the template's.
     Raises UntrainableRollout where the chat template writes something else for it.
     """
-    prompt = render_chat(tokenizer, dialog)
+    prompt, shown = prompts.token_ids(dialog), shortened(dialog, reply_before(dialog, len(dialog)))
+    begun = list(prompt) if len(shown) == len(dialog) else render_chat(tokenizer, shown)
     reply: Message = {"role": "assistant", "content": text}
-    written = render_chat(tokenizer, [*dialog, reply], reply_comes=False)
-    ids = _reply_ids(tokenizer, prompt, text, written)
-    return Completion(
-        text=text, finish_reason="stop", prompt_ids=tuple(prompt), completion_ids=tuple(ids)
-    )
+    written = render_chat(tokenizer, [*shown, reply], reply_comes=False)
+    ids = _reply_ids(tokenizer, begun, text, written)
+    return Completion(text=text, finish_reason="stop", prompt_ids=prompt, completion_ids=ids)
 
 
 def _reply_ids(

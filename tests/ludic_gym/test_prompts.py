@@ -1,15 +1,22 @@
+import asyncio
 import itertools
 from copy import deepcopy
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludic_gym.contexts import FullDialog, SlidingWindow, TruncatedThinkingContext
+from ludic_gym.envs.core.base import TextEnv, proceed
 from ludic_gym.policies.chat import ChatPolicy, ThinkingBudget
+from ludic_gym.policies.wrappers import RejectCutOff
 from ludic_gym.prompts import ExactPrompts, sampled_message
-from ludic_gym.types import Completion, Sampling
+from ludic_gym.rollout.episode import run_episode
+from ludic_gym.trail import Trail
+from ludic_gym.types import Completion, Sampling, Task
 
 END, NEWLINE, MERGED = 256, 10, 1000
-ROLES = {"system": 257, "user": 258, "assistant": 259}
+ROLES = {"system": 257, "user": 258, "assistant": 259, "tool": 260}
 
 
 def render(messages, reply_comes):
@@ -188,3 +195,112 @@ def test_a_sampled_message_is_like_any_other():
 
     assert message == plain
     assert repr(message) == repr(plain)
+
+
+class Counted:
+    """A template that counts the messages that it gets."""
+
+    def __init__(self, render=render):
+        self.render, self.messages = render, 0
+
+    def __call__(self, messages, reply_comes):
+        self.messages += len(messages)
+        return self.render(messages, reply_comes)
+
+
+async def test_what_is_rendered_grows_with_the_dialog_and_not_with_its_square():
+    counts = []
+    for turns in (64, 256):
+        template = Counted()
+        await play(TokenClient(*[(A, END)] * turns, render=template), ["x"] * turns)
+        counts.append(template.messages)
+
+    assert counts[1] < 4.2 * counts[0]
+
+
+@pytest.mark.parametrize("template", [render, strict_render])
+@given(
+    st.lists(st.tuples(st.text("ab!", max_size=3), st.text("ab!", max_size=3)), max_size=40),
+    st.text("ab!", max_size=200),
+)
+def test_prompts_are_those_of_whole_dialogs(template, turns, system):
+    """Thoughts before "!" come and go; a template may remove them from earlier turns."""
+    made = []
+    for whole in (False, True):
+        replies = [(*map(ord, reply), END) for reply, _ in turns]
+        client = TokenClient(*replies, render=template)
+        client.prompts.renders_whole = whole
+        policy = ChatPolicy(client, system_prompt=system)
+        policy.reset("")
+        for _, observation in turns:
+            policy.observe(observation)
+            asyncio.run(policy.act(Sampling(max_tokens=10)))
+        policy.end()
+        made.append([call.prompt_ids for call in client.calls])
+
+    assert made[0] == made[1]
+
+
+def with_results(texts):
+    """A dialog of one question and replies that call tools, each with its prompt and tokens."""
+    prompts, dialog = ExactPrompts(strict_render), Trail([{"role": "user", "content": "x"}])
+    for text in texts:
+        completion = Completion(
+            text=text,
+            finish_reason="stop",
+            prompt_ids=prompts.token_ids(dialog),
+            completion_ids=(*map(ord, text), END),
+        )
+        reply = sampled_message({"role": "assistant", "content": text}, dialog, completion)
+        dialog = dialog.then(reply, {"role": "tool", "content": "4"})
+    return prompts, dialog
+
+
+def test_a_new_turn_is_held_against_all_of_the_turn_before():
+    # Of the replies of the turn, one in the middle has a thought, which the new turn removes.
+    prompts, dialog = with_results(["a!b" if i == 5 else "a" for i in range(9)])
+    assert prompts.rewritten == 0
+    asked = dialog.then({"role": "user", "content": "y"})
+
+    assert prompts.token_ids(asked) == strict_render(asked, True)
+    assert prompts.rewritten == 1
+
+
+def numbered(messages, reply_comes):
+    """Each message is preceded by its number."""
+    return [n for i, m in enumerate(messages) for n in (i, *render([m], False))] + [
+        ROLES["assistant"]
+    ] * reply_comes
+
+
+async def test_a_template_that_numbers_turns_gets_whole_dialogs():
+    client = TokenClient(*[(A, END)] * 20, render=numbered)
+    with pytest.warns(UserWarning, match="whole dialogs are rendered from now on"):
+        await play(client, ["x"] * 20)
+
+    assert client.prompts.renders_whole
+    whole = TokenClient(*[(A, END)] * 20, render=numbered)
+    whole.prompts.renders_whole = True
+    await play(whole, ["x"] * 20)
+    assert client.calls == whole.calls
+
+
+def late(messages, reply_comes):
+    """As `render`, but a message after the fiftieth begins with its number."""
+    return [n for i, m in enumerate(messages) for n in ([i] * (i > 50) + render([m], False))] + [
+        ROLES["assistant"]
+    ] * reply_comes
+
+
+class Endless(TextEnv):
+    def start(self, options):
+        return "x", ""
+
+    def turn(self, action):
+        return proceed("x")
+
+
+async def test_the_end_of_an_episode_holds_its_last_prompt_against_the_whole_dialog():
+    policy = ChatPolicy(TokenClient(*[(A, END)] * 30, render=late))
+    with pytest.warns(UserWarning, match="whole dialogs are rendered from now on"):
+        await run_episode(Endless(), RejectCutOff(policy), Task(env_id="e", max_turns=30))

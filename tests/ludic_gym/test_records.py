@@ -1,3 +1,4 @@
+import gzip
 import json
 from dataclasses import replace
 
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ludic_gym.commands.main import main
 from ludic_gym.errors import DataError
 from ludic_gym.records import (
     episode_from_json,
@@ -187,10 +189,103 @@ def test_a_dialog_is_written_once_and_read_back_whole():
     episode = replace(EPISODE, rollouts=(Rollout(task=TASK, steps=steps),))
     record = json.loads(json.dumps(episode_to_json(episode)))
     calls = [s["decision"]["completions"][0]["call"] for s in record["rollouts"][0]["steps"]]
-    assert [call["repeated"] for call in calls] == [0, 2, 0]
+    assert [call["kept"] for call in calls] == [0, 2, 0]
     assert [len(call["messages"]) for call in calls] == [2, 1, 2]
     # Twice: reading must leave the record readable.
     assert episode_from_json(record) == episode_from_json(record) == episode
+
+
+def played(*calls):
+    """A rollout with a step for each (prompt, reply); log-probs are floats of 32 bits or not."""
+    steps = [
+        replace(
+            STEP,
+            decision=Decision(
+                action="",
+                completions=(
+                    Completion(
+                        text="é",
+                        finish_reason="stop",
+                        prompt_ids=prompt,
+                        completion_ids=reply,
+                        logprobs=[-1 / 3 if reply[0] % 2 else -0.5] * len(reply),
+                    ),
+                ),
+            ),
+            info={},
+        )
+        for prompt, reply in calls
+    ]
+    return replace(EPISODE, rollouts=(Rollout(task=TASK, steps=tuple(steps)),))
+
+
+def test_a_call_is_written_as_what_it_adds_to_the_one_before():
+    # It continues the call before; repeats its prompt alone; shares two tokens; shares none.
+    calls = [([1, 2], [3]), ([1, 2, 3, 4], [5]), ([1, 2, 3, 4], [6]), ([1, 2, 9], [7]), ([8], [1])]
+    episode = played(*calls)
+
+    for line in (json.dumps(episode_to_json(episode)), record_line(episode, {})):
+        record = json.loads(line)
+        completions = [s["decision"]["completions"][0] for s in record["rollouts"][0]["steps"]]
+        assert [c["kept"] for c in completions] == [0, 3, 4, 2, 0]
+        assert [c["prompt_ids"] for c in completions] == [[1, 2], [4], [], [9], [8]]
+        # Those that float32 does not hold are not rounded.
+        assert [type(c["logprobs"]) for c in completions] == [list, list, str, list, list]
+        assert episode_from_json(record) == episode_from_json(record) == episode
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 1)), st.lists(st.integers(0, 1), min_size=1))))
+def test_any_calls_are_read_back_exactly(calls):
+    episode = played(*calls)
+
+    assert episode_from_json(json.loads(record_line(episode, {}))) == episode
+
+
+def test_calls_that_keep_more_than_there_was_are_refused():
+    record = episode_to_json(played(([1, 2], [3])))
+    record["rollouts"][0]["steps"][0]["decision"]["completions"][0]["kept"] = 1
+
+    with pytest.raises(DataError, match="keeps 1 of 0"):
+        episode_from_json(record)
+
+
+@pytest.mark.parametrize("name", ["episodes.jsonl", "rollouts/000001.jsonl.gz"])
+def test_records_of_the_version_before_are_converted_by_one_command(tmp_path, name, capsys):
+    episodes = [EPISODE, played(([1, 2], [3]), ([1, 2, 3, 4], [5]))]
+    old = b"".join(json.dumps({"score": 1} | as_version_4(e)).encode() + b"\n" for e in episodes)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    opened = gzip.open if name.endswith("gz") else open
+    with opened(path, "wb") as file:
+        file.write(old + b'{"update":1,"group":"","credit":[]}\n{"schema": "ludic.ep')
+
+    assert main(["view", str(tmp_path), "--convert"]) == 0
+    assert capsys.readouterr().out == f"{path}: converted\n"
+    with opened(path, "rb") as file:
+        *lines, credit, cut = file.read().splitlines()
+    assert lines == [record_line(episode, {"score": 1}).strip() for episode in episodes]
+    assert (credit, cut) == (b'{"update":1,"group":"","credit":[]}', b'{"schema": "ludic.ep')
+    assert main(["view", str(tmp_path), "--convert"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def as_version_4(episode):
+    """The record that the version before wrote: all tokens of each prompt, and `repeated`."""
+    record = episode_to_json(episode) | {"version": 4}
+    calls = [
+        (item, call)
+        for rollout, written in zip(episode.rollouts, record["rollouts"], strict=True)
+        for step, other in zip(rollout.steps, written["steps"], strict=True)
+        for call, item in zip(
+            step.decision.completions, other["decision"]["completions"], strict=True
+        )
+    ]
+    for item, call in calls:
+        del item["kept"]
+        item |= {"prompt_ids": list(call.prompt_ids), "logprobs": list(call.logprobs)}
+        if item["call"]:
+            item["call"]["repeated"] = item["call"].pop("kept")
+    return record
 
 
 @pytest.mark.parametrize(
@@ -200,7 +295,7 @@ def test_a_dialog_is_written_once_and_read_back_whole():
         ("[]", "line 2, is no such record: TypeError"),
         ("{}", "line 2, is no such record: KeyError: 'schema'"),
         ('{"schema": "ludic.bench", "version": 1}', "'ludic.bench' version 1; this code reads"),
-        ('{"schema": "ludic.episode", "version": 5}', "'ludic.episode' version 5; this code reads"),
+        ('{"schema": "ludic.episode", "version": 4}', "version 5; `ludic view FOLDER --convert`"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
@@ -214,7 +309,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path, line, complaint):
 def test_the_schema_is_written_down():
     record = episode_to_json(EPISODE)
     # Whoever changes a field here raises VERSION.
-    assert record["version"] == 4
+    assert record["version"] == 5
     rollout = record["rollouts"][0]
     step = rollout["steps"][0]
     completion = step["decision"]["completions"][0]
@@ -226,7 +321,7 @@ def test_the_schema_is_written_down():
         "action completions feedback give_up reward",
     ]
     assert " ".join(sorted(completion)) == (
-        "call completion_ids finish_reason logprobs policy_version prompt_ids reasoning "
+        "call completion_ids finish_reason kept logprobs policy_version prompt_ids reasoning "
         "routed_experts sampling sampling_mask text tool_calls versions"
     )
     assert " ".join(sorted(record["task"])) == (

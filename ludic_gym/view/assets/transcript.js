@@ -139,7 +139,7 @@ function completionParts(completion) {
   const facts = [completion.finish === "length" ? "cut off by max_tokens" : "",
     completion.version === null ? "" : `version ${completion.version}`].filter(Boolean);
   const parts = [];
-  if (completion.prompt) parts.push(folded("prompt", text(completion.prompt)));
+  if (completion.prompt) parts.push(folded(completion.kept ? `prompt after the first ${completion.kept} tokens, which the call before has too` : "prompt", text(completion.prompt)));
   if (completion.call) parts.push(requestPart(completion.call));
   if (completion.reasoning) parts.push(folded(`reasoning, ${whole(completion.reasoning.length)} characters`, text(completion.reasoning, "reasoning")));
   const label = ["reply", ...facts].join(", ");
@@ -153,12 +153,12 @@ function completionParts(completion) {
 }
 
 function requestPart(call) {
-  const count = call.repeated + call.messages.length;
+  const count = call.kept + call.messages.length;
   const about = { model: call.model, messages: count, ...prefixed("usage", call.usage), ...call.parameters };
   const lines = Object.entries(about).map(([key, v]) => `${key}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n");
   const sent = call.messages.map((message) => JSON.stringify(message, null, 1)).join("\n");
   return folded(`request, ${count} messages`, text(lines),
-    ...labelled(call.repeated ? `messages after the first ${call.repeated}, which the request before has too` : "messages", text(sent)));
+    ...labelled(call.kept ? `messages after the first ${call.kept}, which the request before has too` : "messages", text(sent)));
 }
 
 /** The tokens, the redder the less likely they were. */

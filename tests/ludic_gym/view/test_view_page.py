@@ -246,7 +246,7 @@ def test_a_request_is_shown_as_sent_each_message_once():
     one = Episode(index=0, task=TASK, rollouts=(Rollout(task=TASK, steps=steps),))
     steps = transcript(one, price=Price(2, 4))["rollouts"][0]["steps"]
     shown = [step["completions"][0] for step in steps]
-    assert [c["call"]["repeated"] for c in shown] == [0, 2]
+    assert [c["call"]["kept"] for c in shown] == [0, 2]
     assert [[m["content"] for m in c["call"]["messages"]] for c in shown] == [
         ["Be brief.", "1+1?"],
         ["2", "sure?"],
