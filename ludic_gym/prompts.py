@@ -142,7 +142,10 @@ class ExactPrompts:
             self.rewritten += 1
             return token_ids(self._rendered(messages, tools))
         self.extended += 1
-        return (_sampled_ids(reply) if is_last else self.turn_ids(reply)) + rest
+        turn = _sampled_ids(reply) if is_last else self.turn_ids(reply)
+        # Where nothing ends a turn but the role of the next message, that role was sampled.
+        is_ended = not (is_last or self._closing) and rest[:1] == turn[-1:]
+        return turn + rest[is_ended:]
 
     @cached_property
     def _closing(self) -> tuple[int, ...]:

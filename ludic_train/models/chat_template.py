@@ -228,7 +228,7 @@ def with_token_ids(
         messages = context.messages()
         # Long dialogs do not come again.
         key = msgspec.json.encode([list(messages), text]) if len(messages) < SHORT else b""
-        completion = known.get(key) or typed_completion(tokenizer, prompts, messages, text)
+        completion = known.get(key) or typed_completion(tokenizer, messages, text, prompts)
         known |= {key: completion} if key else {}
         written: Message = {"role": "assistant", "content": completion.text}
         context.add(sampled_message(written, messages, completion))
@@ -259,7 +259,7 @@ def dialog_rollout(
         if message.get("tool_calls"):
             raise UntrainableRollout(f"message {i} of a dialog holds tool calls: {message}")
         if message["role"] == "assistant":
-            call = typed_completion(tokenizer, prompts, dialog, message["content"] or "")
+            call = typed_completion(tokenizer, dialog, message["content"] or "", prompts)
             decision = Decision(action=call.text, completions=(call,))
             seen = (dialog[i - 1]["content"] if i else None) or ""
             steps.append(Step(observation=seen, decision=decision, reward=0.0))
@@ -276,17 +276,21 @@ def _prompts(tokenizer: PreTrainedTokenizerBase) -> ExactPrompts:
 
 
 def typed_completion(
-    tokenizer: PreTrainedTokenizerBase, prompts: ExactPrompts, dialog: Sequence[Message], text: str
+    tokenizer: PreTrainedTokenizerBase,
+    dialog: Sequence[Message],
+    text: str,
+    prompts: ExactPrompts | None = None,
 ) -> Completion:
     """The assistant's next message of a dialog, with the tokens of the prompt and of the message.
 
-    prompts: of the same tokenizer. dialog: messages before it; those with tokens keep them.
-    text: of the message, without the end of the turn.
+    dialog: messages before it. text: of the message, without the end of the turn.
+    prompts: of the tokenizer, which continue the tokens of replies that have some.
     Its tokens are those that the chat template writes after the prompt, to the end of the turn: an
     empty thought before the text and other white space are the template's.
     Raises UntrainableRollout where the chat template writes something else for it.
     """
-    prompt, shown = prompts.token_ids(dialog), shortened(dialog, reply_before(dialog, len(dialog)))
+    prompt = (prompts or _prompts(tokenizer)).token_ids(dialog)
+    shown = shortened(dialog, reply_before(dialog, len(dialog)))
     begun = list(prompt) if len(shown) == len(dialog) else render_chat(tokenizer, shown)
     reply: Message = {"role": "assistant", "content": text}
     written = render_chat(tokenizer, [*shown, reply], reply_comes=False)

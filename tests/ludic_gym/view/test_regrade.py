@@ -85,13 +85,14 @@ def test_episodes_of_a_run_are_graded_again_and_others_left(tmp_path):
         info={"parse_error": True, "success": False},
     )
     rollout = Rollout(task=task, steps=(unread,))
+    unseeded = replace(task, seed=None)
     judged = replace(unread, info={"rule/steps": "judge", "success": True}, reward=2.0)
     episodes = [
         Episode(index=0, task=task, rollouts=(rollout,)),
         Episode(index=1, task=task, rollouts=(rollout, rollout)),
         Episode(index=2, task=task, error="it broke", blame="environment"),
         Episode(index=3, task=task, rollouts=(replace(rollout, steps=(judged,)),)),
-        Episode(index=4, task=replace(task, seed=None), rollouts=(rollout,)),
+        Episode(index=4, task=unseeded, rollouts=(replace(rollout, task=unseeded),)),
     ]
     Recorder(tmp_path / ROLLOUTS).write(episodes, use="train", update=3)
     kept, *left = regrade([tmp_path])

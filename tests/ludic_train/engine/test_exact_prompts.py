@@ -1,14 +1,19 @@
+import pytest
 import torch
+from chat_families import FAMILIES, family_tokenizer
 
 import ludic_gym  # noqa: F401 - registers the environments
 from ludic_gym.contexts import FullDialog
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.wrappers import Parsed
+from ludic_gym.prompts import ExactPrompts
 from ludic_gym.rollout.episodes import run_episodes
-from ludic_gym.types import Sampling, Task
+from ludic_gym.types import Completion, Sampling, Task
 from ludic_train.algorithms.presets import sft
 from ludic_train.engine.client import LocalChatClient
+from ludic_train.models.chat_profile import chat_profile, text_ids
+from ludic_train.models.chat_template import chat_renderer, dialog_rollout, render_chat
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
@@ -79,3 +84,78 @@ async def test_the_log_probs_of_merged_rows_are_those_of_the_trainer():
     out: TokenLogprobs = action_logprobs(model, *map(torch.from_numpy, arrays))
     sampled = torch.from_numpy(micro.behavior_logprobs)
     torch.testing.assert_close(out.logprobs, sampled, atol=1e-5, rtol=0)
+
+
+class Typed:
+    """Replies with texts, as a model would sample them, to prompts of a template."""
+
+    def __init__(self, made, replies):
+        self.made, self.replies, self.calls = made, iter(replies), []
+        self.prompts = ExactPrompts(chat_renderer(made))
+
+    async def complete(self, messages, sampling, tools=()):
+        text, end = next(self.replies), chat_profile(self.made).turn_end
+        completion = Completion(
+            text=text,
+            finish_reason="stop",
+            prompt_ids=self.prompts.token_ids(messages),
+            completion_ids=(*text_ids(self.made, text), *end),
+        )
+        self.calls.append(completion)
+        return completion
+
+
+REPLIES = {
+    "plain": ["A reply."] * 14,
+    "thoughts": ["<think>\nHm.\n</think>\n\nA reply."] * 14,
+    "a late thought": ["A reply."] * 9 + ["<think>\nHm.\n</think>\n\nA reply."] + ["A reply."] * 4,
+}
+
+
+@pytest.mark.parametrize("replies", REPLIES)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_prompts_of_every_family_are_those_of_whole_dialogs(family, replies):
+    made = []
+    for whole in (False, True):
+        client = Typed(family_tokenizer(family), REPLIES[replies])
+        client.prompts.renders_whole = whole
+        policy = ChatPolicy(client)
+        for turn in range(14):
+            policy.observe(f"Turn {turn}: 1 + 1? {'<|im_end|>' * (turn == 0)}" + "so long " * 40)
+            await policy.act(Sampling())
+        policy.end()
+        assert client.prompts.renders_whole == whole
+        made.append(client.calls)
+
+    assert made[0] == made[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*whole dialogs are rendered")
+async def test_a_template_that_moves_a_long_system_prompt_gets_whole_dialogs():
+    made = []
+    for whole in (False, True):
+        client = Typed(family_tokenizer("mistral"), ["A reply."] * 14)
+        client.prompts.renders_whole = whole
+        policy = ChatPolicy(client, system_prompt="Be brief. " * 30)
+        policy.reset("")
+        for turn in range(14):
+            policy.observe(f"Turn {turn}: 1 + 1?")
+            await policy.act(Sampling())
+        assert client.prompts.renders_whole
+        made.append(client.calls)
+
+    assert made[0] == made[1]
+
+
+def test_a_typed_dialog_of_many_turns_is_one_row_of_the_template():
+    made = make_tokenizer(["1 2 X\n4 O 6"])
+    dialog = [
+        {"role": role, "content": f"{role} {turn}"}
+        for turn in range(30)
+        for role in ("user", "assistant")
+    ]
+
+    (row,) = trajectory_from(dialog_rollout(dialog, made)).rows
+    written = render_chat(made, dialog, reply_comes=False)
+    assert row.input_ids.tolist() == written[: len(row.input_ids)]
+    assert len(written) - len(row.input_ids) < 3
