@@ -1,7 +1,12 @@
 """Small models of random weights, one per architecture of transformers."""
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+)
 
 SIZES = {
     "vocab_size": 128,
@@ -87,15 +92,6 @@ _MIXTURE = {
     "moe_intermediate_size": 24,
 }
 FURTHER |= {
-    "deepseek_v3": {
-        **_MIXTURE,
-        "kv_lora_rank": 16,
-        "q_lora_rank": 16,
-        "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "v_head_dim": 8,
-        "num_key_value_heads": 4,
-    },
     "glm4_moe": _MIXTURE,
     "dots1": _MIXTURE,
     "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
@@ -106,7 +102,6 @@ FURTHER |= {
         "layer_types": ["conv", "full_attention"],
         "moe_intermediate_size": 24,
     },
-    "gemma4_text": {"layer_types": ["full_attention"] * 2},
 }
 WITH_BUFFERS = [
     "deepseek_v3",
@@ -139,4 +134,31 @@ def made(name: str) -> PreTrainedModel:
         for param in model.parameters():
             if param.ndim > 1:
                 param.normal_(0, 0.3)
+    return model.eval()
+
+
+# With towers for pictures, which no text reaches.
+_TEXT = {"layer_types": ["full_attention"] * 2}
+_MIXED = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_value_heads": 2,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+WITH_TOWERS = {"qwen3_vl": {}, "mistral3": {}, "gemma3": _TEXT, "qwen3_5": _MIXED, "llava": {}}
+
+
+def made_with_tower(name: str) -> PreTrainedModel:
+    """A small model of texts and pictures in eval mode, of the class that checkpoints have."""
+    config = AutoConfig.for_model(name)
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "depth": 1,
+              "num_attention_heads": 2, "num_heads": 2, "patch_size": 4, "image_size": 16,
+              "out_hidden_size": 32}  # fmt: skip
+    text = {**config.text_config.to_dict(), **SIZES, "vocab_size": 256, **WITH_TOWERS[name]}
+    whole = type(config)(
+        text_config=text, vision_config={**config.vision_config.to_dict(), **vision}
+    )
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForImageTextToText.from_config(whole).float()
     return model.eval()

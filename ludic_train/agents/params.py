@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ludic_train.errors import PublishError
 from ludic_train.models.checkpoint_names import hub_params, model_params
+from ludic_train.models.modules import persistent_buffers
 from ludic_vllm.files import format_of, params_in, require_formats
 
 
@@ -35,7 +36,7 @@ class StagedParams:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._params = dict(model.named_parameters())
+        self._params = dict(model.named_parameters()) | persistent_buffers(model)
         # Trainers send the names of checkpoints, as vLLM takes them.
         meta = ((name, torch.empty_like(p, device="meta")) for name, p in self._params.items())
         self._expected = {name: format_of(p) for name, p in hub_params(model, meta)}

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from ludic_train.checkpoints.sharded import row_range
 from ludic_train.distributed.fsdp import local_part, shard_model
 from ludic_train.errors import ModelNotFound, UnsupportedModel
 from ludic_train.models.cache import hub_folder, resolved
-from ludic_train.models.load import quiet
+from ludic_train.models.load import auto_class, quiet
 from ludic_train.models.modules import VALUE_HEAD
 from ludic_train.models.tokenizer import load_tokenizer
 
@@ -141,7 +141,7 @@ def load_sharded(
     with quiet():
         config = AutoConfig.from_pretrained(folder)
         with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            model: PreTrainedModel = auto_class(config).from_config(config, dtype=torch.float32)
         tokenizer = load_tokenizer(folder)
     files.check(model)
     shard_model(model, param_dtype=param_dtype, device=device, offload=offload, replicas=replicas)

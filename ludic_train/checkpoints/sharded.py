@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import PretrainedConfig
 
 from ludic_train.checkpoints.layout import PARAM, SHARDS, sync_to_disk
 from ludic_train.checkpoints.manager import load_checkpoint
@@ -34,6 +34,7 @@ from ludic_train.distributed.fsdp import local_part
 from ludic_train.distributed.ranks import rank
 from ludic_train.errors import CheckpointError
 from ludic_train.models.checkpoint_names import hub_params
+from ludic_train.models.load import auto_class
 
 # Past the last row of any tensor.
 _END = 2**62
@@ -193,7 +194,7 @@ def export_params(
     # Names say how many files there are, which is known at the end.
     drafts: list[Path] = []
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = auto_class(config).from_config(config)
     for part in _files(hub_params(model, _params(shards, dtype)), file_bytes):
         drafts.append(folder / f"part_{len(drafts):05d}.incomplete")
         # transformers refuses a file that does not say for which library it was written.

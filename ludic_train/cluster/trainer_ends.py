@@ -70,6 +70,7 @@ def remote_ends(
     before = read_address(out)
     key = before.key if before else f"{out.resolve().name}-{secrets.token_hex(4)}"
     stop, look = StopSign(), None
+    frozen = [name for name, p in learner.model.named_parameters() if not p.requires_grad]
     publisher: PolicyPublisher
     # One stop for both ends: a signal must end a wait for a batch and a wait for a server.
     if servers:
@@ -85,8 +86,7 @@ def remote_ends(
         publisher = patient = PatientPublisher(to, fixed, stop, joined=joined)
         look = patient.look
     else:
-        publisher = FolderPublisher(published)
-    frozen = [name for name, p in learner.model.named_parameters() if not p.requires_grad]
+        publisher = FolderPublisher(published, frozen=frozen)
     away = BackgroundPublisher(publisher, look=look, frozen=frozen, here=learner.publisher)
     source = WatchedSource(
         open_queue(url, key),

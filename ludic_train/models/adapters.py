@@ -21,6 +21,7 @@ from ludic_train.models.modules import (
     is_expert_adapter,
     is_lora_layer,
     is_trained_beside,
+    persistent_buffers,
     unwrapped,
 )
 
@@ -78,6 +79,14 @@ def base_params(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for path, group in groupby(model.named_parameters(), lambda p: _layer_of(p[0], layers)):
         own = group if path is None else _base(layers[path]).named_parameters(path)
         yield from ((_plain(name), param) for name, param in own)
+
+
+def base_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The persistent buffers that the model has without adapters."""
+    layers = _outermost(model)
+    for name, buffer in persistent_buffers(model).items():
+        if _layer_of(name, layers) is None:
+            yield _plain(name), buffer
 
 
 def adapter_params(params: Params, model: nn.Module) -> Iterator[tuple[str, Tensor]]:

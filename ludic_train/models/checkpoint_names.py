@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import chain, groupby
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ from transformers.core_model_loading import (
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import UnsupportedModel
-from ludic_train.models.adapters import Params, base_params, merged_params
+from ludic_train.models.adapters import Params, base_buffers, base_params, merged_params
 from ludic_train.models.modules import unwrapped
 
 # Up to the number of the transformer block that a param belongs to.
@@ -106,8 +106,9 @@ def block_of(name: str) -> str:
 
 
 def checkpoint_params(params: Params, model: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
-    """The params under the names and in the shapes of the hub checkpoint, adapters merged.
+    """All that a hub checkpoint holds, under its names and in its shapes, adapters merged.
 
+    Persistent buffers follow the params: servers that know the checkpoint wait for all of it.
     params: of `model`, whole, in its order. model: None for one that has the names of its
         checkpoint in memory, and no adapters.
     A transformer block is held in memory at a time.
@@ -115,7 +116,7 @@ def checkpoint_params(params: Params, model: nn.Module | None) -> Iterator[tuple
     """
     merged = merged_params(params, model)
     if model is not None:
-        yield from hub_params(model, merged)
+        yield from hub_params(model, chain(merged, base_buffers(model)))
         return
     for name, tensor in merged:
         if tensor.ndim == 3 and ".experts." in name:

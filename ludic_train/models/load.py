@@ -13,7 +13,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
@@ -25,6 +29,7 @@ from ludic_train.models.chat_profile import add_stops, chat_profile
 from ludic_train.models.checkpoint_names import model_params
 from ludic_train.models.modules import (
     VALUE_HEAD,
+    decoder_of,
     is_adapted,
     limit_vocabulary,
     persistent_buffers,
@@ -33,7 +38,8 @@ from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 
 ALL_LINEAR = "all-linear"
@@ -103,7 +109,8 @@ def load_model(
         an adapter gives base and adapter, trainable. lora: the same with other settings of the
         adapters, in place of a rank alone.
     device: where the model is moved. dtype: of its params.
-    Only safetensors are read, and no code from the hub is run.
+    Only safetensors are read, and no code from the hub is run. A model with towers for pictures is
+    loaded whole, in the class it was published in; texts train what they reach.
     Raises ModelNotFound, or ConfigError for a tokenizer without a chat template, for a rank below
     1, for a rank with a folder that holds an adapter already, and for targets the model lacks.
 
@@ -208,9 +215,24 @@ def load_params(model: nn.Module, folder: str | Path) -> None:
 def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
     try:
         # Safetensors alone: other weight files are pickles, which run code when they are read.
-        return AutoModelForCausalLM.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
+        auto = auto_class(AutoConfig.from_pretrained(str(name)))
+        return auto.from_pretrained(str(name), dtype=dtype, use_safetensors=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise model_not_found(name, error) from error
+
+
+def auto_class(config: PretrainedConfig) -> type[_BaseAutoModelClass]:
+    """The class of transformers that makes a model of the class that it was published in.
+
+    Models with towers for pictures have a class of their own, and some another one for text alone,
+    whose params have other names: servers of the published one would know none of them.
+    """
+    kind = config.model_type
+    whole = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(kind)
+    is_text_alone = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if whole is not None and (whole in (config.architectures or ()) or not is_text_alone):
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM
 
 
 def base_of(name: str | Path) -> str:
@@ -284,14 +306,18 @@ def _all_targets(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def _unfit(model: PreTrainedModel) -> set[str]:
-    """Names of linear layers that are no products with their weight alone, as adapters need it."""
+    """Names of linear layers that no text reaches, or that are no products with their weight alone.
+
+    An adapter changes nothing there.
+    """
     unfit = set()
+    reached = {*decoder_of(model).modules(), model.get_output_embeddings()}
     for name, module in model.named_modules():
         # Those of Mamba, whose kernels read the weight and pass by the adapter.
         if "conv1d" in module._modules and "D" in module._parameters:
             unfit |= {f"{name}.out_proj", f"{name}.dt_proj"}
-        # A product for each group of inputs.
-        if is_linear(module) and "n_groups" in module.__dict__:
+        # A product for each group of inputs, and the towers of pictures.
+        if is_linear(module) and ("n_groups" in module.__dict__ or module not in reached):
             unfit.add(name)
     return unfit
 

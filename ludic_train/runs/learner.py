@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ludic_gym.clients.vllm import VLLMTokenClient
 from ludic_gym.harness import Harness
@@ -42,7 +42,7 @@ from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.models.adapters import active_adapter
 from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
-from ludic_train.models.load import LoRA, base_of, load_model, quiet
+from ludic_train.models.load import LoRA, auto_class, base_of, load_model, quiet
 from ludic_train.models.modules import VALUE_HEAD, is_adapted, unwrapped
 from ludic_train.models.saved import model_and_harness
 from ludic_train.models.tiny import make_tiny_model
@@ -375,7 +375,7 @@ def _follower(description: Mapping[str, Any]) -> Learner:
 def _skeleton(description: Mapping[str, Any]) -> PreTrainedModel:
     config = AutoConfig.for_model(**description["config"])
     with quiet(), torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+        model: PreTrainedModel = auto_class(config).from_config(config)
         if description["adapter"] is not None:
             from peft import PeftConfig, get_peft_model
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+from transformers import AttentionInterface, AutoConfig
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from ludic_gym.errors import ConfigError
@@ -29,7 +29,7 @@ from ludic_train.errors import ModelNotFound
 from ludic_train.models.adapters import has_expert_adapters
 from ludic_train.models.cache import resolved
 from ludic_train.models.head import action_logprobs
-from ludic_train.models.load import LoRA, with_new_lora
+from ludic_train.models.load import LoRA, auto_class, with_new_lora
 from ludic_train.trainer.config import Load
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def model_from_config(
     AttentionInterface.register(ATTENTION, _fused_attention)
     ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _balanced_experts)
     with torch.device("meta"):
-        model: nn.Module = AutoModelForCausalLM.from_config(
+        model: nn.Module = auto_class(config).from_config(
             config, dtype=dtype, attn_implementation=ATTENTION, experts_implementation=EXPERTS
         )
         if lora_rank:

@@ -2,16 +2,19 @@
 
 import pytest
 import torch
-from model_types import WITH_BUFFERS, made
-from two_ranks.learning import settings, tokenizer
+from model_types import WITH_BUFFERS, WITH_TOWERS, made, made_with_tower
+from safetensors.torch import load_file
+from two_ranks.learning import random_rows, settings, tokenizer
 
+from ludic_train.agents.params import StagedParams
 from ludic_train.algorithms.presets import sft
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.sharded import export_params
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.errors import CheckpointError
+from ludic_train.models.checkpoint_names import checkpoint_params
 from ludic_train.models.load import load_model, save_model
-from ludic_train.models.modules import persistent_buffers
+from ludic_train.models.modules import persistent_buffers, unwrapped
 from ludic_train.trainer.trainer import Trainer
 
 IDS = torch.arange(3, 27).view(2, 12)
@@ -54,3 +57,34 @@ def test_an_export_without_frozen_params_is_refused(tmp_path):
     model.get_input_embeddings().weight.requires_grad_(False)
     with pytest.raises(CheckpointError, match=r"lacks 1 params.*embed_tokens\.weight"):
         from_shards(model, tmp_path)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("name", WITH_TOWERS)
+def test_a_model_with_a_tower_is_trained_saved_and_sent_in_its_own_class(name, lora, tmp_path):
+    plainly(made_with_tower(name), tmp_path / "base")
+    before = load_file(tmp_path / "base" / "model.safetensors")
+    model, _ = load_model(tmp_path / "base", lora_rank=2 if lora else None)
+    assert type(unwrapped(model)) is type(made_with_tower(name))
+    cfg = settings()
+    for _ in range(2):
+        Trainer(model, sft(), None, cfg=cfg).update(random_rows(6))
+
+    served, _ = load_model(tmp_path / "base")
+    sent = dict(checkpoint_params(model.named_parameters(), model))
+    assert sent.keys() == before.keys() - ({"lm_head.weight"} - sent.keys())
+    StagedParams(served).put_in({n: t.detach().clone() for n, t in sent.items()})
+    with torch.no_grad():
+        wanted, found = (each.eval()(input_ids=IDS).logits for each in (model, served))
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+
+    save_model(model, tokenizer(), tmp_path / "after")
+    again, _ = load_model(tmp_path / "after")
+    with torch.no_grad():
+        assert torch.equal(again.eval()(input_ids=IDS).logits, wanted)
+    towers = [n for n in before if any(part in n for part in ("vision", "visual", "projector"))]
+    assert towers
+    assert all(torch.equal(sent[n], before[n]) for n in towers)
+    assert not any(
+        torch.equal(sent[n], before[n]) for n in before if "q_proj" in n and n not in towers
+    )

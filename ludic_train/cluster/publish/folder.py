@@ -13,7 +13,7 @@ import asyncio
 import json
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,12 @@ from ludic_train.errors import PublishError
 from ludic_train.sources.publisher import NEWEST, Published, newest
 from ludic_vllm.files import params_in
 
-ADAPTER = ".lora_"
-
 
 class FolderPublisher:
     """Writes each version to `folder`; readers see complete versions only.
 
-    Of a LoRA model only the adapters are written. keep_last: versions that stay for slow readers.
+    frozen: names of params that training never changes; they are not written, since readers have
+        them from the initial model. keep_last: versions that stay for slow readers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,8 +42,11 @@ class FolderPublisher:
     3
     """
 
-    def __init__(self, folder: Path | str, *, keep_last: int = 4) -> None:
+    def __init__(
+        self, folder: Path | str, *, frozen: Collection[str] = (), keep_last: int = 4
+    ) -> None:
         self.folder = Path(folder)
+        self.frozen = frozenset(frozen)
         self.keep_last = keep_last
 
     async def publish(self, params: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -53,15 +55,15 @@ class FolderPublisher:
         params: must stay as they are until then, as `BackgroundPublisher` has them do.
         Raises PublishError where it cannot be written; the version before stays.
         """
-        named = [(name, tensor.detach().cpu()) for name, tensor in params]
-        adapters = [(name, tensor) for name, tensor in named if ADAPTER in name]
+        # All are read: those that are spread over ranks need every rank to the end.
+        named = [(n, tensor.detach().cpu()) for n, tensor in params if n not in self.frozen]
         # A random suffix, because a run that was rolled back publishes a version again, with other
         # params, and actors compare folders to see what is new.
         path = self.folder / f"v{version:06d}-{secrets.token_hex(3)}"
         pointer = self.folder / f".{path.name}.json"
         try:
             # Params before the pointer: readers take what it names for complete.
-            await write_params(path, adapters or named)
+            await write_params(path, named)
             with writing(path, PublishError):
                 pointer.write_text(json.dumps({"version": version, "folder": path.name}))
                 # Atomic: a reader sees the old pointer or the new one, never a part.
