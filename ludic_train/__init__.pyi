@@ -215,4 +215,4 @@ from .types import TopTokens as TopTokens
 from .types import Trajectory as Trajectory
 
 __version__: str
-from .models.saved import model_and_harness as model_and_harness
+from .models.cache import model_and_harness as model_and_harness

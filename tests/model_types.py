@@ -1,5 +1,7 @@
 """Small models of random weights, one per architecture of transformers."""
 
+from typing import Any
+
 import torch
 from transformers import (
     AutoConfig,
@@ -124,9 +126,9 @@ ARCHITECTURES = [
 ]  # fmt: skip
 
 
-def made(name: str) -> PreTrainedModel:
+def made(name: str, **others: Any) -> PreTrainedModel:
     """A model in eval mode, whose logits are as far apart as those of trained models."""
-    settings = {**SIZES, **FURTHER.get(name, {})}
+    settings = {**SIZES, **FURTHER.get(name, {}), **others}
     config = AutoConfig.for_model(name, **{n: v for n, v in settings.items() if v is not ...})
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config).float()
@@ -155,7 +157,7 @@ def made_with_tower(name: str) -> PreTrainedModel:
     vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "depth": 1,
               "num_attention_heads": 2, "num_heads": 2, "patch_size": 4, "image_size": 16,
               "out_hidden_size": 32}  # fmt: skip
-    text = {**config.text_config.to_dict(), **SIZES, "vocab_size": 256, **WITH_TOWERS[name]}
+    text = {**config.text_config.to_dict(), **SIZES, "vocab_size": 320, **WITH_TOWERS[name]}
     whole = type(config)(
         text_config=text, vision_config={**config.vision_config.to_dict(), **vision}
     )

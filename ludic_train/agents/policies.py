@@ -41,8 +41,8 @@ from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.programs import Agent, AgentTask, named_agent, run_program
 from ludic_train.agents.session import Session
 from ludic_train.engine.client import LocalChatClient, model_folder
+from ludic_train.models.cache import model_and_harness
 from ludic_train.models.load import load_model
-from ludic_train.models.saved import model_and_harness
 
 # Seconds in which a program may end by itself after its episode.
 GRACE_S = 30.0

@@ -18,9 +18,9 @@ from ludic_gym.models import model as named_model
 from ludic_train.agents.gateway import Gateway
 from ludic_train.agents.served_model import ServedModel
 from ludic_train.engine.client import PREFIX_CACHE_BYTES, model_folder
+from ludic_train.models.cache import model_and_harness
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
-from ludic_train.models.saved import model_and_harness
 from ludic_train.models.token_client import token_client
 from ludic_train.models.tokenizer import load_tokenizer
 from ludic_train.server_tokens import issued_token

@@ -27,7 +27,7 @@ from ludic_train.cluster.queues.retry import retry
 from ludic_train.cluster.server_versions import ServedVersions
 from ludic_train.disk import disk_failure
 from ludic_train.errors import ActorError
-from ludic_train.models.saved import model_and_harness
+from ludic_train.models.cache import model_and_harness
 from ludic_train.models.token_client import token_client
 from ludic_train.models.tokenizer import load_tokenizer, torch_hidden
 from ludic_train.queue_urls import REDIS

@@ -23,10 +23,9 @@ from ludic_gym.trail import Trail, token_ids
 from ludic_gym.types import Completion, MakePolicy, Message, Sampling, ToolSchema
 from ludic_train.engine.batch import Ended, Engine, Request
 from ludic_train.errors import EngineError
-from ludic_train.models.cache import hub_folder, resolved
+from ludic_train.models.cache import hub_folder, model_and_harness, resolved
 from ludic_train.models.chat_template import ChatRenderer, chat_renderer, set_chat_args
 from ludic_train.models.load import load_model
-from ludic_train.models.saved import model_and_harness
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -39,7 +39,6 @@ from ludic_train.models.tokenizer import load_tokenizer, model_not_found
 if TYPE_CHECKING:
     from peft import LoraConfig
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 
 ALL_LINEAR = "all-linear"
@@ -221,7 +220,7 @@ def _load_base(name: str | Path, dtype: torch.dtype) -> PreTrainedModel:
         raise model_not_found(name, error) from error
 
 
-def auto_class(config: PretrainedConfig) -> type[_BaseAutoModelClass]:
+def auto_class(config: PretrainedConfig) -> Any:  # noqa: ANN401 - it has no types
     """The class of transformers that makes a model of the class that it was published in.
 
     Models with towers for pictures have a class of their own, and some another one for text alone,

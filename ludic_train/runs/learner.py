@@ -40,11 +40,11 @@ from ludic_train.distributed.ranks import all_gather, feed_rank_0, rank, scatter
 from ludic_train.engine.client import LocalChatClient
 from ludic_train.errors import ModelNotFound, RankError, UnsupportedModel
 from ludic_train.models.adapters import active_adapter
+from ludic_train.models.cache import model_and_harness
 from ludic_train.models.chat_template import set_chat_args
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import LoRA, auto_class, base_of, load_model, quiet
 from ludic_train.models.modules import VALUE_HEAD, is_adapted, unwrapped
-from ludic_train.models.saved import model_and_harness
 from ludic_train.models.tiny import make_tiny_model
 from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.publisher import CopyPublisher, InProcessPublisher, PolicyPublisher

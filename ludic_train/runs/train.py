@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch.distributed as dist
 from safetensors import SafetensorError
@@ -59,9 +59,11 @@ from ludic_train.runs.run import Floors, Run, Stage, run_logger, run_stages
 from ludic_train.runs.settled import check_combination, settled
 from ludic_train.runs.stages import distribute_learner, imitation_stage, make_learner, reward_stage
 from ludic_train.runs.tasks import evaluation_tasks
-from ludic_train.runs.trained import TrainedRun
 from ludic_train.sources.base import BatchSource
 from ludic_train.sources.levels import LevelSchedule
+
+if TYPE_CHECKING:
+    from ludic_train.runs.trained import TrainedRun
 
 
 def train(
@@ -153,8 +155,13 @@ def train(
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return TrainedRun(config.out, asyncio.run(running))
-    return TrainedRun(config.out, run_blocking(running))
+        ended = asyncio.run(running)
+    else:
+        ended = run_blocking(running)
+    # Here, because only a run that has ended is looked at.
+    from ludic_train.runs.trained import TrainedRun
+
+    return TrainedRun(config.out, ended)
 
 
 async def train_recipe(

@@ -38,9 +38,9 @@ from ludic_train.cluster.publish.files import FilesPublisher
 from ludic_train.cluster.publish.vllm_transfer import BACKENDS, VLLMTransferPublisher, has_vllm
 from ludic_train.cluster.status import LIMIT_S
 from ludic_train.errors import PublishError
+from ludic_train.models.cache import model_and_harness
 from ludic_train.models.exact import make_exact
 from ludic_train.models.load import load_model
-from ludic_train.models.saved import model_and_harness
 from ludic_train.models.token_client import token_client
 from ludic_train.sources.publisher import PolicyPublisher
 from ludic_vllm import BACKEND

@@ -14,8 +14,7 @@ from typing import Literal
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
-from ludic_train.models.cache import resolved
-from ludic_train.models.saved import model_and_harness
+from ludic_train.models.cache import model_and_harness, resolved
 from ludic_vllm import BACKEND
 
 OLDEST, NEWEST_TESTED = (0, 28), (0, 33)
