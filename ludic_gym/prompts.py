@@ -1,8 +1,10 @@
 """Prompts whose tokens continue the tokens that were sampled before.
 
 A chat template turns a dialog into text, and text into tokens. The sampled tokens of a text may
-differ from those of a tokenizer, and templates may rewrite earlier turns. Turns become one training
-row only if each prompt begins with the previous prompt and completion.
+differ from those of a tokenizer, and templates may rewrite earlier turns, from which they drop
+thoughts. Turns become one training row only if each prompt begins with the previous prompt and
+completion: what was sampled stays in the prompt, and only what follows it is the template's. A
+context that drops thoughts or turns itself is followed.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ ReadCalls = Callable[[Completion, Sequence[ToolSchema]], Completion]
 # Dialogs below this number of messages are rendered whole, and longer ones behind the first
 # characters of the first messages.
 SHORT, SHOWN = 8, 100
+# Tokens that end a turn, at most.
+LONGEST_END = 8
 
 
 class SampledMessage(dict[str, Any]):
@@ -111,8 +115,8 @@ class ExactPrompts:
     the whole dialog; a template in which they differ gets whole dialogs from then on.
 
     extended: number of prompts that continue the sampled ids of the newest reply.
-    rewritten: number of prompts that do not, because the template or the context has changed
-        earlier turns; they start a new training row.
+    rewritten: number of prompts that do not, because the context has changed earlier turns, or the
+        tools; they start a new training row.
     renders_whole: the template writes a turn in another way behind a short beginning.
     """
 
@@ -133,30 +137,31 @@ class ExactPrompts:
         if index is None:
             return token_ids(self._rendered(messages, tools))
         reply, is_last = messages[index], index + 1 == len(messages)
-        rest = None
+        more = None
         if _is_continued(messages, index, tools):
-            rest = (
+            more = (
                 self._addition(messages, tools) if is_last else self._rest(messages, index, tools)
             )
-        if rest is None:
+        if more is None:
             self.rewritten += 1
             return token_ids(self._rendered(messages, tools))
         self.extended += 1
-        turn = _sampled_ids(reply) if is_last else self.turn_ids(reply)
-        # Where nothing ends a turn but the role of the next message, that role was sampled.
-        is_ended = not (is_last or self._closing) and rest[:1] == turn[-1:]
-        return turn + rest[is_ended:]
+        ids = _sampled_ids(reply)
+        return ids + more[0 if is_last else self._sampled_end(ids, more) :]
 
     @cached_property
     def _closing(self) -> tuple[int, ...]:
         return _turn_end(self._render)
 
-    def turn_ids(self, reply: Message) -> Trail[int]:
-        """Token ids from the first of the prompt to the end of the turn of a sampled reply."""
-        ids = _sampled_ids(reply)
-        # A model samples the end of its turn, unless the reply was cut off or stopped by a string.
-        ended = bool(self._closing) and ids[-1] == self._closing[0]
-        return ids + self._closing[ended:]
+    def _sampled_end(self, ids: Trail[int], more: tuple[int, ...]) -> int:
+        """Number of the tokens after a reply, from the end of its turn on, that end the reply too.
+
+        0 for one that was cut off or stopped by a string: a model samples the end of its turn.
+        """
+        sizes = range(min(len(ids), len(more), LONGEST_END), 0, -1)
+        shared = next((n for n in sizes if ids[len(ids) - n :] == more[:n]), 0)
+        # Some templates end the last turn by another token, which the model has sampled.
+        return shared or int(ids[-1:] == self._closing[:1])
 
     def check(self, prompt: Sequence[Message]) -> None:
         """Compare what the last prompt of a dialog added with the same part of the whole dialog."""
@@ -181,7 +186,7 @@ class ExactPrompts:
         *,
         check: bool = False,
     ) -> tuple[int, ...] | None:
-        """The template's tokens after the turn of that reply; None if those up to it changed."""
+        """The template's tokens after the text of that reply; None if it cannot be continued."""
         added = len(messages) - index - 1
         if self.renders_whole or index < SHORT:
             return self._after(messages, added, tools)
@@ -201,12 +206,31 @@ class ExactPrompts:
     def _after(
         self, messages: Sequence[Message], count: int, tools: Sequence[ToolSchema]
     ) -> tuple[int, ...] | None:
-        """The tokens of the last messages, and of what opens a reply; None if others changed."""
+        """The end of a turn, the tokens of the last messages, and of what opens a reply."""
         # Templates may change earlier turns, such as removing thoughts: only if the rendered dialog
         # still begins with the turns up to the reply can its sampled tokens replace that part.
         rendered = self._rendered(messages, tools)
         head = self._rendered(messages[: len(messages) - count], tools, reply_comes=False)
-        return rendered[len(head) :] if rendered[: len(head)] == head else None
+        if rendered[: len(head)] == head:
+            return self._closing + rendered[len(head) :]
+        return self._kept(messages, len(messages) - count - 1, tools)
+
+    def _kept(
+        self, messages: Sequence[Message], index: int, tools: Sequence[ToolSchema]
+    ) -> tuple[int, ...] | None:
+        """The template's tokens after the turn of that reply, whatever it does to earlier turns.
+
+        None for a reply of tool calls, which are text of the template.
+        """
+        if messages[index].get("tool_calls"):
+            return None
+        texts: list[Message] = [{"role": "assistant", "content": text} for text in "ab"]
+        one, other = (
+            self._rendered([*messages[:index], text, *messages[index + 1 :]], tools)
+            for text in texts
+        )
+        after = _common_end(one, other)
+        return after if len(after) < len(one) else None
 
     def _addition(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
@@ -290,5 +314,9 @@ def _turn_end(render: Render) -> tuple[int, ...]:
     one, other = (
         tuple(render([question, {"role": "assistant", "content": text}], False)) for text in "ab"
     )
+    return _common_end(one, other)
+
+
+def _common_end(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one[::-1], other[::-1]))  # noqa: B905
     return tuple(token for token, _ in same)[::-1]

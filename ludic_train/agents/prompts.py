@@ -13,9 +13,9 @@ from ludic_gym.prompts import ExactPrompts
 from ludic_gym.text_calls import CALL, CALL_END, ReplyFormat
 from ludic_gym.trail import Trail
 from ludic_gym.types import Message, ToolCall, ToolSchema
-from ludic_train.models.chat_profile import text_ids
+from ludic_train.models.chat_profile import chat_profile, text_ids
 from ludic_train.models.chat_template import render_chat, with_parsed_arguments
-from ludic_train.models.tool_calls import begins_in_thought, call_format, tool_template
+from ludic_train.models.tool_calls import begins_in_thought, tool_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,7 +39,7 @@ class Prompts:
     ) -> None:
         template = tool_template(tokenizer)
         self.tokenizer, self.max_positions = tokenizer, max_positions
-        form = call_format(template)
+        form = chat_profile(tokenizer).tools
         # Lists of calls follow a special token, which the texts of engines do not have.
         self.writes_tools = form in ("tagged", "bare")
         self._calls = form if self.writes_tools else "tagged"

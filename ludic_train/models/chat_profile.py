@@ -39,7 +39,7 @@ class ChatProfile:
     control: ids of the tokens that no text of a message may become, by their spelling.
     vocab_size: ids that the tokenizer has; later rows of a padded vocabulary are no tokens.
     keeps_prefixes: the template writes each reply into later prompts as it was sampled, a thought
-        included.
+        included. Where it does not, prompts here do: see `ludic_gym.prompts`.
     roles: of messages that the template writes.
     tools: format of tool calls; None for a template without one that is known here.
     bos: prompts begin with the bos token.
@@ -57,7 +57,7 @@ class ChatProfile:
     def text(self, tokenizer: PreTrainedTokenizerBase) -> str:
         """The profile in a line: `a turn ends with '<|im_end|>'; ...`."""
         names = tokenizer.convert_ids_to_tokens(list(self.stop_ids))
-        kept = "as sampled" if self.keeps_prefixes else "rewritten by the template"
+        kept = "stay as sampled" + ("" if self.keeps_prefixes else ", not as the template has them")
         return (
             f"a turn ends with {tokenizer.decode(list(self.turn_end))!r}; replies stop at "
             f"{', '.join(map(str, names)) or 'no token'}; {self.vocab_size} tokens; earlier "

@@ -25,7 +25,7 @@ from ludic_gym.trail import Trail
 from ludic_gym.types import Completion, Decision, Message, Rollout, Step, Task, ToolSchema
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.chat_profile import chat_profile, text_ids
-from ludic_train.models.tool_calls import call_format, tool_template, with_calls
+from ludic_train.models.tool_calls import with_calls
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -119,7 +119,7 @@ class ChatRenderer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer, self._form = tokenizer, call_format(tool_template(tokenizer))
+        self._tokenizer, self._form = tokenizer, chat_profile(tokenizer).tools
 
     def __call__(
         self, messages: Sequence[Message], reply_comes: bool, tools: Sequence[ToolSchema] = ()
@@ -291,7 +291,9 @@ def typed_completion(
     """
     prompt = (prompts or _prompts(tokenizer)).token_ids(dialog)
     shown = shortened(dialog, reply_before(dialog, len(dialog)))
-    begun = list(prompt) if len(shown) == len(dialog) else render_chat(tokenizer, shown)
+    # Earlier replies are in the prompt as they were typed, whatever the template makes of them.
+    is_as_written = chat_profile(tokenizer).keeps_prefixes and len(shown) == len(dialog)
+    begun = list(prompt) if is_as_written else render_chat(tokenizer, shown)
     reply: Message = {"role": "assistant", "content": text}
     written = render_chat(tokenizer, [*shown, reply], reply_comes=False)
     ids = _reply_ids(tokenizer, begun, text, written)

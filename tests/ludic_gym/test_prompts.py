@@ -106,22 +106,18 @@ async def test_many_turns_stay_exact():
     assert client.prompts.extended == 4
 
 
-async def test_a_template_that_rewrites_history_starts_a_new_row_and_is_counted():
+async def test_what_was_sampled_stays_where_the_template_would_rewrite_it():
     client = await play(
         TokenClient((A, ord("!"), B, END), (A, END), render=strict_render), ["x", "y"]
     )
 
-    assert client.calls[1].prompt_ids == tuple(
-        strict_render(
-            [
-                {"role": "user", "content": "x"},
-                {"role": "assistant", "content": "a!b"},
-                {"role": "user", "content": "y"},
-            ],
-            True,
-        )
+    first, second = client.calls
+    assert second.prompt_ids == (
+        *first.prompt_ids,
+        *(A, ord("!"), B, END),
+        *(NEWLINE, ROLES["user"], ord("y"), END, NEWLINE, ROLES["assistant"]),
     )
-    assert (client.prompts.extended, client.prompts.rewritten) == (0, 1)
+    assert (client.prompts.extended, client.prompts.rewritten) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -256,14 +252,16 @@ def with_results(texts):
     return prompts, dialog
 
 
-def test_a_new_turn_is_held_against_all_of_the_turn_before():
-    # Of the replies of the turn, one in the middle has a thought, which the new turn removes.
+def test_a_new_turn_keeps_all_of_the_turn_before():
+    # Of the replies of the turn, one in the middle has a thought, which the template would remove.
     prompts, dialog = with_results(["a!b" if i == 5 else "a" for i in range(9)])
     assert prompts.rewritten == 0
     asked = dialog.then({"role": "user", "content": "y"})
 
-    assert prompts.token_ids(asked) == strict_render(asked, True)
-    assert prompts.rewritten == 1
+    reply, result, question = asked[-3:]
+    ids = (NEWLINE, *render([result, question], True))
+    assert prompts.token_ids(asked) == (*reply.token_ids, *ids)
+    assert prompts.rewritten == 0
 
 
 def numbered(messages, reply_comes):

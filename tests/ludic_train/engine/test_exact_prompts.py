@@ -147,6 +147,60 @@ async def test_a_template_that_moves_a_long_system_prompt_gets_whole_dialogs():
     assert made[0] == made[1]
 
 
+# All that stands between the end of a reply and the next one.
+BETWEEN = {
+    "gemma": "\n<start_of_turn>user\nq<end_of_turn>\n<start_of_turn>model\n",
+    "qwen base": "\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
+    "llama 2": "<s>[INST] q [/INST]",
+    "llama 3": "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "qwen 3": "\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
+    "qwen 3, no thoughts": "\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"
+    "<think>\n\n</think>\n\n",
+    "mistral": "[INST] q[/INST]",
+    "phi 3": "\n<|user|>\nq<|end|>\n<|assistant|>\n",
+    "gpt-oss": "<|start|>user<|message|>q<|end|><|start|>assistant",
+    "glm 4": "\nq<|assistant|>\n",
+    "r1": "<｜User｜>q<｜Assistant｜><think>\n",
+}
+
+
+def text_of(made, ids):
+    return made.decode(list(ids), clean_up_tokenization_spaces=False)
+
+
+@pytest.mark.parametrize("reply", ["A reply.", "<think>\nHm.\n</think>\n\nA reply."])
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_turns_are_one_row_whatever_the_template_does_to_earlier_ones(family, reply):
+    client = Typed(family_tokenizer(family), [reply] * 3)
+    policy = ChatPolicy(client)
+    for _ in range(3):
+        policy.observe("q")
+        await policy.act(Sampling())
+    first, *later = client.calls
+    whole = first.prompt_ids + first.completion_ids
+    for call in later:
+        assert call.prompt_ids[: len(whole)] == whole
+        assert text_of(client.made, call.prompt_ids[len(whole) :]) == BETWEEN[family]
+        whole = call.prompt_ids + call.completion_ids
+    assert (client.prompts.extended, client.prompts.rewritten) == (2, 0)
+
+
+@pytest.mark.parametrize("family", ["qwen 3", "qwen 3, no thoughts", "gpt-oss"])
+async def test_an_episode_of_the_local_engine_is_one_row_in_every_family(family):
+    tokenizer = family_tokenizer(family)
+    client = LocalChatClient(make_tiny_model(tokenizer, hidden_size=32, num_layers=1), tokenizer)
+    tasks = [
+        Task(env_id="ludic/GuessTheNumber-v0", seed=i, sampling=Sampling(max_tokens=8, seed=i))
+        for i in range(4)
+    ]
+    episodes = [e async for e in run_episodes(tasks, lambda env: ChatPolicy(client))]
+    played = [trajectory_from(rollout) for e in episodes for rollout in e.rollouts]
+    assert [len(t.rows) for t in played] == [1] * 4
+    assert min(len(t.completions) for t in played) > 3
+    assert client.prompts.rewritten == 0
+
+
 def test_a_typed_dialog_of_many_turns_is_one_row_of_the_template():
     made = make_tokenizer(["1 2 X\n4 O 6"])
     dialog = [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ludic_train.errors import UntrainableRollout
 from ludic_train.models.chat_profile import chat_profile, text_ids
-from ludic_train.models.chat_template import dialog_rollout, render_chat, typed_completion
+from ludic_train.models.chat_template import dialog_rollout, render_chat
 from ludic_train.rows import trajectory_from
 
 EACH = pytest.mark.parametrize("name", FAMILIES)
@@ -16,6 +16,12 @@ QUESTION = {"role": "user", "content": "2 + 3 = ?"}
 
 def text(tokenizer, ids):
     return tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+
+
+def typed(tokenizer, reply):
+    """The completion of a demonstration of one reply."""
+    dialog = [QUESTION, {"role": "assistant", "content": reply}]
+    return dialog_rollout(dialog, tokenizer).steps[0].decision.completions[0]
 
 
 def control_ids(tokenizer, ids):
@@ -40,7 +46,7 @@ def test_ends_stops_and_roles_of_a_family_are_found(name):
 def test_a_demonstration_is_what_the_template_writes_and_ends_as_its_turns_do(name):
     tokenizer = family_tokenizer(name)
     reply = "so: 2 + 3\n</think>\n\nthe cat" if name == "r1" else "the cat"
-    made = typed_completion(tokenizer, [QUESTION], reply)
+    made = typed(tokenizer, reply)
     end = chat_profile(tokenizer).turn_end
     assert made.completion_ids[-len(end) :] == end
     # A second way: the template's own text of the dialog, and of the prompt.
@@ -59,11 +65,11 @@ def test_a_demonstration_is_what_the_template_writes_and_ends_as_its_turns_do(na
 
 
 def test_qwen_3_is_taught_the_empty_thought_that_its_template_writes():
-    made = typed_completion(family_tokenizer("qwen 3"), [QUESTION], "the cat")
+    made = typed(family_tokenizer("qwen 3"), "the cat")
     ids = made.completion_ids
     assert text(family_tokenizer("qwen 3"), ids) == "<think>\n\n</think>\n\nthe cat<|im_end|>"
     # Without thoughts, the prompt has it already.
-    made = typed_completion(family_tokenizer("qwen 3, no thoughts"), [QUESTION], "the cat")
+    made = typed(family_tokenizer("qwen 3, no thoughts"), "the cat")
     assert text(family_tokenizer("qwen 3, no thoughts"), made.completion_ids) == "the cat<|im_end|>"
 
 
@@ -71,7 +77,7 @@ def test_qwen_3_is_taught_the_empty_thought_that_its_template_writes():
 def test_a_thought_that_the_model_could_not_have_sampled_is_refused(name):
     reply = {"r1": "the cat", "qwen 3, no thoughts": "<think>\nso\n</think>\n\nthe cat"}[name]
     with pytest.raises(UntrainableRollout, match="would be trained as"):
-        typed_completion(family_tokenizer(name), [QUESTION], reply)
+        typed(family_tokenizer(name), reply)
 
 
 @EACH
@@ -116,16 +122,27 @@ def test_the_profile_follows_a_template_and_an_eos_token_that_are_set_later():
     assert len(chat_profile(tokenizer).stop_ids) == 1
 
 
-@pytest.mark.parametrize("name", ["gemma", "qwen base", "llama 3", "phi 3", "glm 4"])
-def test_a_dialog_is_one_row_where_the_template_keeps_replies(name):
-    tokenizer = family_tokenizer(name)
-    dialog = [QUESTION, {"role": "assistant", "content": "the cat"}] * 3
+# A thought before a reply, and what the template writes before one itself.
+BEFORE = {
+    "r1": "so\n</think>\n\n",
+    "qwen 3": "<think>\n\n</think>\n\n",
+    "gpt-oss": "<|channel|>final<|message|>",
+    "llama 2": " ",
+    "mistral": " ",
+}
+
+
+@EACH
+def test_a_dialog_is_one_row_whatever_the_template_does_to_earlier_replies(name):
+    tokenizer, before = family_tokenizer(name), BEFORE.get(name, "")
+    reply = before + "the cat" if name == "r1" else "the cat"
+    dialog = [QUESTION, {"role": "assistant", "content": reply}] * 3
     (row,) = trajectory_from(dialog_rollout(dialog, tokenizer)).rows
     spans = text(tokenizer, row.input_ids[row.action_mask])
-    assert spans == ("the cat" + FAMILIES[name].end) * 3
+    assert spans == (before + "the cat" + FAMILIES[name].end) * 3
 
 
 def test_white_space_that_the_template_removes_is_not_trained():
     tokenizer = family_tokenizer("llama 3")
-    made = typed_completion(tokenizer, [QUESTION], "  the cat\n")
+    made = typed(tokenizer, "  the cat\n")
     assert text(tokenizer, made.completion_ids) == "the cat<|eot_id|>"
