@@ -48,6 +48,8 @@ def sections() -> Iterator[str]:
     for name, title in TABLES.items():
         if found := _results(name):
             yield _table(title, found)
+    if found := _results("costs"):
+        yield _costs(found)
     if found := _results("memory"):
         yield _memory(found)
     if found := _results("startup"):
@@ -97,6 +99,13 @@ def _rows(line: Json) -> Iterator[str]:
 def _rounded(rate: float) -> str:
     """The rate, with a decimal where it is small."""
     return f"{rate:,.0f}" if rate >= 30 else f"{rate:.1f}"
+
+
+def _costs(found: Json) -> str:
+    lines = ["## Growth", "", _versions(found), "", "| cost / that beside it | figure | at most |"]
+    lines += ["|---|---|---|"]
+    lines += [f"| {c['what']} | {c['figure']:.2f} | {c['most']:.2f} |" for c in found["lines"]]
+    return "\n".join(lines) + "\n"
 
 
 def _memory(found: Json) -> str:
