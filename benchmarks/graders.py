@@ -20,9 +20,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from ludic_gym.graders.benchmark_rules import gpqa_letter, mmlu_pro_letter
+from ludic_gym.graders.constraints import grade_constraints
 from ludic_gym.graders.maths import grade_maths, is_refused, prepared
 from ludic_gym.graders.numeric import grade_number
+from ludic_gym.graders.programs.blocks import PYTHON, program_in
+from ludic_gym.graders.programs.grader import grader_for
+from ludic_gym.graders.programs.types import CallTests, ProgramTests, QueryTests, StdinTests
 from ludic_gym.graders.text import grade_choice, grade_exact, grade_f1
 
 Pair = tuple[str, str, bool]
@@ -40,7 +46,14 @@ JUDGES: dict[str, Judge] = {
     "choice": lambda reply, truth: grade_choice(reply, truth).correct,
     "exact": lambda reply, truth: grade_exact(reply, truth).correct,
     "f1": lambda reply, truth: grade_f1(reply, truth).correct,
+    "constraints": lambda reply, truth: grade_constraints(reply, truth).correct,
+    "mmlu_pro": lambda reply, truth: mmlu_pro_letter(reply) == truth,
+    "gpqa": lambda reply, truth: gpqa_letter(reply) == truth,
+    "function": lambda reply, truth: passes(reply, function_tests(**json.loads(truth))),
+    "program": lambda reply, truth: passes(reply, StdinTests(cases=(tuple(json.loads(truth)),))),
+    "query": lambda reply, truth: passes(reply, QueryTests(schema=PETS, reference=truth)),
 }
+PETS = "CREATE TABLE pets (name TEXT, age INT); INSERT INTO pets VALUES ('Rex', 3), ('Tom', 4);"
 
 # Pairs of Math-Verify's tests that this grader decides otherwise, by a part of the reply or truth.
 CONTESTED = {
@@ -99,6 +112,19 @@ def measured(judge: str, name: str, is_right: Judge, pairs: Iterable[Pair]) -> R
         if is_right(reply, truth) != right:
             wrong[right].append((reply, truth, right))
     return Result(judge, name, counts[True], counts[False], tuple(wrong[False]), tuple(wrong[True]))
+
+
+def function_tests(name: str, calls: list[list[Any]], expected: list[Any]) -> CallTests:
+    """The tests of a labelled function."""
+    return CallTests(name=name, calls=tuple(map(tuple, calls)), expected=tuple(expected))
+
+
+def passes(reply: str, tests: ProgramTests) -> bool:
+    """True if the program of the reply passes in the sandbox that works here."""
+    name = tests.name if isinstance(tests, CallTests) else ""
+    languages = ("sql", "sqlite") if isinstance(tests, QueryTests) else PYTHON
+    program = program_in(reply, languages, defines=name)
+    return grader_for("auto").grade(program, tests).outcome == "passed"
 
 
 def labelled() -> dict[str, list[Pair]]:
@@ -168,26 +194,26 @@ def is_contested(reply: str, truth: str) -> bool:
 def results(data: Path | None, tests: Path | None) -> Iterator[Result]:
     """Every grader on every set, and math-verify on those of numbers and mathematics."""
     for grader, pairs in labelled().items():
-        yield measured(f"grade_{grader}", "labelled replies", JUDGES[grader], pairs)
+        yield measured(grader, "labelled replies", JUDGES[grader], pairs)
         if grader in ("maths", "number"):
             yield measured("math-verify", f"the same of {grader}", by_math_verify, pairs)
     is_right, is_number = JUDGES["maths"], JUDGES["number"]
     if tests is not None:
         pairs = list(math_verify_pairs(tests))
-        yield measured("grade_maths", "Math-Verify's tests, uncontested", is_right, pairs)
+        yield measured("maths", "Math-Verify's tests, uncontested", is_right, pairs)
     if data is not None:
         problems = [json.loads(line) for line in (data / "math500/test.jsonl").open()]
         answers = [each["answer"] for each in problems]
         own = [(f"\\boxed{{{answer}}}", answer, True) for answer in answers]
-        yield measured("grade_maths", "MATH-500, answers", is_right, own)
+        yield measured("maths", "MATH-500, answers", is_right, own)
         written = [(each["solution"], each["answer"], True) for each in problems]
-        yield measured("grade_maths", "MATH-500, solutions", is_right, written)
+        yield measured("maths", "MATH-500, solutions", is_right, written)
         changed = list(mutated(answers))
-        yield measured("grade_maths", "MATH-500, changed answers", is_right, changed)
+        yield measured("maths", "MATH-500, changed answers", is_right, changed)
         yield measured("math-verify", "the same", by_math_verify, changed)
         sums = [json.loads(line)["answer"] for line in (data / "gsm8k/test.jsonl").open()]
         solved = [(text, text.rpartition("####")[2].strip(), True) for text in sums]
-        yield measured("grade_number", "GSM8K, solutions", is_number, solved)
+        yield measured("number", "GSM8K, solutions", is_number, solved)
 
 
 def _nested(opening: str, inside: str, closing: str, depth: int) -> str:

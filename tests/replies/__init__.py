@@ -24,9 +24,9 @@ def load() -> list[Row]:
 def made() -> list[Row]:
     """The rows, made anew and without repetitions."""
     # Here, because sympy is not needed to read the file.
-    from replies import choices, maths, near, numbers, quantities, texts
+    from replies import choices, maths, near, numbers, programs, quantities, rules, texts
 
-    parts = (maths, near, quantities, numbers, choices, texts)
+    parts = (maths, near, quantities, numbers, choices, texts, programs, rules)
     return list(dict.fromkeys(row for part in parts for row in part.rows(Random(part.__name__))))
 
 

@@ -170,6 +170,8 @@ def _continued(head: str, body: str) -> str:
 
     The body ends before the first line that is not indented: base models write on.
     """
+    if not body.strip():
+        return ""
     if not body[:1].isspace():
         # Without an indent, or one that was stripped from the first line.
         return _continued(head, textwrap.indent(body, "    ")) or _continued(head, f"    {body}")

@@ -1,6 +1,7 @@
 """Replies in Markdown, with a full stop or in quotes are read as the bare ones, in every id."""
 
 import json
+import time
 
 import gymnasium as gym
 import pytest
@@ -160,6 +161,25 @@ def test_without_a_name_the_longest_block_that_compiles_is_the_program():
     broken = "for line in sys.stdin print(line) and so on and so on"
     reply = f"```py\nprint(input())\n```\n```py\n{broken}\n```\n```py\nx = 1\n```"
     assert program_in(reply) == "print(input())"
+
+
+HEAD = "def area(a, b):\n"
+
+
+@pytest.mark.parametrize("body", ["", " ", "```\n```", "```py\n\n```", "No.", "```py\n(\n```"])
+def test_a_head_without_a_body_is_no_program_of_its_own(body):
+    assert not program_in(body, defines="area", head=HEAD).startswith(HEAD)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "part", ["```\n", "~~~\n", "```py\nx = 1\n", "> ", "    x\n", "x = (\n", "\n"]
+)
+def test_a_megabyte_of_fences_or_lines_is_read_in_a_second(part):
+    reply = part * (1_000_000 // len(part))
+    start = time.process_time()
+    program_in(reply, defines="area", head=HEAD)
+    assert time.process_time() - start < 1.0
 
 
 def test_several_blocks_of_commands_run_in_order():
