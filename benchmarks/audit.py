@@ -25,7 +25,7 @@ from ludic_gym.audit.subject import AuditSubject, statement_of
 
 # The planted faults belong to the tests, which are no package.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from mutants import MUTANTS, SOUND, register
+from mutants import FAULTS, MUTANTS, SOUND, SOUND_SMALL, register
 
 
 def audited(job: tuple[str, Path]) -> str:
@@ -59,24 +59,33 @@ def table(out: Path) -> str:
 def mutant_line(name: str) -> tuple[str, list[str]]:
     """A planted fault, and the checks that find it."""
     register()
-    mutant = {**MUTANTS, **SOUND}[name]
-    stated = replace(statement_of(mutant.base), **mutant.stated)
-    subject = AuditSubject(env_id=name, statement=stated, kwargs=mutant.kwargs)
+    subject = AuditSubject(env_id=name)
+    if mutant := {**MUTANTS, **SOUND}.get(name):
+        stated = replace(statement_of(mutant.base), **mutant.stated)
+        subject = AuditSubject(env_id=name, statement=stated, kwargs=mutant.kwargs)
     return name, [finding.check for finding in audit_env(subject).failed]
 
 
 def mutant_table(names: list[str], workers: int) -> None:
-    """Print each planted fault with the checks that find it, and how many are found."""
-    chosen = names or [*MUTANTS, *SOUND]
-    found, alarms = Counter[bool](), 0
+    """Print each planted fault with the checks that find it, and a table of what is found."""
+    kinds = {name: f"small, {kind}" for name, (kind, _) in FAULTS.items()}
+    kinds |= dict.fromkeys(MUTANTS, "of the catalogue's environments")
+    chosen = names or [*kinds, *SOUND, *SOUND_SMALL]
+    planted, found, alarms, sound = Counter[str](), Counter[str](), 0, 0
     with ProcessPoolExecutor(workers) as pool:
         for name, checks in pool.map(mutant_line, chosen):
-            if name in SOUND:
-                alarms += bool(checks)
-            else:
-                found[bool(checks)] += 1
             print(f"{name}: {', '.join(checks) or '-'}", flush=True)
-    print(f"{found[True]} of {found.total()} faults found, {alarms} false alarms")
+            if name in kinds:
+                planted[kinds[name]] += 1
+                found[kinds[name]] += bool(checks)
+            else:
+                sound, alarms = sound + 1, alarms + bool(checks)
+    print("\n| faults | planted | found |\n|---|---:|---:|")
+    for kind, count in planted.items():
+        print(f"| {kind} | {count} | {found[kind]} |")
+    print(
+        f"\n{found.total()} of {planted.total()} found, {alarms} false alarms in {sound} sound ones"
+    )
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ class EnvEntry:
     tags: search terms.
     random_success, oracle_success: success rates with default arguments of random legal actions
         (random texts if any text is legal), and of the environment's oracle.
+    failure_share: highest share of a success's reward that a failure may be paid.
     levels: an argument that decides how hard the tasks are, and some of its values, from the
         easiest to the hardest; ("", ()) if there is none. `level="easy"`, "medium" and "hard" are
         the first, the middle and the last one.
@@ -42,6 +43,7 @@ class EnvEntry:
     tags: tuple[str, ...]
     random_success: float = 0.0
     oracle_success: float = 1.0
+    failure_share: float = 0.05
     levels: tuple[str, tuple[str | int, ...]] = ("", ())
     no_levels: str = ""
     few_starts: str = ""

@@ -144,6 +144,9 @@ _TRUTHFUL = re.compile(r"(\w+?)s?,? (?:who )?always tells? the truth", re.IGNORE
 _LYING = re.compile(r"(\w+?)s?,? (?:who )?always lies?\b", re.IGNORECASE)
 _CLAIM = re.compile(r"(\w+) is (not )?an? (\w+)")
 _SAID = re.compile(r'"([^"]+)"|\bthat (.+)$')
+# A claim in quotes; a form of answers has a slash for the choice.
+_SPOKEN = re.compile(r'"[^"/]+"|\bthat .+ is ')
+_NUMBERED = re.compile(r"(?i)of all of us, the number of (\w+?)s is (\d+)")
 _COUNTED = re.compile(r"(?i)at least one of (\w+) and (\w+) is an? (\w+)")
 _KIND = re.compile(r"(\w+) and (\w+) are of (the same|different) kinds?")
 Kinds = Mapping[str, bool]
@@ -158,7 +161,11 @@ def knights(text: str) -> tuple[str, ...]:
     """
     truthful, lying = _TRUTHFUL.search(text), _LYING.search(text)
     lines = re.split(r"(?<=[.?])\s+|(?<=\.\")\s+|\n", text)
-    claims = [claim for line in lines if (claim := said(line))]
+    spoken = [said(line) for line in lines if _SPOKEN.search(line)]
+    claims = [claim for claim in spoken if claim is not None]
+    # One claim that is not understood leaves all open.
+    if len(claims) < len(spoken):
+        return ()
     names = [*dict.fromkeys(name for name, _ in claims)]
     roles = {role.casefold() for _, claim in claims for *_, role in _CLAIM.findall(claim)}
     if truthful is None or lying is None or not 1 < len(names) <= 8 or len(claims) != len(names):
@@ -180,15 +187,13 @@ def knights(text: str) -> tuple[str, ...]:
 
 
 def said(line: str) -> tuple[str, str] | None:
-    """Speaker and claim of a line; None if it is none."""
+    """Speaker and claim of a line; None unless it has one of each."""
     claim = _SAID.search(line)
-    if claim is None or (
-        not _CLAIM.search(text := claim[1] or claim[2]) and not _KIND.search(text)
-    ):
+    if claim is None:
         return None
     speakers = re.findall(r"\b[A-Z]\w+(?=\b)", line[: claim.start()] + line[claim.end() :])
     speakers = [name for name in speakers if name not in ("In", "As", "According", "So", "Format")]
-    return (speakers[0], text.strip(" .,")) if len({*speakers}) == 1 else None
+    return (speakers[0], (claim[1] or claim[2]).strip(" .,")) if len({*speakers}) == 1 else None
 
 
 def is_true(claim: str, kinds: Kinds, honest: str) -> bool | None:
@@ -209,6 +214,9 @@ def is_true(claim: str, kinds: Kinds, honest: str) -> bool | None:
         return wanted in (kinds[match[1]], kinds[match[2]])
     if (match := _KIND.fullmatch(claim)) and {match[1], match[2]} <= kinds.keys():
         return (kinds[match[1]] == kinds[match[2]]) == (match[3] == "the same")
+    if match := _NUMBERED.fullmatch(claim):
+        wanted = match[1].casefold() == honest
+        return sum(kind == wanted for kind in kinds.values()) == int(match[2])
     match = _CLAIM.fullmatch(claim)
     if match is None or match[1] not in kinds:
         return None

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 from ludic_gym.types import Env
 
 _ids: dict[Callable[[], Env], str] = {}
 
 
-def make_env(env_id: str, **kwargs: Any) -> Env:  # noqa: ANN401 (as gymnasium.make)
+def make_env(env_id: str | EnvSpec, **kwargs: Any) -> Env:  # noqa: ANN401 (as gymnasium.make)
     """The environment of an id, as `gymnasium.make` makes it; one of numbers by `as_text`.
 
     >>> env = make_env("FrozenLake-v1", is_slippery=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ludic_gym.deciders import syllogism
+from ludic_gym.deciders import arithmetic, syllogism
 
 Entry = dict[str, Any]
 """A puzzle of reasoning-gym: "question", "answer" and the fields for its scorer."""
@@ -15,12 +15,15 @@ Entry = dict[str, Any]
 _BUTTON = re.compile(r"\[(.*)\]")
 
 
-def mended_syllogism(entry: Entry) -> Entry:
-    """The entry with the truth of all worlds; where readings differ, with its own."""
-    return {**entry, "answer": next(iter(syllogism(entry["question"])), entry["answer"])}
+def solved_by(solve: Callable[[str], tuple[str, ...]], entry: Entry) -> Entry:
+    """The entry with the solver's answer; with its own where the solver cannot decide."""
+    return {**entry, "answer": next(iter(solve(entry["question"])), entry["answer"])}
 
 
-ENTRIES: Mapping[str, Callable[[Entry], Entry]] = {"syllogism": mended_syllogism}
+ENTRIES: Mapping[str, Callable[[Entry], Entry]] = {
+    "basic_arithmetic": partial(solved_by, arithmetic),
+    "syllogism": partial(solved_by, syllogism),
+}
 """The mended entry of a dataset of reasoning-gym, by its name."""
 
 

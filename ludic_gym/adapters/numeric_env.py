@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ludic_gym.adapters.toy_text import GAMES, HasTransitions, best_actions
+from ludic_gym.adapters.toy_text import GAMES, Game, HasTransitions, best_actions
 from ludic_gym.envs.core.base import Info, TextEnv, Turn, end, proceed
 from ludic_gym.errors import ConfigError, NoOracle
 from ludic_gym.offered import legal_actions
@@ -107,7 +107,6 @@ class NumericEnv(TextEnv):
     ) -> None:
         super().__init__(env.render_mode if env.render_mode == "ansi" else None)
         self.env, self.spec = env, env.spec
-        self._game = GAMES.get(type(env.unwrapped).__name__)
         self.forfeit_reward = self._game.forfeit if self._game else 0.0
         self._names = _named_actions(env, actions or (self._game.actions if self._game else None))
         if describe is None:
@@ -118,6 +117,11 @@ class NumericEnv(TextEnv):
         self._reset_with: dict[str, Any] = {}
         self._failures = 0
         self._best: list[int] | None = None
+
+    @property
+    def _game(self) -> Game | None:
+        # By name, since its functions cannot be pickled.
+        return GAMES.get(type(self.env.unwrapped).__name__)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

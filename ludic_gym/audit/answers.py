@@ -44,7 +44,8 @@ def equal_replies_earn_equally(subject: AuditSubject) -> Result:
             first = None
             for repeat in range(REPEATS):
                 env = subject.make()
-                with clock_jumps(HOURS_S[repeat]) as jump:
+                # Other hours for each seed: a grader may be lenient in one hour of many.
+                with clock_jumps(HOURS_S[repeat] + 3600.0 * seed * repeat) as jump:
                     act = player(seed)
 
                     def later(env: Env, observation: str, act: Player = act) -> str:
@@ -64,7 +65,7 @@ def hedges_fail(subject: AuditSubject) -> Result:
     """A reply that names the right answer among wrong ones is wrong."""
     tasks = short_answers(one_turn_answers(subject), subject)
     if tasks is None:
-        return "unknown", "only for an oracle that ends its episodes with one short reply", {}
+        return "not judged", "only for an oracle that ends its episodes with one short reply", {}
     env, tried = subject.make(), dict[str, list[bool]]()
     examples: dict[str, Any] = {}
 
@@ -86,7 +87,7 @@ def hedges_fail(subject: AuditSubject) -> Result:
                 examples.setdefault(name, transcript(episode))
     rates = {name: sum(wins) / len(wins) for name, wins in tried.items()}
     if not rates:
-        return "unknown", "no task has a wrong answer of another task", {}
+        return "not judged", "no task has a wrong answer of another task", {}
     worst = max(rates, key=lambda name: rates[name])
     evidence = {"success": rates, "examples": examples}
     summary = f"{worst!r} succeeds in {rates[worst]:.0%} of {len(tried[worst])} tasks"
@@ -94,7 +95,10 @@ def hedges_fail(subject: AuditSubject) -> Result:
 
 
 def paraphrases_are_equal(subject: AuditSubject) -> Result:
-    """White space and a sentence around the marked answer change nothing; wrong stays wrong."""
+    """White space and a sentence around the marked answer change nothing; wrong stays wrong.
+
+    The right answer in the mark that the prompt asks for is right.
+    """
     answers = one_turn_answers(subject)
     env, tasks = subject.make(), short_answers(answers, subject)
     for seed, reply in answers.items():
@@ -103,6 +107,11 @@ def paraphrases_are_equal(subject: AuditSubject) -> Result:
         if tasks is not None and tasks[seed][0] != "{}":
             form, core = tasks[seed]
             marked = form.format(core)
+            if play(env, seed, always(reply), 1).success:
+                asked = play(env, seed, always(marked), 1)
+                if not asked.success:
+                    summary = f"{reply[:40]!r} is right, and wrong as the prompt asks for it"
+                    return "fail", summary, {"play": transcript(asked)}
             pairs = [(marked, [f"{marked}\n", f"\n{marked} ", f"My answer follows.\n{marked}"])]
         if other is not None:
             pairs.append((other, [f"{other}\n", f"\n{other} "]))
@@ -139,7 +148,8 @@ def hedges(form: str, answer: str, wrong: list[str]) -> dict[str, str]:
             "two marked answers": f"{form.format(other)} {form.format(answer)}",
             "right, then wrong": f"{form.format(answer)} {form.format(other)}",
         }
-    return {name: cores[name] for name in ("a list of answers", "letters around it")}
+    plain = {name: cores[name] for name in ("a list of answers", "letters around it")}
+    return plain | {"answers in a row": f"{other} {answer}", "letters after it": f"{answer}xq"}
 
 
 def short_answers(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from ludic_gym.audit.players import sample_arguments
 from ludic_gym.audit.subject import ENDLESS, AuditSubject, Check, Result, in_budget, oracle, play
 from ludic_gym.clients.scripted import Reply, ScriptedClient
 from ludic_gym.envs.tools.calls import calls_in
@@ -19,7 +19,6 @@ from ludic_gym.tools.tool import call_tool, tools_by_name
 from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolCall, ToolSchema
 
 _BROKEN = re.compile(r"Error: (\w*(?:Type|Name|Attribute|Import|NotImplemented|NotFound)Error.*)")
-_SAMPLES = {"string": "x", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
 SEEDS, LONGEST_REPLY = range(6), 2**20
 
 
@@ -29,7 +28,7 @@ def tools_can_be_called(subject: AuditSubject) -> Result:
     env.reset(seed=0)
     tools = tools_by_name(env_tools(env))
     for name, tool in tools.items():
-        arguments = json.dumps(_sample(tool.schema))
+        arguments = json.dumps(sample_arguments(tool.schema))
         result = run_blocking(call_tool(tools, ToolCall(id="", name=name, arguments=arguments)))
         if broken := _BROKEN.match(result):
             evidence = {"arguments": arguments, "result": result}
@@ -40,12 +39,12 @@ def tools_can_be_called(subject: AuditSubject) -> Result:
         texts = []
         for called in (name, unknown):
             env.reset(seed=0)
-            action = {"name": called, "arguments": _sample(schema)}
+            action = {"name": called, "arguments": sample_arguments(schema)}
             texts.append(str(env.step(json.dumps(action))[0]).replace(called, unknown))
         if texts[0] == texts[1]:
             return "fail", f"the call {name!r} is answered like one of no name", {"text": texts[0]}
     count = len(tools) + len(actions)
-    return ("pass", f"{count} calls", {}) if count else ("unknown", "it offers no tools", {})
+    return ("pass", f"{count} calls", {}) if count else ("not judged", "it offers no tools", {})
 
 
 def oracle_wins_by_text(subject: AuditSubject) -> Result:
@@ -97,20 +96,6 @@ def _call(action: str, schemas: Sequence[ToolSchema]) -> Message | None:
     return assistant_message(
         Completion(text="", finish_reason="tool_calls", tool_calls=tuple(calls))
     )
-
-
-def _sample(schema: ToolSchema) -> dict[str, Any]:
-    """Arguments that fit the schema of a call."""
-    parameters = schema["function"]["parameters"]
-    return {name: _value(parameters["properties"][name]) for name in parameters.get("required", ())}
-
-
-def _value(schema: Mapping[str, Any]) -> object:
-    if "enum" in schema:
-        return schema["enum"][0]
-    if "anyOf" in schema:
-        return _value(schema["anyOf"][0])
-    return _SAMPLES.get(schema.get("type", "string"))
 
 
 DOOR_CHECKS: dict[str, Check] = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Barrier, BrokenBarrierError
 
-from ludic_gym.audit.scores import earnings, error_of, half_oracle
+from ludic_gym.audit.players import half_oracle, quoting, unsteady
+from ludic_gym.audit.scores import earnings, error_of
 from ludic_gym.audit.subject import (
     ENDLESS,
     AuditSubject,
@@ -35,43 +36,26 @@ SHORT = 20
 MEETING_S = 2.0
 
 
-def seeds_differ(subject: AuditSubject) -> Result:
-    """Different seeds play different tasks, unless one task is stated."""
-    return _varied(subject, list(range(8)), "seeds", "is the seed dropped?")
-
-
 def resets_without_seed_differ(subject: AuditSubject) -> Result:
     """Resets without a seed continue the random numbers: no episode comes again and again."""
-    # Seeded first, so that the audit repeats; that episode itself is left out.
-    what, guess = "resets without a seed", "do they start at one seed again?"
-    return _varied(subject, [0, *[None] * 7], what, guess, skipped=1)
-
-
-def _varied(
-    subject: AuditSubject, seeds: Sequence[int | None], what: str, guess: str, skipped: int = 0
-) -> Result:
-    """The result for episodes of several seeds, in one environment.
-
-    what: that differs between them. guess: of the reason if nothing does. skipped: first episodes
-    that are not compared.
-    """
     # Players that a hidden task answers differently; the episodes of each are compared.
     players = [random_player(0), *([oracle] if has_oracle(subject) else [])]
     different = 0
     for player in players:
         env = subject.make()
-        plays = [_facts(play(env, seed, player, SHORT)) for seed in seeds]
-        different = max(different, len(set(plays[skipped:])))
-    count = len(seeds) - skipped
-    evidence = {"episodes": count, "different": different}
+        # Seeded first, so that the audit repeats; that episode itself is left out.
+        plays = [_facts(play(env, seed, player, SHORT)) for seed in (0, *[None] * 7)]
+        different = max(different, len(set(plays[1:])))
+    evidence = {"episodes": 7, "different": different}
     if different > 1:
-        return "pass", f"{different} of {count} {what} differ", evidence
-    if subject.statement.one_task:
-        return "unknown", "all episodes are the same task, as stated", evidence
+        return "pass", f"{different} of 7 resets without a seed differ", evidence
+    if subject.statement.tasks == 1:
+        return "not judged", "all episodes are the same task, as stated", evidence
     ends_at_once = len(play(subject.make(), 0, always("x"), 2).actions) == 1
     if len(players) == 1 and not legal_at_start(subject) and not ends_at_once:
-        return "unknown", "random texts find no difference; it has no legal actions", evidence
-    return "fail", f"{count} {what} play the same episode: {guess}", evidence
+        return "not judged", "random texts find no difference; it has no legal actions", evidence
+    summary = "7 resets without a seed play the same episode: do they start at one seed again?"
+    return "fail", summary, evidence
 
 
 def history_is_forgotten(subject: AuditSubject) -> Result:
@@ -140,7 +124,6 @@ def _facts(episode: Play) -> tuple[object, ...]:
 
 
 SEED_CHECKS: dict[str, Check] = {
-    "seeds/differ": seeds_differ,
     "seeds/resets-differ": resets_without_seed_differ,
     "seeds/history": history_is_forgotten,
     "seeds/threads": threads_do_not_matter,
@@ -166,7 +149,11 @@ def episodes_end(subject: AuditSubject) -> Result:
     evidence = {"turns": longest, "without end": never}
     texts = [name for name in never if name not in ("random", "first legal")]
     if never and not texts:
-        return "unknown", f"{never[0]} play continues for {ENDLESS} turns; none is stated", evidence
+        return (
+            "not judged",
+            f"{never[0]} play continues for {ENDLESS} turns; none is stated",
+            evidence,
+        )
     if texts:
         return (
             "fail",
@@ -179,8 +166,8 @@ def episodes_end(subject: AuditSubject) -> Result:
 def limit_is_as_stated(subject: AuditSubject) -> Result:
     """The longest episode has the number of turns that the prompt, or the spec, states.
 
-    "unknown" where the longest episode found is far from the number: players that never win may end
-    their episodes otherwise.
+    "not judged" where the longest episode found is far from the number: players that never win may
+    end their episodes otherwise.
     """
     env = subject.make()
     text, info = env.reset(seed=0)
@@ -191,7 +178,7 @@ def limit_is_as_stated(subject: AuditSubject) -> Result:
     if isinstance(inner, SolitaireEnv):
         stated = {inner.turns}
     if not stated:
-        return "unknown", "neither the prompt nor the spec states a number of turns", {}
+        return "not judged", "neither the prompt nor the spec states a number of turns", {}
     lengths = {}
     for name, player in _stubborn(subject).items():
         env = subject.make()
@@ -206,14 +193,14 @@ def limit_is_as_stated(subject: AuditSubject) -> Result:
     # One more or less is an error of counting; any other length may have reasons of its own.
     if isinstance(inner, SolitaireEnv) or {longest - 1, longest + 1} & stated:
         return "fail", f"{sorted(stated)} turns are stated, the longest has {longest}", evidence
-    return "unknown", f"{sorted(stated)} are stated, the longest episode has {longest}", evidence
+    return "not judged", f"{sorted(stated)} are stated, the longest episode has {longest}", evidence
 
 
 def levels_are_ordered(subject: AuditSubject) -> Result:
     """On a harder level no baseline does better: random play, half oracle, oracle."""
     name, values = subject.statement.levels
     if len(values) < 2:
-        return "unknown", "no levels are stated: --levels NAME=EASY,...,HARD", {}
+        return "not judged", "no levels are stated: --levels NAME=EASY,...,HARD", {}
     players: dict[str, Callable[[int], Player]] = {"random": random_player}
     if has_oracle(subject):
         players |= {"half oracle": half_oracle, "oracle": lambda seed: oracle}
@@ -237,12 +224,12 @@ def levels_are_ordered(subject: AuditSubject) -> Result:
     flat = all(max(means) - min(means) < 0.05 for means in rates.values())
     longer = any(means == sorted(means) and means[-1] > means[0] for means in turns.values())
     if flat and not longer:
-        return "unknown", "no baseline tells the levels apart", evidence
+        return "not judged", "no baseline tells the levels apart", evidence
     return "pass", f"{len(values)} levels of {name}", evidence
 
 
 def _stubborn(subject: AuditSubject) -> dict[str, Callable[[int], Player]]:
-    """Players of one text, of the first legal action, and of random ones."""
+    """Players of one text, of quotes, of the first legal action, and of random ones."""
 
     def one_text(text: str) -> Callable[[int], Player]:
         return lambda seed: always(text)
@@ -250,7 +237,11 @@ def _stubborn(subject: AuditSubject) -> dict[str, Callable[[int], Player]]:
     def first_legal(env: Env, _: str) -> str:
         return next(iter(legal_actions(env)), "x")
 
+    text, info = subject.make().reset(seed=0)
     players = {text: one_text(text) for text in TEXTS}
+    if not legal_at_start(subject):
+        # A quote may name a legal action, which is then no other than the first one.
+        players |= quoting(str(info.get("system_prompt", "")), str(text)) | unsteady()
     return players | {"random": random_player, "first legal": lambda seed: first_legal}
 
 

@@ -7,8 +7,6 @@ whose truth is replaced by a text that occurs nowhere must not show that text.
 
 from __future__ import annotations
 
-import base64
-import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +15,7 @@ from itertools import combinations
 from typing import Any
 
 from ludic_gym.audit.answers import split_reply
+from ludic_gym.audit.codes import ABOUT_CODES, codes_of, decides, numbers_of
 from ludic_gym.audit.subject import (
     AuditSubject,
     Check,
@@ -24,8 +23,6 @@ from ludic_gym.audit.subject import (
     Result,
     Undecided,
     always,
-    has_oracle,
-    oracle,
     play,
     random_player,
 )
@@ -41,6 +38,8 @@ MOST_COMMON = 0.6
 MARGIN = 0.5
 # Characters of the text before an answer by which an extractor finds it.
 CONTEXTS = range(4, 25)
+TASK = "the observation"
+SPACES = f"{TASK}'s spaces"
 WRONG = ("", "xyzzy", "0")
 
 
@@ -53,6 +52,11 @@ class Secret:
     first: str
     seen: Mapping[str, str]
 
+    @property
+    def about_codes(self) -> bool:
+        """True if the task says that it is about a code, such as a word that is to be reversed."""
+        return ABOUT_CODES.search(self.first) is not None
+
 
 def infos_have_no_answer(subject: AuditSubject) -> Result:
     """No value of an info before the end is the answer, contains it, or decides it."""
@@ -61,12 +65,18 @@ def infos_have_no_answer(subject: AuditSubject) -> Result:
 
 def texts_have_no_answer(subject: AuditSubject) -> Result:
     """No later observation, render, repr, error or space contains the answer."""
-    return _no_answer(subject, lambda name: not name.startswith("info["))
+    return _no_answer(subject, lambda name: not name.startswith(("info[", TASK)))
 
 
 def observations_have_no_answer(subject: AuditSubject) -> Result:
-    """No fixed text marks the answer in the first observation or the system prompt."""
-    secrets = secrets_of(subject)
+    """The first observation has no code of the answer; nor does a fixed text mark it, or a space.
+
+    Marks are searched in the system prompt too.
+    """
+    outcome, summary, found = _no_answer(subject, lambda name: name.startswith(TASK))
+    if outcome == "fail":
+        return outcome, summary, found
+    secrets = subject.once("secrets", lambda: secrets_of(subject))
     for name in ("observation", "prompt"):
         texts = [
             s.first if name == "observation" else s.seen["info['system_prompt']"]
@@ -88,7 +98,7 @@ def canary_is_hidden(subject: AuditSubject) -> Result:
     env = subject.make()
     inner = env.unwrapped
     if not isinstance(inner, QuestionEnv):
-        return "unknown", "only for a QuestionEnv, whose truth the audit can replace", {}
+        return "not judged", "only for a QuestionEnv, whose truth the audit can replace", {}
     ask = type(inner).ask
 
     def asked(options: Mapping[str, Any]) -> Any:  # noqa: ANN401 (any kind of question)
@@ -100,10 +110,10 @@ def canary_is_hidden(subject: AuditSubject) -> Result:
         with Caught(Exception) as failure:
             text, info = env.reset(seed=seed)
         if failure.error is not None:
-            return "unknown", f"its truth cannot be replaced: {failure.text}", {}
+            return "not judged", f"its truth cannot be replaced: {failure.text}", {}
         for name, seen in [("observation", text), *surfaces(env, info).items()]:
-            if shape := next((s for s in shapes(CANARY) if s in seen.casefold()), None):
-                evidence = {"surface": name, "text": seen[:500], "found": shape}
+            if code := next(codes_of(seen, CANARY), None):
+                evidence = {"surface": name, "text": seen[:500], "code": code}
                 return "fail", f"{name} shows the truth of seed {seed}", evidence
     return "pass", "the canary is hidden in 4 tasks", {}
 
@@ -113,7 +123,7 @@ def secrets_of(subject: AuditSubject) -> list[Secret]:
 
     The answer is the oracle's last action in a success, or a truth that the last info names.
     """
-    ended = subject.plays(lambda seed: oracle) if has_oracle(subject) else []
+    ended = subject.oracle_plays()
     if not ended:
         # Some environments name the truth after a failure, which serves as well as an oracle.
         ended = subject.plays(lambda seed: always("xyzzy"), most=1)
@@ -153,33 +163,6 @@ def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def shapes(text: str) -> tuple[str, ...]:
-    """The text in the codes in which it may be hidden: plain, reversed, rot13, hex, base64.
-
-    The code of an answer of less than four characters would occur by chance.
-
-    >>> shapes("Paris")[:3], shapes("B")
-    (('paris', 'sirap', 'cnevf'), ('b',))
-    """
-    plain = text.casefold()
-    if len(text) < 4:
-        return (plain,)
-    data = text.encode(errors="replace")
-    # Without the padding, which some codes leave out.
-    base = base64.b64encode(data).decode().rstrip("=")
-    return plain, plain[::-1], codecs.encode(plain, "rot13"), data.hex(), base.casefold()
-
-
-def contains(text: str, answer: str) -> bool:
-    """True if the text has the answer as a whole word, in any of its `shapes`."""
-    lower = text.casefold()
-    return any(
-        # Digits of a decimal number, such as 14 of 3.14, are no word of their own.
-        re.search(rf"(?<![\w.]){re.escape(shape)}(?!\w)", lower) is not None
-        for shape in shapes(answer)
-    )
-
-
 def extractor(texts: list[str], answers: list[str]) -> tuple[str, float] | None:
     """A text that precedes the answer in most of the texts, and the rate; None if there is none."""
     marks = Counter[str]()
@@ -207,9 +190,12 @@ def _secret_of(subject: AuditSubject, seed: int, answer: str) -> Secret:
     An action that is no text (7) shows the error; a player that happens to play the answer is left
     out, since what follows a right answer may name it.
     """
-    env = subject.make(render_mode="ansi")
+    env = subject.make()
+    if "ansi" in env.metadata.get("render_modes", ()):
+        env = subject.make(render_mode="ansi")
     text, info = env.reset(seed=seed)
     seen = surfaces(env, info)
+    seen |= {TASK: str(text), SPACES: str([_spaces(line) for line in str(text).splitlines()])}
     with Caught(Exception) as failure:
         seen["render"] = str(env.render())
     with Caught(Exception) as failure:
@@ -230,21 +216,24 @@ def _secret_of(subject: AuditSubject, seed: int, answer: str) -> Secret:
     return Secret(seed, answer, str(text), seen)
 
 
+def _spaces(line: str) -> int:
+    """Number of spaces at the end of a line and of further ones between its words."""
+    return len(line) - len(" ".join(line.split()))
+
+
 def _no_answer(subject: AuditSubject, concerns: Callable[[str], bool]) -> Result:
-    secrets = secrets_of(subject)
+    secrets = subject.once("secrets", lambda: secrets_of(subject))
     names = [name for name in dict.fromkeys(n for s in secrets for n in s.seen) if concerns(name)]
     for name in names:
         seen_in = [s for s in secrets if name in s.seen]
         if len(seen_in) < 6:
             continue
-        for leak in (_containing_rates, _deciding_rates):
+        for what, leak in KINDS.items():
             if rates := leak(seen_in, name):
                 example = seen_in[0]
                 evidence = {**rates, "answer": example.answer, "text": example.seen[name][:500]}
-                where = (
-                    f"{name} has the answer" if leak is _containing_rates else f"{name} decides it"
-                )
-                return "fail", f"{where} in {rates['own']:.0%} of {len(seen_in)} tasks", evidence
+                rate = f"in {rates['own']:.0%} of {len(seen_in)} tasks"
+                return "fail", f"{name} {what} {rate}", evidence
     return "pass", f"{len(names)} surfaces of {len(secrets)} tasks", {"surfaces": names}
 
 
@@ -256,9 +245,9 @@ def _containing_rates(secrets: list[Secret], name: str) -> dict[str, float]:
     # An answer that the player can read in the task anyway is no secret, unless the value is the
     # answer and nothing else.
     exact = [s.seen[name].strip().casefold() == s.answer.casefold() for s in secrets]
-    hits = [contains(s.seen[name], s.answer) and not contains(s.first, s.answer) for s in secrets]
+    hits = [_is_shown(s, name, s.answer) for s in secrets]
     others = [
-        contains(s.seen[name], o.answer) and not contains(s.first, o.answer)
+        _is_shown(s, name, o.answer)
         for s, o in zip(secrets, secrets[1:] + secrets[:1], strict=True)
         if s.answer != o.answer
     ]
@@ -266,6 +255,40 @@ def _containing_rates(secrets: list[Secret], name: str) -> dict[str, float]:
     if sum(exact) >= 0.9 * len(exact):
         return {"own": sum(exact) / len(exact), "others": 0.0}
     return {"own": rate, "others": base} if rate - base > MARGIN else {}
+
+
+def _is_shown(secret: Secret, name: str, answer: str) -> bool:
+    """True if a surface has the answer in plain text or in a code, and the task has it not."""
+    known = {*codes_of(secret.first, answer)}
+    if name == TASK:
+        # The answer itself may stand in the task, and so may its code if the task is about codes.
+        return bool(known - {"plain"}) and not secret.about_codes
+    return any(code not in known for code in codes_of(secret.seen[name], answer))
+
+
+def _moved_rates(secrets: list[Secret], name: str) -> dict[str, float]:
+    """1 if a number of the surface, always at one place, is the answer plus or times a number.
+
+    The answer is a number, or the place of a letter.
+    """
+    answers = [_number(s.answer) for s in secrets]
+    if None in answers or len({*answers}) < 4:
+        return {}
+    known = [answer for answer in answers if answer is not None]
+    rows = [numbers_of(s.seen[name]) for s in secrets]
+    for place in (*range(6), *range(-6, 0)):
+        if all(-len(row) <= place < len(row) for row in rows) and decides(
+            [row[place] for row in rows], known
+        ):
+            return {"own": 1.0, "others": 0.0}
+    return {}
+
+
+def _number(answer: str) -> int | None:
+    text = answer.replace(",", "")
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    return "ABCDEFGHIJ".index(text) if re.fullmatch("[A-J]", text) else None
 
 
 def _deciding_rates(secrets: list[Secret], name: str) -> dict[str, float]:
@@ -282,6 +305,13 @@ def _deciding_rates(secrets: list[Secret], name: str) -> dict[str, float]:
     # The probability that so many pairs agree by chance, if pairs were independent.
     return {"own": 1.0, "others": chance} if chance ** len(equal) < 1e-6 else {}
 
+
+KINDS = {
+    "has the answer": _containing_rates,
+    "has the answer, moved by a number,": _moved_rates,
+    "decides it": _deciding_rates,
+}
+"""The ways in which a surface shows the answer, each with its measure."""
 
 LEAK_CHECKS: dict[str, Check] = {
     "leaks/info": infos_have_no_answer,

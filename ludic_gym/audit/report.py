@@ -11,23 +11,31 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ludic_gym.adapters.numeric_env import NumericEnv
 from ludic_gym.audit.answers import ANSWER_CHECKS
 from ludic_gym.audit.doors import DOOR_CHECKS
 from ludic_gym.audit.episodes import LIMIT_CHECKS, SEED_CHECKS
 from ludic_gym.audit.leaks import LEAK_CHECKS
 from ludic_gym.audit.scores import SCORE_CHECKS
+from ludic_gym.audit.search import SEARCH_CHECKS
 from ludic_gym.audit.subject import AuditSubject, Check, Finding, Outcome, Undecided
+from ludic_gym.audit.tasks import TASK_CHECKS
+from ludic_gym.audit.truths import TRUTH_CHECKS
+from ludic_gym.envs.core.base import TextEnv
 from ludic_gym.testing.check import verdicts
 
 CHECKS: Mapping[str, Check] = {
     **SCORE_CHECKS,
+    **SEARCH_CHECKS,
     **ANSWER_CHECKS,
     **DOOR_CHECKS,
     **LEAK_CHECKS,
+    **TRUTH_CHECKS,
+    **TASK_CHECKS,
     **SEED_CHECKS,
     **LIMIT_CHECKS,
 }
-OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unknown")
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "not judged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +58,11 @@ class AuditReport:
     def counts(self) -> dict[Outcome, int]:
         """Number of findings by outcome."""
         return {name: sum(f.outcome == name for f in self.findings) for name in OUTCOMES}
+
+    @property
+    def truths_judged(self) -> bool:
+        """True if a solver that does not know the environment has judged its truths."""
+        return any(f.check in TRUTH_CHECKS and f.outcome != "not judged" for f in self.findings)
 
     @property
     def seconds(self) -> float:
@@ -85,12 +98,18 @@ def audit_env(subject: AuditSubject) -> AuditReport:
 
 def findings(subject: AuditSubject) -> Iterator[Finding]:
     """The findings one after the other; each check runs when its finding is requested."""
+    inner = subject.make().unwrapped
+    is_ours = isinstance(inner, TextEnv) and not isinstance(inner, NumericEnv)
     start = time.process_time()
     for verdict in verdicts(subject.env_id, **subject.kwargs):
         now = time.process_time()
+        outcome: Outcome = "fail" if verdict.complaint else "pass"
+        if verdict.complaint and verdict.of_form and not is_ours:
+            # A plain environment of Gymnasium may have another form; its reward is judged below.
+            outcome = "not judged"
         yield Finding(
             check=f"contract/{verdict.rule}",
-            outcome="fail" if verdict.complaint else "pass",
+            outcome=outcome,
             summary=verdict.complaint or "kept",
             seconds=now - start,
         )
@@ -103,7 +122,7 @@ def findings(subject: AuditSubject) -> Iterator[Finding]:
             try:
                 outcome, summary, evidence = check(subject)
             except Undecided as error:
-                outcome, summary, evidence = "unknown", str(error), {}
+                outcome, summary, evidence = "not judged", str(error), {}
             # The environment is foreign code: each of its errors is a finding about it.
             except Exception as error:
                 outcome, evidence = "fail", {"error": repr(error)}

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ludic_gym.audit.subject import (
-    ENDLESS,
     AuditSubject,
     Check,
     Play,
-    Player,
     Result,
     Undecided,
     always,
-    has_oracle,
-    in_budget,
-    legal_at_start,
-    oracle,
     play,
     random_player,
 )
-from ludic_gym.errors import NoOracle
-from ludic_gym.offered import legal_actions
-from ludic_gym.types import Env
 
 # Standard errors by which a measured rate may differ from a stated one: one false alarm in 30,000.
 SIGMAS = 4.0
-FIXED = ("0", "1", "2", "A", "B", "C", "yes", "no", "True", "False", "[]", "the", "-1", "None")
-LONGEST = 2**16
-FORMS = ("{}", "<answer>{}</answer>", "\\boxed{{{}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +56,7 @@ def error_of(rate: float, count: int) -> float:
 def oracle_earns_stated(subject: AuditSubject) -> Result:
     """The oracle reaches its stated success rate, and ends its episodes."""
     subject.require_oracle()
-    plays = subject.plays(lambda seed: oracle, ENDLESS)
+    plays = subject.oracle_plays()
     earned, stated = earnings(plays), subject.statement.oracle
     evidence = {"stated": stated, **earned.as_json()}
     failed = next((p for p in plays if not p.success), None)
@@ -96,60 +83,9 @@ def random_earns_stated(subject: AuditSubject) -> Result:
         high = subject.statement.floor + SIGMAS * error_of(subject.statement.floor, earned.count)
         if earned.success > high:
             return "fail", f"{summary}, more than the floor", evidence
-        return "unknown", f"{summary}; no rate is stated", evidence
+        return "not judged", f"{summary}; no rate is stated", evidence
     if abs(earned.success - stated) > SIGMAS * error_of(stated, earned.count):
         return "fail", f"{summary}, stated are {stated:.1%}", evidence
-    return "pass", summary, evidence
-
-
-def uninformed_earn_nothing(subject: AuditSubject) -> Result:
-    """No reply of nothing, of anything, or of the prompt itself succeeds or is paid."""
-    players: dict[str, Player] = {
-        "empty": always(""),
-        "blank": always(" \n"),
-        "longest": always("x" * LONGEST),
-        "copy of the observation": lambda env, observation: observation,
-        "copy of the prompt": always(str(subject.make().reset(seed=0)[1].get("system_prompt", ""))),
-        "lorem": always("I do not know the answer."),
-    }
-    rates = {name: brief_earnings(subject, player) for name, player in players.items()}
-    evidence = {name: earned.as_json() for name, earned in rates.items()}
-    best = max(rates, key=lambda name: (rates[name].success, rates[name].reward))
-    summary = f"the best of them, {best!r}, succeeds in {rates[best].success:.0%}"
-    # Where any text is a move, or opponents may lose by themselves, some success is chance; and a
-    # prompt may name a move, which is then a fixed reply.
-    chance = max(0.2, subject.statement.random or 0.0)
-    if legal_at_start(subject):
-        chance = max(chance, subject.statement.floor)
-    if rates[best].success > chance + SIGMAS * error_of(chance, rates[best].count) / 2:
-        return "fail", summary, evidence
-    # Rewards are compared with the oracle's, since each environment has a scale of its own.
-    paid = {name: earned.reward for name, earned in rates.items() if earned.reward > 0}
-    if paid and not rates[best].success and has_oracle(subject):
-        top = earnings(subject.plays(lambda seed: oracle)).reward
-        name = max(paid, key=lambda name: paid[name])
-        if paid[name] > 0.05 * abs(top) and not legal_at_start(subject):
-            return "fail", f"{name!r} is paid {paid[name]:.3g}, the oracle {top:.3g}", evidence
-    return "pass", summary, evidence
-
-
-def fixed_answers_stay_low(subject: AuditSubject) -> Result:
-    """No reply that is fixed before the task is read succeeds more often than the floor."""
-    env = subject.make()
-    env.reset(seed=0)
-    texts = [*FIXED, *random.Random(0).sample(legal := legal_actions(env), min(4, len(legal)))]
-    # Marked too, because many graders read nothing else.
-    texts += [form.format(text) for form in FORMS[1:] for text in FIXED[:6]]
-    # Where an episode takes long, only the first texts are tried.
-    tried = in_budget(texts, 2 * subject.budget_s)
-    rates = {text: brief_earnings(subject, always(text)) for text in tried}
-    best = max(rates, key=lambda text: rates[text].success)
-    earned, floor = rates[best], subject.statement.floor
-    evidence = {"floor": floor, "texts": len(rates), "best": best, **earned.as_json()}
-    summary = f"the best fixed reply, {best[:40]!r}, succeeds in {earned.success:.0%}"
-    # The best of several is a few standard errors above its true rate.
-    if earned.success > floor + SIGMAS * error_of(floor, earned.count):
-        return "fail", f"{summary}, more than the floor of {floor:.0%}", evidence
     return "pass", summary, evidence
 
 
@@ -165,82 +101,17 @@ def other_answers_fail(subject: AuditSubject) -> Result:
             tried += 1
             wins += episode.success
     if not tried:
-        return "unknown", "all tasks have the same answer", {}
+        return "not judged", "all tasks have the same answer", {}
     rate, floor = wins / tried, subject.statement.floor
     evidence = {"tried": tried, "success": rate, "floor": floor}
     summary = f"answers of other tasks succeed in {rate:.0%} of {tried} cases"
     return ("fail" if rate > floor else "pass"), summary, evidence
 
 
-def better_players_earn_more(subject: AuditSubject) -> Result:
-    """A player that errs less earns no less: random, half oracle, oracle.
-
-    Fails too if a player succeeds less often by half, and has the oracle's mean reward.
-    """
-    subject.require_oracle()
-    ladder = {
-        "random": earnings(subject.plays(random_player)),
-        "half oracle": earnings(subject.plays(half_oracle)),
-        "oracle": earnings(subject.plays(lambda seed: oracle)),
-        "empty": earnings(subject.plays(lambda seed: always(""))),
-    }
-    evidence = {name: earned.as_json() for name, earned in ladder.items()}
-    top = ladder["oracle"]
-    slack = SIGMAS / 2 * max(error_of(f.success, f.count) for f in ladder.values())
-    for name, earned in ladder.items():
-        if earned.success > top.success + slack:
-            return "fail", f"{name!r} succeeds more often than the oracle", evidence
-        if earned.reward > top.reward + 2 * slack * max(1.0, abs(top.reward)) and top.success > 0.9:
-            return "fail", f"{name!r} earns {earned.reward:.3g}, oracle {top.reward:.3g}", evidence
-        # Equal play in all respects: a success is paid as much as a failure.
-        if name != "oracle" and top.success - earned.success > 0.5 and top.reward <= earned.reward:
-            return "fail", f"{name!r} fails more often and earns as much", evidence
-    rates = ", ".join(f"{name} {earned.reward:.2f}" for name, earned in ladder.items())
-    return "pass", rates, evidence
-
-
-def successes_are_paid(subject: AuditSubject) -> Result:
-    """In each episode, a success is paid more than any failure of the same task."""
-    subject.require_oracle()
-    good = subject.plays(lambda seed: oracle)
-    bad = [*subject.plays(lambda seed: always("")), *subject.plays(random_player)]
-    won = {p.seed: p for p in good if p.success}
-    for failed in bad:
-        best = won.get(failed.seed)
-        if best is not None and not failed.success and failed.total >= best.total:
-            evidence = {"success": transcript(best), "failure": transcript(failed)}
-            return "fail", f"a failure earns {failed.total:g}, success {best.total:g}", evidence
-    if not won:
-        return "unknown", "no episode of the oracle succeeds", {}
-    return "pass", f"in {len(won)} tasks", {"tasks": len(won)}
-
-
-def brief_earnings(subject: AuditSubject, player: Player) -> Earnings:
-    """Earnings of a player in 50 turns of each episode, in a quarter of the time."""
-    hasty = replace(subject, budget_s=subject.budget_s / 4)
-    return earnings(hasty.plays(lambda seed: player, 50))
-
-
-def half_oracle(seed: int) -> Player:
-    """A player whose turns are the oracle's in half the cases, else random."""
-    rng, otherwise = random.Random(seed), random_player(seed)
-
-    def act(env: Env, observation: str) -> str:
-        if rng.random() < 0.5:
-            return otherwise(env, observation)
-        try:
-            return oracle(env)
-        except NoOracle:
-            # A position that earlier errors have lost may have no best action.
-            return otherwise(env, observation)
-
-    return act
-
-
 def one_turn_answers(subject: AuditSubject) -> dict[int, str]:
     """The oracle's reply by seed. Raises Undecided unless it ends each episode with its first."""
-    plays = subject.plays(lambda seed: oracle, most=1) if has_oracle(subject) else []
-    if not plays or not all(p.ended for p in plays):
+    plays = subject.oracle_plays()
+    if not plays or not all(p.ended and len(p.actions) == 1 for p in plays):
         raise Undecided("only for an oracle that ends its episodes with one reply")
     return {p.seed: p.actions[0] for p in plays}
 
@@ -259,9 +130,5 @@ def transcript(episode: Play) -> list[str]:
 SCORE_CHECKS: dict[str, Check] = {
     "scores/oracle": oracle_earns_stated,
     "scores/random": random_earns_stated,
-    "scores/uninformed": uninformed_earn_nothing,
-    "scores/fixed": fixed_answers_stay_low,
     "scores/other-tasks": other_answers_fail,
-    "scores/ladder": better_players_earn_more,
-    "scores/success-paid": successes_are_paid,
 }

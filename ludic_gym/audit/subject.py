@@ -23,7 +23,7 @@ T = TypeVar("T")
 Player = Callable[[Env, str], str]
 """Chooses an action from the environment and its last observation."""
 
-Outcome = Literal["pass", "fail", "unknown"]
+Outcome = Literal["pass", "fail", "not judged"]
 MOST_TURNS = 200
 # More than the longest limit of our own environments.
 ENDLESS = 1500
@@ -39,14 +39,16 @@ class Statement:
     random: success rate of random legal actions, random texts if any text is legal; None if it is
         not stated.
     floor: highest success rate of any reply that was fixed before the task was read.
-    one_task: True if all seeds play the same task.
+    partial: highest share of a success's reward that a failure may be paid.
+    tasks: number of different tasks; None for many.
     levels: an argument of the environment and its values, from the easiest to the hardest.
     """
 
     oracle: float = 1.0
     random: float | None = None
     floor: float = 0.5
-    one_task: bool = False
+    partial: float = 0.05
+    tasks: int | None = None
     levels: tuple[str, tuple[Any, ...]] = ("", ())
 
 
@@ -55,7 +57,7 @@ class Finding:
     """Result of one check.
 
     check: its id, such as "leaks/info".
-    outcome: "unknown" where the audit cannot decide.
+    outcome: "not judged" where the audit cannot decide.
     summary: one sentence with the values that decided.
     evidence: the measurements, as JSON.
     seconds: CPU time of this process.
@@ -73,7 +75,7 @@ Check = Callable[["AuditSubject"], Result]
 
 
 class Undecided(Exception):
-    """Raised by a check that cannot decide; the text is the summary of an "unknown"."""
+    """Raised by a check that cannot decide; the text is the summary of an "not judged"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,7 @@ class AuditSubject:
     statement: Statement = Statement()
     episodes: int = 48
     budget_s: float = 4.0
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def make(self, **kwargs: Any) -> Env:  # noqa: ANN401 (as gymnasium.make)
         """A new environment."""
@@ -128,6 +131,19 @@ class AuditSubject:
         env = self.make()
         seeds = in_budget(range(self.episodes), self.budget_s)
         return [play(env, seed, player(seed), most) for seed in seeds]
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """A value that several checks need, made by the first of them."""
+        if name not in self._made:
+            self._made[name] = make()
+        value: T = self._made[name]
+        return value
+
+    def oracle_plays(self) -> list[Play]:
+        """Episodes of the oracle; none without an oracle."""
+        if not has_oracle(self):
+            return []
+        return self.once("oracle", lambda: self.plays(lambda seed: oracle, ENDLESS))
 
 
 def in_budget(values: Iterable[T], budget_s: float) -> Iterator[T]:
@@ -227,6 +243,7 @@ def statement_of(env_id: str) -> Statement:
         oracle=entry.oracle_success,
         random=entry.random_success,
         floor=max(0.5, entry.random_success + 0.3),
-        one_task=not DRAWN & set(entry.tags),
+        partial=entry.failure_share,
+        tasks=None if DRAWN & set(entry.tags) else 1,
         levels=entry.levels,
     )

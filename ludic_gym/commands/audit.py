@@ -1,7 +1,7 @@
 """`ludic audit`: test whether the reward of an environment can be trusted.
 
     $ ludic audit ludic/ConnectFour-v0
-    ok      ludic/ConnectFour-v0: 37 passed, 0 failed, 4 unknown
+    ok      ludic/ConnectFour-v0: 38 passed, 0 failed, 8 not judged, its truths among them
 
 The checks are those of `ludic_gym.audit`.
 """
@@ -37,7 +37,7 @@ ludic audit --all"""
 class AuditArgs:
     """Test whether the reward of an environment can be trusted.
 
-    The exit code is 1 if a check fails. "unknown" is not a failure.
+    The exit code is 1 if a check fails. A check that is not judged is no failure.
     """
 
     ids: Annotated[tyro.conf.Positional[tuple[str, ...]], option("ID [ID ...]")]
@@ -52,8 +52,10 @@ class AuditArgs:
     """Stated success rate of random play; the catalogue's, or none."""
     floor: Annotated[float | None, option("RATE")] = None
     """Highest success rate of a reply that is fixed before the task is read; 0.5 by default."""
-    one_task: tyro.conf.FlagCreatePairsOff[bool] = False
-    """State that all seeds play the same task."""
+    partial: Annotated[float | None, option("RATE")] = None
+    """Highest share of a success's reward that a failure may be paid; 0.05 by default."""
+    tasks: Annotated[int | None, option("N")] = None
+    """Number of different tasks that seeds play; many, or that of the rows."""
     levels: Annotated[str, option("NAME=EASY,...,HARD")] = ""
     """An argument of the env and its values in the order of their difficulty."""
     episodes: int = 48
@@ -87,11 +89,14 @@ def main(argv: list[str]) -> int:
         report = audit_env(subject)
         failed |= bool(report.failed)
         counts = report.counts
-        head = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
+        head = f"{counts['pass']} passed, {counts['fail']} failed"
+        head += f", {counts['not judged']} not judged"
+        # The environment's own oracle and grader may agree on what is wrong.
+        head += "" if report.truths_judged else ", its truths among them"
         print(f"{'FAILED' if report.failed else 'ok':8}{subject.env_id}: {head}", flush=True)
         for finding in report.findings:
             if finding.outcome != "pass":
-                print(f"        {finding.outcome:8}{finding.check}: {finding.summary}", flush=True)
+                print(f"        {finding.outcome:11}{finding.check}: {finding.summary}", flush=True)
         if args.out is not None:
             # After each one, so that Ctrl-C loses the present environment alone.
             write_audit(report, args.out / subject.env_id.replace("/", "-"))
@@ -101,13 +106,17 @@ def main(argv: list[str]) -> int:
 def subject_of(spec: str, args: AuditArgs) -> AuditSubject:
     """The subject that the arguments describe. spec: "id" or "module:id"."""
     env_id = env_name(spec)
-    changes: dict[str, Any] = {"oracle": args.oracle, "random": args.random, "floor": args.floor}
-    changes = {name: rate for name, rate in changes.items() if rate is not None}
+    names = ("oracle", "random", "floor", "partial")
+    changes: dict[str, Any] = {
+        name: rate for name in names if (rate := getattr(args, name)) is not None
+    }
     for name, rate in changes.items():
         if not 0.0 <= rate <= 1.0:
             raise ConfigError(f"--{name} is a rate from 0 to 1, got {rate}")
-    if args.one_task:
-        changes["one_task"] = True
+    if args.tasks is not None:
+        if args.tasks < 1:
+            raise ConfigError(f"--tasks is at least 1, got {args.tasks}")
+        changes["tasks"] = args.tasks
     if args.levels:
         changes["levels"] = levels_of(args.levels)
     kwargs = keyword_arguments(args.env_kwargs)

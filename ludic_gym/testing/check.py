@@ -10,7 +10,7 @@ episodes, `zoo` for ids that PettingZoo knows too. A test of a package of enviro
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,7 +19,8 @@ import gymnasium as gym
 import pettingzoo
 
 from ludic_gym.errors import ContractError, SampleWarning
-from ludic_gym.testing.rules import RULES, Make
+from ludic_gym.making import make_env
+from ludic_gym.testing.rules import FORM_RULES, RULES, Make
 from ludic_gym.testing.scale import SCALE_RULES
 from ludic_gym.testing.zoo import pettingzoo_rules
 
@@ -33,11 +34,13 @@ class Verdict:
     rule: the rule as a sentence, such as "any text is an action".
     complaint: "" if it is kept, else the values that break it.
     cause: the error that found them, None if the rule is kept.
+    of_form: True for a rule about prompts, pictures and infos, which says nothing of the reward.
     """
 
     rule: str
     complaint: str = ""
     cause: Exception | None = None
+    of_form: bool = False
 
 
 def check_text_env(env_id: str, **kwargs: Any) -> None:  # noqa: ANN401 (as gymnasium.make)
@@ -68,13 +71,14 @@ def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (
             print(verdict.rule, verdict.complaint or "ok")
     """
     # Gymnasium's checks are a rule of their own; in `make` they would hide other broken rules.
-    make: Make = partial(gym.make, env_id, **{"disable_env_checker": True, **kwargs})
+    make: Make = partial(make_env, env_id, **{"disable_env_checker": True, **kwargs})
     # A game of several players alone has no view for Gymnasium's rules.
     one_player = env_id in gym.registry or env_id not in pettingzoo.aec_registry
     rules = (*RULES, *SCALE_RULES) if one_player else ()
+    of_form = {rule for rule, check in rules if check in FORM_RULES}
     checks: Iterator[tuple[str, Check]] = ((rule, partial(check, make)) for rule, check in rules)
     for rule, check in chain(checks, pettingzoo_rules(env_id)):
-        verdict = Verdict(rule=rule)
+        verdict = Verdict(rule=rule, of_form=rule in of_form)
         try:
             with warnings.catch_warnings():
                 # An env that passes with a warning here fails in every project that runs its tests
@@ -84,11 +88,11 @@ def verdicts(env_id: str, **kwargs: Any) -> Iterator[Verdict]:  # noqa: ANN401 (
                 warnings.simplefilter("ignore", SampleWarning)
                 check()
         except ContractError as error:
-            verdict = Verdict(rule=rule, complaint=str(error), cause=error)
+            verdict = replace(verdict, complaint=str(error), cause=error)
         # The environment is foreign code: each of its errors is a verdict on it, and no fault of
         # this test.
         except Exception as error:
-            verdict = Verdict(rule=rule, complaint=repr(error), cause=error)
+            verdict = replace(verdict, complaint=repr(error), cause=error)
         yield verdict
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-import gymnasium as gym
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from ludic_gym.errors import ContractError
+from ludic_gym.making import make_env
 from ludic_gym.testing.rules import PLAYERS, SEEDS, Make, insist_same, spec_of, turns
 from ludic_gym.types import Env
 
@@ -54,7 +54,7 @@ def same_in_other_processes(make: Make) -> None:
             "its module checks the environment when it is imported, which a process of a check "
             'does: put the check below `if __name__ == "__main__":`, or into a test'
         )
-    make_one = partial(gym.make, spec_of(make))
+    make_one = partial(make_env, spec_of(make))
     hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     path = os.pathsep.join([*filter(None, sys.path), os.getcwd()])
     done = subprocess.run(

@@ -14,7 +14,7 @@ GOOD = Finding(check="a/good", outcome="pass", summary="fine", seconds=1.0)
 BAD = Finding(
     check="a/bad", outcome="fail", summary="<script>x</script>", evidence={"text": "</pre><b>"}
 )
-OPEN = Finding(check="a/open", outcome="unknown", summary="no oracle", evidence={"obj": object})
+OPEN = Finding(check="a/open", outcome="not judged", summary="no oracle", evidence={"obj": object})
 
 
 def report(*findings):
@@ -24,14 +24,17 @@ def report(*findings):
 def test_the_report_is_json_with_all_evidence(tmp_path):
     write_audit(report(GOOD, BAD, OPEN), tmp_path / "new")
     found = json.loads((tmp_path / "new" / "audit.json").read_text())
-    assert found["counts"] == {"pass": 1, "fail": 1, "unknown": 1}
+    assert found["counts"] == {"pass": 1, "fail": 1, "not judged": 1}
     assert [f["check"] for f in found["findings"]] == ["a/good", "a/bad", "a/open"]
     assert found["findings"][1]["evidence"] == {"text": "</pre><b>"}
 
 
 def test_the_command_writes_reports_and_exits_with_0(tmp_path, capsys):
     assert main(["audit", "ludic/ConnectFour-v0", "--episodes", "6", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("ok      ludic/ConnectFour-v0: ")
+    text = capsys.readouterr().out
+    assert text.startswith("ok      ludic/ConnectFour-v0: ")
+    # The oracle and the grader are the environment's own.
+    assert " not judged, its truths among them\n" in text
     found = json.loads((tmp_path / "ludic-ConnectFour-v0" / "audit.json").read_text())
     assert found["env"] == "ludic/ConnectFour-v0"
     assert found["statement"]["random"] == 0.56
@@ -57,9 +60,10 @@ def test_the_command_exits_with_1_for_a_fault_of_a_module(capsys, monkeypatch):
 
 
 def test_statements_come_from_options_or_from_the_catalogue():
-    args = command.AuditArgs(ids=(), floor=0.1, levels="digits=1,2", one_task=True)
+    args = command.AuditArgs(ids=(), floor=0.1, levels="digits=1,2", tasks=1, partial=0.3)
     stated = command.subject_of("ludic/TicTacToe-v0", args).statement
-    assert (stated.random, stated.floor, stated.one_task) == (0.585, 0.1, True)
+    assert (stated.random, stated.floor, stated.partial) == (0.585, 0.1, 0.3)
+    assert stated.tasks == 1
     assert stated.levels == ("digits", (1, 2))
     # The catalogue's rates are those of the default arguments.
     args = command.AuditArgs(ids=(), env_kwargs=("opponent=perfect",))
@@ -74,6 +78,7 @@ def test_statements_come_from_options_or_from_the_catalogue():
         (["ludic/ConnectFive-v0"], "Did you mean: `ConnectFour`"),
         (["ludic/ConnectFour-v0", "--floor", "2"], "--floor is a rate from 0 to 1, got 2.0"),
         (["ludic/ConnectFour-v0", "--episodes", "0"], "--episodes is at least 1, got 0"),
+        (["ludic/ConnectFour-v0", "--tasks", "0"], "--tasks is at least 1, got 0"),
         (
             ["ludic/ConnectFour-v0", "--levels", "opponent=random"],
             "two levels at least, got 'opponent=random'",

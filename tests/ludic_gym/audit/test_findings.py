@@ -6,6 +6,7 @@ import mutants
 import pytest
 
 from envs_registry.catalog import CATALOG
+from ludic_gym.adapters import reasoning_gym_env, textarena
 from ludic_gym.audit.report import CHECKS, audit_env
 from ludic_gym.audit.subject import AuditSubject, Statement, statement_of
 
@@ -14,12 +15,12 @@ INTENDED = [
     ("SomeTruthsWrong", "scores/oracle"),
     ("TooFewTurns", "scores/oracle"),
     ("EveryReplyWins", "scores/random"),
-    ("LongReplyWins", "scores/uninformed"),
-    ("PaidForTaking", "scores/uninformed"),
-    ("FirstIsRight", "scores/fixed"),
+    ("LongReplyWins", "scores/search"),
+    ("PaidForTaking", "scores/search"),
+    ("FirstIsRight", "scores/search"),
     ("OtherAnswersCount", "scores/other-tasks"),
-    ("PaidForTurns", "scores/ladder"),
-    ("EqualReward", "scores/success-paid"),
+    ("PaidForTurns", "scores/search"),
+    ("EqualReward", "scores/search"),
     ("TimeBonus", "grader/deterministic"),
     ("Deadline", "grader/deterministic"),
     ("NoisyReward", "grader/deterministic"),
@@ -36,7 +37,7 @@ INTENDED = [
     ("TruthInComment", "leaks/observation"),
     ("TruthInPrompt", "leaks/observation"),
     ("TruthInBase64", "leaks/canary"),
-    ("SeedFixed", "seeds/differ"),
+    ("SeedFixed", "tasks/different"),
     ("ResetRepeats", "seeds/resets-differ"),
     ("KeptTurns", "seeds/history"),
     ("SharedQuestion", "seeds/threads"),
@@ -45,7 +46,35 @@ INTENDED = [
     ("OneTurnLess", "limits/stated"),
     ("LevelsMisnamed", "levels/ordered"),
 ]
-FOUND_BY_THESE = {check for _, check in INTENDED}
+# The same of the small environments.
+SMALL = [
+    ("PaidForProse", "scores/search"),
+    ("DoorPaysAgain", "scores/search"),
+    ("BonusForLength", "scores/embellished"),
+    ("NumberOfTask", "leaks/observation"),
+    ("ZeroWidth", "leaks/observation"),
+    ("ShiftedCharacters", "leaks/info"),
+    ("TrailingSpace", "leaks/observation"),
+    ("EightTasks", "tasks/different"),
+    ("FewHunts", "tasks/different"),
+    ("TenthShared", "tasks/splits"),
+    ("ReorderedOptions", "tasks/splits"),
+    ("ReworkedSpaces", "tasks/splits"),
+    ("EndlessQuote", "limits/end"),
+    ("OtherMark", "grader/paraphrases"),
+    ("EndlessInTurn", "limits/end"),
+    ("PrefixedSplit", "tasks/splits"),
+    ("MaskedInInfo", "leaks/info"),
+    ("AnyWordCounts", "grader/hedges"),
+    ("FirstLetterCounts", "grader/hedges"),
+    ("WrongSums", "truths/solved"),
+    ("WrongSyllogisms", "truths/solved"),
+    ("WorstLever", "truths/arms"),
+    ("PlainInfoHasTruth", "leaks/info"),
+    ("PlainPaysWords", "scores/search"),
+    ("SlowLine", "scores/search"),
+]
+FOUND_BY_THESE = {check for _, check in (*INTENDED, *SMALL)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,6 +96,68 @@ def test_the_check_that_is_meant_for_it_finds_the_fault(name, check):
     assert outcome == "fail", summary
 
 
+@pytest.mark.parametrize(("name", "check"), SMALL)
+def test_the_check_that_is_meant_for_it_finds_the_fault_of_a_small_one(name, check):
+    outcome, summary, _ = CHECKS[check](AuditSubject(env_id=f"small/{name}-v0", episodes=24))
+    assert outcome == "fail", summary
+
+
+@pytest.mark.slow
+def test_the_planted_faults_of_small_environments_are_found():
+    assert len(mutants.FAULTS) >= 40
+    missed = [name for name in mutants.FAULTS if not audit_env(AuditSubject(env_id=name)).failed]
+    # A fault that is missed is one to mend in the audit, and not in the list.
+    assert len(missed) <= 2, missed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutants.SOUND_SMALL)
+def test_a_small_sound_environment_has_no_fault(name):
+    assert audit_env(AuditSubject(env_id=name)).failed == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env_id", "stated"),
+    [("FrozenLake-v1", {"oracle": 0.74}), ("Taxi-v4", {}), ("Blackjack-v1", {})],
+)
+def test_an_environment_of_numbers_is_judged_by_the_same_rules(env_id, stated):
+    report = audit_env(AuditSubject(env_id=env_id, statement=Statement(**stated)))
+    assert report.failed == ()
+    assert report.counts["pass"] > 15
+
+
+def test_a_search_is_the_same_each_time():
+    subject = AuditSubject(env_id="small/PaidForProse-v0")
+    one, other = (CHECKS["scores/search"](subject) for _ in range(2))
+    assert one == other
+
+
+def test_what_is_mended_in_other_packages_is_found_without_the_mend(monkeypatch):
+    pytest.importorskip("reasoning_gym")
+    pytest.importorskip("textarena")
+    checks = {
+        "ludic/rg-syllogism-v0": "truths/solved",
+        "ludic/ta-Bandit-v0": "truths/arms",
+    }
+    for env_id, check in checks.items():
+        assert CHECKS[check](AuditSubject(env_id=env_id, budget_s=60.0))[0] == "pass"
+    reasoning_gym_env.puzzle.cache_clear()
+    monkeypatch.setattr(reasoning_gym_env, "ENTRIES", {})
+    monkeypatch.setattr(textarena, "GAMES", {})
+    for env_id, check in checks.items():
+        assert CHECKS[check](AuditSubject(env_id=env_id, budget_s=60.0))[0] == "fail"
+    reasoning_gym_env.puzzle.cache_clear()
+
+
+def test_truths_that_no_solver_reads_are_not_judged():
+    for name in ("small/Spelling-v0", "small/Hunt-v0"):
+        assert CHECKS["truths/solved"](AuditSubject(env_id=name))[0] == "not judged"
+    report = audit_env(AuditSubject(env_id="small/Spelling-v0", episodes=4))
+    assert not report.truths_judged
+    assert audit_env(AuditSubject(env_id="small/Sums-v0", episodes=8)).truths_judged
+
+
 def test_every_check_has_a_fault_that_it_finds():
     assert set(CHECKS) == FOUND_BY_THESE
 
@@ -86,24 +177,24 @@ def test_a_sound_environment_has_no_fault(env_id):
     assert sum(report.counts.values()) == len(report.findings)
 
 
-def test_what_the_audit_cannot_decide_is_unknown():
+def test_what_the_audit_cannot_decide_is_not_judged():
     checks = {"scores/other-tasks", "leaks/canary", "levels/ordered", "grader/hedges"}
     report = audit_env(AuditSubject(env_id="ludic/ConnectFour-v0", episodes=4))
-    assert checks <= {found.check for found in report.findings if found.outcome == "unknown"}
+    assert checks <= {found.check for found in report.findings if found.outcome == "not judged"}
 
 
 def test_an_error_of_the_environment_is_a_finding():
     report = audit_env(subject_of("mutant/RaisesOnText-v0", episodes=4))
     found = {f.check: f.summary for f in report.failed}
-    assert "ValueError" in found["scores/uninformed"]
+    assert "ValueError" in found["scores/search"]
 
 
 def test_a_statement_moves_the_bounds():
     # A coin: a fixed reply is right in half of the episodes.
     coin = subject_of("mutant/YesIsRight-v0")
-    assert CHECKS["scores/fixed"](coin)[0] == "fail"
+    assert CHECKS["scores/search"](coin)[0] == "fail"
     lenient = replace(coin, statement=Statement(floor=0.9))
-    assert CHECKS["scores/fixed"](lenient)[0] == "pass"
+    assert CHECKS["scores/search"](lenient)[0] == "pass"
 
 
 def test_levels_in_their_order_pass():

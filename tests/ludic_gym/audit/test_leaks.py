@@ -1,33 +1,87 @@
 import base64
 import datetime
+import hashlib
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ludic_gym.audit.answers import clock_jumps, hedges
-from ludic_gym.audit.leaks import contains, extractor
+from ludic_gym.audit.codes import codes_of, decides, numbers_of
+from ludic_gym.audit.leaks import extractor
 from ludic_gym.audit.subject import in_budget
+
+CRANE = [
+    ("the word is crane", "plain"),
+    ("id: enarc", "reversed"),
+    ("id: penar", "letters moved by 13"),
+    ("id: 6372616e65", "hexadecimal digits"),
+    ("63 72 61 6e 65", "hexadecimal digits"),
+    (base64.b64encode(b"crane").decode(), "base64"),
+    (base64.b64encode(b"so it is crane").decode().rstrip("="), "base64"),
+    (base64.b32encode(b"crane").decode(), "base32"),
+    (" ".join(f"{ord(c):08b}" for c in "crane"), "binary digits"),
+    ("[99, 114, 97, 110, 101]", "character codes"),
+    ("[109, 124, 107, 120, 111]", "character codes"),
+    ("fudqh", "letters moved by 23"),
+    ("%63rane", "entities"),
+    ("c-r-a-n-e", "separated letters"),
+    ("Cats run at night everywhere", "first letters"),
+    (hashlib.md5(b"crane").hexdigest(), "a hash"),
+    ("a" + "".join(chr(0xE0000 + ord(c)) for c in "crane"), "invisible characters"),
+]
+
+
+@pytest.mark.parametrize(("text", "code"), CRANE)
+def test_an_answer_is_found_in_its_codes(text, code):
+    assert code in codes_of(text, "CRANE" if code == "plain" else "crane")
+    # Another answer is in none of them.
+    assert list(codes_of(text, "stork")) == []
+
+
+@pytest.mark.parametrize("zero", ["\u200b", "\u200c"])
+@pytest.mark.parametrize("size", [7, 8])
+def test_an_answer_is_found_in_characters_without_width(zero, size):
+    one = "\u200b\u200c".replace(zero, "")
+    bits = "".join(f"{ord(c):0{size}b}" for c in "crane")
+    text = "Which?" + bits.replace("0", zero).replace("1", one)
+    assert list(codes_of(text, "crane")) == ["invisible characters"]
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "found"),
+    ("text", "answer"),
     [
-        ("the word is crane", "CRANE", True),
-        ("cranes", "crane", False),
-        ("id: enarc", "crane", True),
-        ("id: penar", "crane", True),
-        ("id: 6372616e65", "crane", True),
-        (base64.b64encode(b"crane").decode(), "crane", True),
-        (base64.b64encode(b"seat").decode(), "crane", False),
-        ("42", "42", True),
-        ("142", "42", False),
-        ("3.42", "42", False),
+        ("cranes", "crane"),
+        ("142", "42"),
+        ("3.42", "42"),
         # Reversed, 24 is another number.
-        ("24", "42", False),
+        ("24", "42"),
+        (base64.b64encode(b"seat").decode(), "crane"),
     ],
 )
-def test_an_answer_is_found_in_its_codes(text, answer, found):
-    assert contains(text, answer) is found
+def test_parts_of_words_and_numbers_are_no_answer(text, answer):
+    assert list(codes_of(text, answer)) == []
+
+
+@given(st.text(max_size=300), st.text(min_size=1, max_size=12))
+def test_any_text_can_be_read_in_all_codes(text, answer):
+    assert all(isinstance(code, str) for code in codes_of(text, answer))
+
+
+@given(
+    st.lists(st.integers(-999, 999), min_size=6, max_size=20, unique=True),
+    st.integers(-5, 5).filter(bool),
+    st.integers(-99, 99),
+)
+def test_a_number_that_is_moved_stretched_or_masked_decides_the_answer(answers, factor, moved):
+    assert decides([factor * answer + moved for answer in answers], answers)
+    assert decides([answer ^ moved for answer in answers], answers)
+
+
+def test_numbers_without_a_rule_decide_nothing():
+    assert not decides([3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8, 2, 8, 1, 8])
+    assert numbers_of("row 17, id -4 of 3.5 and v2") == [17, -4]
 
 
 def test_an_extractor_is_the_text_before_the_answer():
