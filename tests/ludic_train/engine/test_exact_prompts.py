@@ -3,7 +3,7 @@ import torch
 from chat_families import FAMILIES, family_tokenizer
 
 import ludic_gym  # noqa: F401 - registers the environments
-from ludic_gym.contexts import FullDialog
+from ludic_gym.contexts import FullDialog, TruncatedThinkingContext
 from ludic_gym.parsers import xml_tag_parser
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.policies.wrappers import Parsed
@@ -184,6 +184,17 @@ async def test_turns_are_one_row_whatever_the_template_does_to_earlier_ones(fami
         assert text_of(client.made, call.prompt_ids[len(whole) :]) == BETWEEN[family]
         whole = call.prompt_ids + call.completion_ids
     assert (client.prompts.extended, client.prompts.rewritten) == (2, 0)
+
+
+async def test_a_context_that_drops_thoughts_is_followed():
+    client = Typed(family_tokenizer("qwen 3"), ["<think>\nHm.\n</think>\n\nA reply."] * 3)
+    policy = ChatPolicy(client, TruncatedThinkingContext())
+    policy.reset("")
+    for _ in range(3):
+        policy.observe("q")
+        await policy.act(Sampling())
+    assert "Hm." not in text_of(client.made, client.calls[-1].prompt_ids)
+    assert client.prompts.extended == 0
 
 
 @pytest.mark.parametrize("family", ["qwen 3", "qwen 3, no thoughts", "gpt-oss"])
