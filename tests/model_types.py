@@ -57,6 +57,10 @@ FURTHER = {
               "attn_layer_indices": [1]},
     "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 8, "n_groups": 1,
                    "layers_block_type": ["mamba", "attention"]},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8,
+                         "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1,
+                         "num_local_experts": 4, "num_experts_per_tok": 2,
+                         "shared_intermediate_size": 24},
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16},
     "deepseek_v3": {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
                     "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "head_dim": ...,
@@ -123,6 +127,7 @@ ARCHITECTURES = [
     "hunyuan_v1_dense", "apertus", "arcee", "seed_oss", "vaultgemma", "nanochat", "mamba",
     "recurrent_gemma", "ministral", "minicpm3", "phimoe", "qwen3_next", "llama4_text",
     "qwen3_5_text", "lfm2", "jamba", "bamba", "nemotron_h", "gpt_oss", "deepseek_v3", "gemma4_text",
+    "granitemoehybrid", "afmoe",
 ]  # fmt: skip
 
 

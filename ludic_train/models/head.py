@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.utils.checkpoint import checkpoint
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.masking_utils import create_masks_for_generate
 
 from ludic_gym.errors import ConfigError
 from ludic_train.models.attention import CONTEXTS
 from ludic_train.models.exact import EXACT, exact_linear, padded
+from ludic_train.models.mixers import items_apart
 from ludic_train.models.modules import VALUE_HEAD, decoder_of, unwrapped, vocabulary_of
 from ludic_train.types import TokenLogprobs
 
@@ -32,6 +34,8 @@ KEPT_PROBABILITIES = 2**27
 # Logits that each pass over them works on: on a CPU, 1 MB, which stay in its cache; on a card, as
 # many as keep it busy, because the pass needs as much memory again.
 CPU_PART, CARD_PART = 2**18, 2**23
+# Model types that make their masks without a look at positions (transformers 5.19).
+BLIND = ("gpt_oss", "afmoe", "granitemoehybrid")
 # Names in configs: Cohere, Falcon H1 and others multiply, Granite divides, and Gemma and others
 # bend large logits by cap * tanh(logits / cap), arXiv:2408.00118.
 FACTORS = ("logit_scale", "lm_head_multiplier", "output_multiplier")
@@ -141,12 +145,14 @@ def forward_of_head(
         top = top[is_local] if isinstance(top, Tensor) else top
         scores = _scored(causal_lm, hidden[row[is_local], at], *streams, masks, top, True)
         return tuple(context.completed(part, is_local) for part in scores)
-    hidden = decoder(
-        input_ids=padded(inputs, 1) if exact else inputs,
-        position_ids=None if position_ids is None else position_ids[:, :-1],
-        attention_mask=_own_mask(attention_mask, causal_lm),
-        use_cache=False,
-    )[0]
+    packed = None if position_ids is None else position_ids[:, :-1]
+    with items_apart(decoder, packed):
+        hidden = decoder(
+            input_ids=padded(inputs, 1) if exact else inputs,
+            position_ids=packed,
+            attention_mask=_own_mask(attention_mask, packed, causal_lm),
+            use_cache=False,
+        )[0]
     targets = input_ids[row, column]
     return _scored(causal_lm, hidden[row, column - 1], targets, temperature, masks, top, entropy)
 
@@ -183,10 +189,23 @@ def _scored(
     return (*scores, values[:, 0].float())
 
 
-def _own_mask(mask: Tensor | None, causal_lm: PreTrainedModel) -> Tensor | None:
-    """The mask of all tokens but the last of each row, as the model's attention takes it."""
+def _own_mask(
+    mask: Tensor | None, positions: Tensor | None, causal_lm: PreTrainedModel
+) -> Tensor | dict[str, Tensor] | None:
+    """The mask of all tokens but the last of each row, as the model's attention takes it.
+
+    positions: [B, T - 1], of packed rows. None where the model itself reads them.
+    """
     if mask is None:
-        return None
+        config = causal_lm.config.get_text_config()
+        if positions is None or config.model_type not in BLIND:
+            return None
+        like = causal_lm.get_input_embeddings().weight.new_empty(*positions.shape, 0)
+        # By kind of layer, where layers have windows.
+        own: Tensor | dict[str, Tensor] | None = create_masks_for_generate(
+            config, like, None, None, position_ids=positions
+        )
+        return own
     mask = mask[:, :, :-1, :-1]
     if causal_lm.config._attn_implementation != "eager":
         return mask

@@ -306,12 +306,13 @@ def write_compute(out: Path, learner: Learner, trainer: Trainer) -> None:
         {"device": "cuda:0", "card": "NVIDIA H100 80GB HBM3", "ranks": 1,
          "trained": {"float32 on cuda:0": 494032768}, "frozen": {},
          "moments": {"float32 on cuda:0": 988065536},
-         "attention": [{"kernel": "flash", "dtype": "bfloat16"}],
+         "attention": [{"kernel": "flash", "dtype": "bfloat16"}], "padding": null,
          "cache": "bfloat16 on cuda:0", "float32_products": "high",
          "versions": {"torch": "2.13.0", "cuda": "13.0", "transformers": "5.16.1"}}
 
     trained, frozen, moments: numbers by type and device, of all ranks together. attention: of
-        torch's kernels, in the forward passes of updates. cache: of the local engine, null where
+        torch's kernels, in the forward passes of updates. padding: the reason for which each row
+        holds one item, null where items share rows. cache: of the local engine, null where
         servers sample.
     """
     device, client = learner.device, learner.client
@@ -328,6 +329,7 @@ def write_compute(out: Path, learner: Learner, trainer: Trainer) -> None:
         "frozen": _places(p for p in params if not p.requires_grad),
         "moments": _places(moments),
         "attention": [each._asdict() for each in sorted(trainer.attention)],
+        "padding": trainer.padding,
         "cache": None if cached is None else _place(cached),
         "float32_products": torch.get_float32_matmul_precision(),
         "versions": {

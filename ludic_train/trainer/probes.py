@@ -57,20 +57,19 @@ def logprob_difference(model: nn.Module, device: str = "cpu") -> tuple[float, fl
     return difference, _rounding_of(logits)
 
 
-def may_pack(model: nn.Module, device: str = "cpu") -> bool:
-    """True if items may share rows; otherwise a warning with the reason is logged.
+def padding_reason(model: nn.Module, device: str = "cpu") -> str | None:
+    """None if items may share rows; otherwise the reason, which is logged as a warning too.
 
     The trainer then pads rows, which costs time and leaves results as they are.
     """
     if is_exact(model):
-        # Its attention takes an item for the whole row.
-        return False
+        return "its exact attention takes an item for the whole row"
     reason = reason_not_to_pack(model, device)
     if reason is not None:
         logging.getLogger(__name__).warning(
             "%s in %s; rows are padded instead", reason, type(unwrapped(model)).__name__
         )
-    return reason is None
+    return reason
 
 
 @torch.no_grad()

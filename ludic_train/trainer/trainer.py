@@ -47,7 +47,7 @@ from ludic_train.trainer.prepare import (
     plan_rows,
     sound_rows,
 )
-from ludic_train.trainer.probes import check_logprobs, may_pack, may_share_prompts
+from ludic_train.trainer.probes import check_logprobs, may_share_prompts, padding_reason
 from ludic_train.trainer.reference import start_of
 from ludic_train.trainer.step import (
     accumulate_gradient,
@@ -79,7 +79,8 @@ class Trainer:
     batch_source: None where all batches are given to `update`.
     publisher: None publishes nowhere. cfg: None takes the defaults.
     `attention` holds the attention kernels of the first update, once it is made; `updates_left` is
-    the number of updates that the batch of the last one still has.
+    the number of updates that the batch of the last one still has; `padding` is the reason, known
+    from the first update on, for which each row holds one item, None where items share rows.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Trainer:
         self.version = 0
         self.published: int | None = None
         self.attention: set[Attention] = set()
+        self.padding: str | None = None
         self.updates_left = 0
         self._began = self._checked = False
         self._skipped = 0
@@ -368,10 +370,15 @@ class Trainer:
     def _execution(self) -> Execution:
         """The settings that the models allow; all ranks find out together, by forward passes."""
         asked, device = self.cfg.execution, self.cfg.device
-        if asked.context_parallel > 1:
-            return replace(asked, packing=False, share_prompts=False)
         models = [self.model] if self.reference is None else [self.model, self.reference]
-        packing = asked.packing and all(may_pack(model, device) for model in models)
+        if asked.context_parallel > 1:
+            self.padding = "ranks share each row"
+        elif not asked.packing:
+            self.padding = "packing is off"
+        else:
+            reasons = [padding_reason(model, device) for model in models]
+            self.padding = next((reason for reason in reasons if reason), None)
+        packing = self.padding is None
         share = packing and asked.share_prompts
         share = share and all(may_share_prompts(model, device) for model in models)
         return replace(asked, packing=packing, share_prompts=share)

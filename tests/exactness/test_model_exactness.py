@@ -22,7 +22,7 @@ from ludic_train.models.tokenizer import make_tokenizer
 from ludic_train.sources.offline import OfflineBatchSource
 from ludic_train.trainer.probes import (
     check_logprobs,
-    may_pack,
+    padding_reason,
     reason_not_to_pack,
     reason_not_to_share_prompts,
 )
@@ -49,9 +49,14 @@ def test_most_architectures_keep_packed_items_apart():
         "olmo2",
         "qwen3_moe",
         "mixtral",
+        # These have states along a row.
+        "mamba",
+        "recurrent_gemma",
+        "qwen3_5_text",
+        "nemotron_h",
     } <= {*apart}
-    # Their state runs on from item to item, or positions are no part of them.
-    assert {"bloom", "mamba", "recurrent_gemma"} <= reasons.keys() - {*apart}
+    # Distances are its positions, and its chunks count from the start of a row.
+    assert {"bloom", "llama4_text"} == reasons.keys() - {*apart}
 
 
 @pytest.mark.long
@@ -171,7 +176,7 @@ def test_a_model_whose_packed_items_see_each_other_is_found_out(caplog):
         )
 
     model.model.forward = with_a_mask
-    assert not may_pack(model)
+    assert padding_reason(model) == "items that share a row see each other"
     assert "items that share a row see each other" in caplog.text
 
 

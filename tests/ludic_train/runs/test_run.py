@@ -89,6 +89,7 @@ async def test_a_run_writes_where_and_in_which_types_it_computes(tmp_path):
     assert (facts["device"], facts["card"], facts["ranks"]) == ("cpu", None, 1)
     assert facts["attention"] == [{"kernel": "flash", "dtype": "float32"}]
     assert facts["cache"] == "float32 on cpu"
+    assert facts["padding"] is None
 
 
 async def test_updates_of_a_run_that_imitates_first_are_marked(tmp_path):
