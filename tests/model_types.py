@@ -69,7 +69,7 @@ FURTHER = {
                     "n_shared_experts": 1},
     "gemma4_text": {"layer_types": ["sliding_attention", "full_attention"], "global_head_dim": 8,
                     "sliding_window": 16, "hidden_size_per_layer_input": 8,
-                    "vocab_size_per_layer_input": 128, "num_kv_shared_layers": 0},
+                    "vocab_size_per_layer_input": 512, "num_kv_shared_layers": 0},
     "mamba": {"state_size": 8},
     "minicpm3": {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
                  "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 4},
