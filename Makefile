@@ -17,7 +17,7 @@ PEERS_STAMP := $(PEERS_VENV)/.installed
 # Other libraries of environments, for `make bench-peers`.
 BENCH_VENV ?= .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
-MEASURED = rollouts rows trainer sampler queue_rows hosted startup costs graders
+MEASURED = rollouts rows trainer sampler queue_rows hosted startup costs growth graders
 QUICK = not long and not slow and not gpu and not vllm and not ray
 # Further arguments: make setup PIP_ARGS="--extra-index-url ...", make test ARGS="-k parsers"
 PIP_ARGS ?=

@@ -31,6 +31,7 @@ from ludic_gym.envs.core.base import Turn, end, proceed
 from ludic_gym.prompts import ExactPrompts, Render
 from ludic_gym.records import episode_from_json, record_line
 from ludic_gym.types import Completion, Episode, Message, Rollout, Sampling, Task
+from ludic_train.models.chat_template import chat_renderer
 
 TOKENS = 100
 TURNS = (10, 100, 1000)
@@ -199,7 +200,7 @@ def loop(turns: int = 360) -> Loop:
     """A dialog of 36,000 tokens."""
     text = drawn(Random(2), 50_000)
     tokenizer = lt.make_tokenizer([text], vocab_size=6_000)
-    client = Words(lt.chat_renderer(tokenizer), lambda text: tokenizer.encode(text))
+    client = Words(chat_renderer(tokenizer), lambda text: tokenizer.encode(text))
     start = time.process_time()
     rollout = played(turns, client)
     whole = time.process_time() - start
