@@ -35,7 +35,7 @@ from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.training_state import save_shards
 from ludic_train.distributed.fsdp import checkpoint_activations, shard_model, whole_params
 from ludic_train.errors import CheckpointError, LossError, RankError
-from ludic_train.trainer.config import Execution, Guards
+from ludic_train.trainer.config import AdamW, Execution, Guards
 from ludic_train.trainer.microbatches import plan_update
 from ludic_train.trainer.prepare import scored
 from ludic_train.trainer.step import forward, loss_batch, replayed
@@ -131,6 +131,21 @@ def params_after_5_updates(shard):
         items = random_rows(16, seed=update)
         made.update(items if dist.is_initialized() is False or dist.get_rank() == 0 else [])
     return torch.cat([p.flatten() for _, p in whole_params(model)])
+
+
+def change_of_a_tower(shard):
+    """Largest change of params that no log-prob reads, by two updates with weight decay."""
+    model = tiny_model()
+    model.tower = torch.nn.Linear(8, 8, bias=False)
+    torch.nn.init.ones_(model.tower.weight)
+    model = shard(model)
+    cfg = replace(settings(100), adamw=AdamW(weight_decay=0.5))
+    made = Trainer(model, grpo(), None, cfg=cfg)
+    for update in range(2):
+        items = random_rows(8, seed=update)
+        made.update(items if dist.get_rank() == 0 else [])
+    (tower,) = (p for name, p in whole_params(model) if "tower" in name)
+    return float((tower - 1).abs().max())
 
 
 def params_beside_liars(shard, *, liars):
@@ -269,6 +284,7 @@ def main(out):
             "copies": params_after_5_updates(SHARDINGS["copies"]).tolist(),
             "shards": params_after_5_updates(shard_model).tolist(),
             "beside_liars": params_beside_liars(shard_model, liars=True).tolist(),
+            "towers": [change_of_a_tower(shard) for shard in (SHARDINGS["copies"], shard_model)],
             "bfloat16": bfloat16_error(),
             "mixtures": mixture_errors(),
             "taught": taught_errors(),

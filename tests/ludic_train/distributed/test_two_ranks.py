@@ -39,6 +39,10 @@ def test_params_after_five_updates_are_those_of_one_process(found, sharding):
         assert relative_error(torch.tensor(rank[sharding]), expected) < 1e-5
 
 
+def test_params_that_no_loss_reaches_do_not_decay_on_two_ranks(found):
+    assert [rank["towers"] for rank in found] == [[0.0, 0.0]] * 2
+
+
 def test_a_group_of_another_sampler_costs_itself_alone_on_two_ranks(found):
     expected = params_beside_liars(lambda model: model, liars=False)
     for rank in found:
