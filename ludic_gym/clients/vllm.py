@@ -244,8 +244,9 @@ class VLLMTokenClient(VLLMClient):
     The server needs `--enable-scale-out`, as with `ludic serve`, and then returns the version of
     every token, and of a mixture with `--enable-return-routed-experts` its experts.
     read_calls: finds the tool calls in completions; without it, tools are refused: use TextTools.
-    stop_ids: tokens that end a reply beside those that the server knows. `lt.token_client` gives
-        both.
+    stop_ids: tokens that end a reply beside those that the server knows. vocab_size: ids that the
+        tokenizer has; a completion with another one, of the rows of a padded vocabulary, is an
+        error. `lt.token_client` gives all three.
     """
 
     def __init__(
@@ -262,6 +263,7 @@ class VLLMTokenClient(VLLMClient):
         sampling_masks: bool = False,
         read_calls: ReadCalls | None = None,
         stop_ids: Sequence[int] = (),
+        vocab_size: int | None = None,
     ) -> None:
         further = dict(extra_body or {})
         self._params: Mapping[str, Any] = further.pop("sampling_params", {})
@@ -275,7 +277,7 @@ class VLLMTokenClient(VLLMClient):
             seeds=seeds,
         )
         self.prompts = ExactPrompts(render)
-        self._masks = sampling_masks
+        self._masks, self._vocab_size = sampling_masks, vocab_size
         self._stops: dict[str, Any] = {"stop_token_ids": list(stop_ids)} if stop_ids else {}
         self._read_calls = read_calls
 
@@ -324,6 +326,12 @@ class VLLMTokenClient(VLLMClient):
         content = required_field(required_field(choice, "logprobs", dict), "content", list)
         logprobs = [token.get("logprob") for token in content]
         trace = {**token_trace([], choice.get("token_ids"), logprobs), "prompt_ids": prompt}
+        largest = max(trace["completion_ids"], default=0)
+        if self._vocab_size is not None and largest >= self._vocab_size:
+            raise ClientError(
+                f"the server sampled the id {largest}, and the tokenizer has {self._vocab_size}: a "
+                "row of a padded vocabulary, which is no token"
+            )
         experts = choice.get("routed_experts")
         if not (experts is None or isinstance(experts, str)):
             raise ClientError(f"routed_experts is no text in base64: {experts!r:.200}")

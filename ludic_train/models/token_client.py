@@ -28,5 +28,11 @@ def token_client(
     """
     render, profile = chat_renderer(tokenizer), chat_profile(tokenizer)
     return VLLMTokenClient(
-        servers, render, model, read_calls=render.read_calls, stop_ids=profile.stop_ids, **options
+        servers,
+        render,
+        model,
+        read_calls=render.read_calls,
+        stop_ids=profile.stop_ids,
+        vocab_size=profile.vocab_size,
+        **options,
     )
