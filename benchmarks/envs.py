@@ -213,7 +213,7 @@ def board_lines() -> list[Line]:
 LINES = (
     Line(
         what="Tic-Tac-Toe, gym.make: steps",
-        ours=partial(steps, GAME),
+        ours=partial(steps, GAME, opponent="random"),
         peers={"TextArena TicTacToe-v0": textarena_games},
         limit=("generators, one per seed", generators),
         goal=95_000,

@@ -62,7 +62,8 @@ PROOFS = {
         label="3 people; one puzzle in five held out",
     ),
     "TicTacToe": Proof(
-        words="ludic/TicTacToe-v0 --demonstrator random --sft-updates 100 --updates 60"
+        words="ludic/TicTacToe-v0 --env-kwargs opponent=random --demonstrator random "
+        "--sft-updates 100 --updates 60"
     ),
     "KuhnPoker": Proof(
         words="ludic/KuhnPoker-v0 --demonstrator random --sft-updates 60 --updates 60"

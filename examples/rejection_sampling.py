@@ -25,8 +25,10 @@ HARNESS = lg.Harness(context="latest", system_prompt="")
 
 def tasks() -> Iterator[lg.Task]:
     """Games against random play without end, each in a group."""
+    rival = {"opponent": "random"}
     games = (
-        lg.Task(env_id=ENV_ID, seed=i, sampling=lg.Sampling(max_tokens=4, seed=i)) for i in count()
+        lg.Task(env_id=ENV_ID, kwargs=rival, seed=i, sampling=lg.Sampling(max_tokens=4, seed=i))
+        for i in count()
     )
     return lg.grouped(games, GROUP_SIZE)
 

@@ -104,7 +104,7 @@ def test_the_index_has_every_environment_and_its_scores():
     assert all(
         f"| [`{entry.id}`]({environment_pages.file_name(entry)}) |" in page for entry in CATALOG
     )
-    assert "| Gymnasium, AEC, Parallel | 0.585 | 0.990 | 0.000 |" in page
+    assert "| Gymnasium, AEC, Parallel | 0.300 | 0.500 | 0.000 |" in page
 
 
 def test_speeds_are_of_environments_that_exist_over_that_of_tic_tac_toe():

@@ -3,7 +3,7 @@
     $ ludic bench ludic/TicTacToe-v0 --policy random --episodes 20 --out results
     policy: random
     env                successes  rate          95% reward           95% random
-    ludic/TicTacToe-v0     12/20 60.0% [38.7, 78.1]   0.25 [-0.15, 0.65]  58.5%
+    ludic/TicTacToe-v0      6/20 30.0% [14.5, 51.9]  -0.35 [-0.75, 0.05]  30.0%
     transcripts: results; to view them: ludic view results
 
 The columns are the success rate and the mean reward, each with its interval, and the success rate

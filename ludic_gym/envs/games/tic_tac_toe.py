@@ -7,6 +7,7 @@ dot for a free cell ("X...O....").
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal
 
 import numpy as np
 
@@ -98,9 +99,23 @@ class TicTacToeEnv(OnePlayerEnv[str]):
     - Observation: the board with X, O and a dot for a free cell.
     - Action: row and column of a free cell, A1 to C3, in either case.
     - Reward and info: see `OnePlayerEnv`.
+
+    Args:
+        opponent: see `OnePlayerEnv`. By default half of the games are against perfect play, where a
+            draw is the best outcome: a fixed order of cells wins most games against random play.
+        seat, draw_reward: see `OnePlayerEnv`.
     """
 
     game = TIC_TAC_TOE
+
+    def __init__(
+        self,
+        opponent: str = "mixed",
+        seat: Literal["first", "second", "random"] = "first",
+        draw_reward: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(opponent, seat, draw_reward, render_mode)
 
 
 class TicTacToeAECEnv(GameAECEnv[str]):

@@ -70,8 +70,10 @@ def test_every_episode_has_a_row_and_a_transcript(bench_folder):
     run = view["runs"][0]
     kept = [one for chunk in run["chunks"] for one in unpacked(chunk["data"])]
     assert [one["index"] for one in kept] == [row["index"] for row in rows(view)]
-    assert [env["success_rate"] for env in run["envs"]] == [1.0, 1.0]
-    assert [env["random"] for env in run["envs"]] == [0.0, pytest.approx(0.585, abs=0.1)]
+    sums, games = (env["success_rate"] for env in run["envs"])
+    # Half of the games are against perfect play, which cannot be beaten.
+    assert (sums, 0 < games < 1) == (1.0, True)
+    assert [env["random"] for env in run["envs"]] == [0.0, pytest.approx(0.3, abs=0.1)]
 
 
 def test_tasks_of_large_seeds_stay_apart(tmp_path):
