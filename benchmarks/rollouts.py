@@ -27,11 +27,13 @@ import ludic_gym  # noqa: F401  registers the environments
 from ludic_gym.bench.runner import bench_tasks, run_bench
 from ludic_gym.policies.chat import ChatPolicy
 from ludic_gym.rollout.episodes import run_episodes
+from ludic_gym.trail import float_numbers, token_ids
 from ludic_gym.types import Completion, Env, Message, Sampling, Task, ToolSchema
 
-PROMPT_IDS = tuple(range(200))
-COMPLETION_IDS = (7, 9)
-LOGPROBS = (-0.5, -0.25)
+# As trails: what a client takes to make them is not what is measured here.
+PROMPT_IDS = token_ids(range(200))
+COMPLETION_IDS = token_ids((7, 9))
+LOGPROBS = float_numbers((-0.5, -0.25))
 SAMPLING = Sampling(seed=1, max_tokens=2)
 CELLS = tuple(row + column for row in "ABC" for column in "123")
 

@@ -70,8 +70,8 @@ class SendableDialog:
     """
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
-        self._first_names = dict(names or {})
-        self._restart()
+        self._first_names = names or {}
+        self._seen: Trail[Message] | None = None
 
     def _restart(self) -> None:
         self._seen = self._made = Trail[Message]([])
@@ -80,26 +80,32 @@ class SendableDialog:
     def of(self, messages: Sequence[Message]) -> Trail[Message]:
         """The whole dialog. Only what it adds to that of the last time is looked at."""
         dialog = as_trail(messages)
-        if not dialog.continues(self._seen):
+        if self._seen is None or not dialog.continues(self._seen):
             self._restart()
-        for message in dialog[len(self._seen) :]:
-            self._add(message)
+        added = list[Message]()
+        for message in dialog[len(self._seen or ()) :]:
+            self._add(_fitting(message, self._names), added)
+        self._made += added
         self._seen = dialog
         return self._made
 
-    def _add(self, message: Message) -> None:
-        fitting, made, names = _fitting(message, self._names), self._made, self._names
+    def _add(self, fitting: Message, added: list[Message]) -> None:
         if fitting["role"] == "tool":
             self._pending = [id for id in self._pending if id != fitting["tool_call_id"]]
-        elif fitting["role"] == "user":
-            made += [_not_run(id, names[id]) for id in self._pending]
+        elif fitting["role"] == "user" and self._pending:
+            added += [_not_run(id, self._names[id]) for id in self._pending]
             self._pending = []
-        if made and made[-1]["role"] == fitting["role"] != "tool":
-            made, fitting = made.first(len(made) - 1), _joined(made[-1], fitting)
-        self._made = made.then(fitting)
-        called = tool_names([fitting])
-        self._names |= called
-        self._pending += called
+        if not added and self._made and fitting["role"] == self._made[-1]["role"] != "tool":
+            added.append(self._made[-1])
+            self._made = self._made.first(len(self._made) - 1)
+        if added and added[-1]["role"] == fitting["role"] != "tool":
+            added[-1] = _joined(added[-1], fitting)
+        else:
+            added.append(fitting)
+        if fitting.get("tool_calls"):
+            called = tool_names([fitting])
+            self._names |= called
+            self._pending += called
 
 
 def sendable_dialog(

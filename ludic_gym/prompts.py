@@ -30,6 +30,8 @@ ReadCalls = Callable[[Completion, Sequence[ToolSchema]], Completion]
 SHORT, SHOWN = 8, 100
 # Tokens that end a turn, at most.
 LONGEST_END = 8
+# Tokens of a prompt below which sharing takes longer than it is worth.
+LONG = 256
 
 
 class SampledMessage(dict[str, Any]):
@@ -92,6 +94,8 @@ def sharing(
     is_candidate: other completions of the prompt are drawn too, of which one is continued.
     """
     prompt, ids, call = completion.prompt_ids, completion.completion_ids, completion.call
+    if call is None and (prompt is None or len(prompt) < LONG):
+        return completion
     if call is not None and before is not None and before.call is not None:
         call = replace(call, messages=as_trail(call.messages).on(as_trail(before.call.messages)))
     if prompt is not None and ids is not None:
@@ -102,8 +106,6 @@ def sharing(
         if trail.is_newest and not is_candidate:
             ids = (trail + ids).after(len(trail))
         prompt = trail
-    if prompt is completion.prompt_ids and ids is completion.completion_ids and call is None:
-        return completion
     return replace(completion, prompt_ids=prompt, completion_ids=ids, call=call)
 
 

@@ -74,26 +74,28 @@ class Trail(Sequence[T]):
         return self + items
 
     def __add__(self, more: Iterable[T]) -> Trail[T]:
-        kind = self._store
-        new: Any = more.items if isinstance(more, Trail) else more
-        if type(new) is not type(kind):
-            new = list(new) if isinstance(kind, list) else array(kind.typecode, new)
+        new: Any = more.items if type(more) is Trail else more
+        if type(self._store) is array and type(new) is not array:
+            new = array(self._store.typecode, new)
         with _LOCK:
             store: Any = self._store
             start, end = self._start, self._stop + len(new)
             # What has been added to it already may be the same: candidates for one turn continue a
             # prompt in one way. Of messages, equal ones may have been sampled as other tokens.
-            there = store[self._stop : end]
-            if there and (isinstance(store, list) or there != new[: len(there)]):
-                store, start, end, there = self.items, 0, len(self) + len(new), there[:0]
-            store.extend(new[len(there) :])
+            if len(store) > self._stop:
+                there = store[self._stop : end]
+                if type(store) is list or there != new[: len(there)]:
+                    store, start, end = self.items, 0, len(self) + len(new)
+                else:
+                    new = new[len(there) :]
+            store.extend(new)
         return Trail(store, start, end)
 
     def __radd__(self, before: Sequence[T]) -> tuple[T, ...]:
         return (*before, *self)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Trail):
+        if type(other) is Trail:
             return len(other) == len(self) == self.kept(other)
         return tuple(self) == tuple(other) if isinstance(other, tuple | list) else NotImplemented
 
@@ -152,12 +154,12 @@ class Trail(Sequence[T]):
 
 def as_trail(items: Iterable[T]) -> Trail[T]:
     """The items as a trail, which may be one already."""
-    return items if isinstance(items, Trail) else Trail(list(items))
+    return items if type(items) is Trail else Trail(list(items))
 
 
 def token_ids(ids: Iterable[int]) -> Trail[int]:
     """Token ids as a trail, 4 bytes each. Raises ConfigError for one that is no int32."""
-    if isinstance(ids, Trail):
+    if type(ids) is Trail:
         return ids
     ids = tuple(ids)
     try:
@@ -171,7 +173,7 @@ def token_ids(ids: Iterable[int]) -> Trail[int]:
 
 def float_numbers(numbers: Iterable[float]) -> Trail[float]:
     """The very numbers as a trail; 4 bytes each if they are all of float32, else 8."""
-    if isinstance(numbers, Trail):
+    if type(numbers) is Trail:
         return numbers
     numbers = tuple(numbers)
     packer = _packer(len(numbers), "f")

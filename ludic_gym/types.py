@@ -149,7 +149,8 @@ class Completion:
 
     def __post_init__(self) -> None:
         for name, make in _TRAILS:
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if value is not None and type(value) is not Trail:
                 object.__setattr__(self, name, make(value))
 
 
