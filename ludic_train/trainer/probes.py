@@ -5,12 +5,15 @@ Each is a forward pass or two over four rows of 16 tokens, on all ranks together
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from ludic_train.errors import UnsupportedModel
+from ludic_train.models.checkpoint_names import checkpoint_params, model_params
 from ludic_train.models.exact import is_exact
 from ludic_train.models.head import action_logprobs
 from ludic_train.models.modules import unwrapped, vocabulary_of
@@ -26,6 +29,8 @@ ROUNDING_OF_16_BITS = 0.1
 ROUNDING_OF_TF32 = 0.01
 # A packed row is another shape, and takes other kernels: so many times the noise of another shape.
 TIMES_NOISE = 3.0
+# Of params.
+LARGEST_SENT = 2**32
 
 
 def check_logprobs(model: nn.Module, device: str = "cpu") -> None:
@@ -55,6 +60,43 @@ def logprob_difference(model: nn.Module, device: str = "cpu") -> tuple[float, fl
     # The mean, because single tokens of 16-bit logits are further off.
     difference = float((_scores(model, ids, None) - expected).abs().mean())
     return difference, _rounding_of(logits)
+
+
+@torch.no_grad()
+def check_sent(model: nn.Module) -> None:
+    """Compare the model with one that is made of what a publisher sends, by log-probs.
+
+    What trains is moved at random first: new adapters change nothing yet, and one that is lost on
+    the way would not be missed. The model itself stays as it is.
+    Raises UnsupportedModel, with the difference in nats, and ConfigError for adapters that cannot
+    be merged. Models of more than LARGEST_SENT bytes, of which a second copy may have no room, are
+    taken as they are: `ludic doctor` compares a server with them.
+    """
+    inner = unwrapped(model)
+    params: dict[str, Tensor] = dict(model.named_parameters())
+    if sum(param.nbytes for param in params.values()) > LARGEST_SENT:
+        return
+    generator = torch.Generator().manual_seed(0)
+    for name, param in params.items():
+        if param.requires_grad:
+            noise = torch.randn(param.shape, generator=generator).to(param)
+            params[name] = param + (0.1 * param.std(correction=0) + 0.02) * noise
+    ids = _ids(str(inner.device))
+    own = functional_call(model, params, kwargs={"input_ids": ids, "use_cache": False}).logits
+    values = model_params(inner, dict(checkpoint_params(params.items(), model)))
+    with torch.device("meta"):
+        twin = type(inner)(copy.deepcopy(inner.config)).eval()
+    # Those that are computed from the config, and in no checkpoint.
+    values = dict(inner.named_buffers()) | values
+    sent = functional_call(twin, values, kwargs={"input_ids": ids, "use_cache": False}).logits
+    off = (own.float().log_softmax(-1) - sent.float().log_softmax(-1)).abs().mean()
+    # A merged adapter is a sum in another order.
+    if not off <= 10 * _rounding_of(own):
+        raise UnsupportedModel(
+            f"what servers would be sent computes log-probs {float(off):.3g} nats per token away "
+            f"from those of {type(inner).__name__} (model_type {inner.config.model_type!r}): they "
+            "would sample from another model than the one that trains"
+        )
 
 
 def padding_reason(model: nn.Module, device: str = "cpu") -> str | None:

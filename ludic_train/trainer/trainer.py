@@ -47,7 +47,7 @@ from ludic_train.trainer.prepare import (
     plan_rows,
     sound_rows,
 )
-from ludic_train.trainer.probes import check_logprobs, may_share_prompts, padding_reason
+from ludic_train.trainer.probes import check_logprobs, check_sent, may_share_prompts, padding_reason
 from ludic_train.trainer.reference import start_of
 from ludic_train.trainer.step import (
     accumulate_gradient,
@@ -276,6 +276,8 @@ class Trainer:
             disable_dropout(self.model)
             check_logprobs(self.model, self.cfg.device)
             check_conversion(self.model)
+            if not self._sharded and not isinstance(self.publisher, InProcessPublisher | None):
+                check_sent(self.model)
             self._checked = True
         reference = self._start if self.reference is None else self.reference
         rows = attach_streams(

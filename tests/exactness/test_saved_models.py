@@ -11,10 +11,13 @@ from ludic_train.algorithms.presets import sft
 from ludic_train.checkpoints.manager import CheckpointManager
 from ludic_train.checkpoints.sharded import export_params
 from ludic_train.checkpoints.training_state import save_shards
-from ludic_train.errors import CheckpointError
+from ludic_train.errors import CheckpointError, UnsupportedModel
+from ludic_train.models.adapters import base_params
 from ludic_train.models.checkpoint_names import checkpoint_params
-from ludic_train.models.load import load_model, save_model
+from ludic_train.models.load import LoRA, load_model, save_model, with_new_lora
 from ludic_train.models.modules import persistent_buffers, unwrapped
+from ludic_train.trainer import probes
+from ludic_train.trainer.probes import check_sent
 from ludic_train.trainer.trainer import Trainer
 
 IDS = torch.arange(3, 27).view(2, 12)
@@ -89,3 +92,32 @@ def test_a_model_with_a_tower_is_trained_saved_and_sent_in_its_own_class(name, l
     assert not any(
         torch.equal(sent[n], before[n]) for n in before if "q_proj" in n and n not in towers
     )
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "gemma4_text", "qwen3_moe", "gpt2", "mamba"])
+def test_what_is_sent_is_checked_by_log_probs(name, monkeypatch):
+    model = made(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    check_sent(model)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+    def without_the_last(params, model):
+        sent = list(checkpoint_params(params, model))
+        last = max(
+            i
+            for i, (n, _) in enumerate(sent)
+            if n.endswith(("norm.weight", "ln_f.weight", "norm_f.weight"))
+        )
+        return [(n, torch.ones_like(t) if i == last else t) for i, (n, t) in enumerate(sent)]
+
+    monkeypatch.setattr(probes, "checkpoint_params", without_the_last)
+    with pytest.raises(UnsupportedModel, match="nats per token away from those of"):
+        check_sent(model)
+
+
+def test_an_adapter_that_still_changes_nothing_is_missed_too(monkeypatch):
+    model = with_new_lora(made("qwen3"), LoRA(rank=2))
+    check_sent(model)
+    monkeypatch.setattr(probes, "checkpoint_params", lambda params, model: base_params(model))
+    with pytest.raises(UnsupportedModel, match="nats per token"):
+        check_sent(model)
