@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from ludic_gym.sampling import packed_masks
 from ludic_gym.types import Completion, FinishReason, Sampling
-from ludic_train.engine.any_model import AnyDecoder, TextDecoder, any_decoder
 from ludic_train.engine.cache import (
     LEAST,
     Ids,
@@ -45,6 +44,8 @@ from ludic_train.models.routing import recorded_experts, routers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ludic_train.engine.any_model import AnyDecoder, TextDecoder
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -581,7 +582,11 @@ def _decoder_of(model: PreTrainedModel) -> Decoder | ExactDecoder | AnyDecoder |
     """The fastest decoder that computes the model exactly."""
     if is_exact(model):
         return ExactDecoder(model)
-    return Decoder(model) if is_known(causal_lm(model).config) else any_decoder(model)
+    if is_known(causal_lm(model).config):
+        return Decoder(model)
+    from ludic_train.engine.any_model import any_decoder
+
+    return any_decoder(model)
 
 
 def stop_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -19,7 +19,6 @@ from ludic_gym.harness import IN_PYTHON, STRICT, Harness
 from ludic_gym.sampling import check_sampling
 from ludic_gym.terminal import suggestion
 from ludic_gym.types import Sampling
-from ludic_train.runs.foreign_names import FOREIGN
 from ludic_train.runs.preset_options import check_options
 
 MAX_TOKENS = 256
@@ -312,6 +311,9 @@ def check_names(names: Mapping[str, Any], allowed: Mapping[str, Any], where: str
     for name in names:
         if name in allowed:
             continue
+        # A run whose settings are right has no need of them.
+        from ludic_train.runs.foreign_names import FOREIGN
+
         if name in FOREIGN:
             raise ConfigError(f"{where or 'a run'} has no setting {name!r}: write {FOREIGN[name]}")
         hint = suggestion(name, sorted(allowed), otherwise="it has")

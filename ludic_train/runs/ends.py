@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ludic_gym.limits import RequestLimits
 from ludic_gym.parsers import Parser
 from ludic_gym.types import ChatClient
-from ludic_train.models.token_client import token_client
 from ludic_train.runs.config import MAX_TOKENS, RunConfig
 from ludic_train.runs.learner import Learner
 from ludic_train.runs.machine import Machine
@@ -64,6 +63,7 @@ def served_client(
     sampling_masks: as in `VLLMTokenClient`.
     """
     from ludic_train.cluster.publish.files import FilesPublisher
+    from ludic_train.models.token_client import token_client
 
     client = token_client(
         servers,

@@ -7,12 +7,14 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.losses import OnDevice, fetch_metrics, token_stat
 from ludic_train.algorithms.off_policy import mismatch, without_empty_lags
 from ludic_train.algorithms.presets import RLAlgorithm
@@ -238,3 +240,29 @@ def peak_memory(device: str) -> Metrics:
     else:
         held = torch.cuda.max_memory_allocated(device)
     return {"memory/peak_gib": Peak(held / 2**30)}
+
+
+def make_optimizer(params: Sequence[nn.Parameter], cfg: TrainerConfig) -> torch.optim.Optimizer:
+    """AdamW of the configured rates."""
+    return torch.optim.AdamW(params, lr=cfg.lr, fused=True, **asdict(cfg.adamw))
+
+
+def check_trainable(model: nn.Module) -> None:
+    """Raise ConfigError for a model without a param that requires a gradient."""
+    if not any(param.requires_grad for param in model.parameters()):
+        raise ConfigError(
+            f"no param of this {type(model).__name__} requires a gradient, so nothing would be "
+            "trained: unfreeze it, or load the adapter with is_trainable=True"
+        )
+
+
+def check_precision(model: nn.Module) -> None:
+    """Raise ConfigError for trained params that are too coarse for an optimizer's steps."""
+    for name, param in model.named_parameters():
+        # A step of AdamW is about lr, and 8 bits of mantissa round 1 + 1e-3 back to 1.
+        if param.requires_grad and param.dtype in (torch.bfloat16, torch.float16):
+            raise ConfigError(
+                f"the trained param {name} is {param.dtype}, in which AdamW's small steps are "
+                "rounded away: load the model in float32, and compute in bfloat16 with "
+                "shard_model(model, param_dtype=torch.bfloat16) or `ludic train --dtype bf16`"
+            )

@@ -38,7 +38,6 @@ from ludic_train.sources.base import BatchSource, DurableSource, NoBatches, Pace
 from ludic_train.sources.publisher import InProcessPublisher, PolicyPublisher
 from ludic_train.trainer.config import Execution, TrainerConfig
 from ludic_train.trainer.microbatches import plan_from_bytes, plan_to_bytes
-from ludic_train.trainer.optimizer import check_precision, check_trainable, make_optimizer
 from ludic_train.trainer.prepare import (
     Plan,
     attach_streams,
@@ -52,7 +51,10 @@ from ludic_train.trainer.reference import start_of
 from ludic_train.trainer.step import (
     accumulate_gradient,
     apply_gradient,
+    check_precision,
+    check_trainable,
     disable_dropout,
+    make_optimizer,
     non_finite_param,
     peak_memory,
 )
