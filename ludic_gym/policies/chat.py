@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ludic_gym.contexts import Context, FullDialog
 from ludic_gym.dialogs import SendableDialog, message_calls, sendable_arguments, sendable_dialog
@@ -23,10 +23,6 @@ from ludic_gym.types import (
     Sampling,
     ToolSchema,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 CLOSING = "\n</think>\n\n"
 """Text that ends a thought, in the tags of most models."""
