@@ -100,7 +100,7 @@ def test_logprobs_are_those_of_the_full_forward(
 def test_logprobs_of_a_model_with_adapters_are_those_of_its_full_forward(
     make_model, tokenizer, reference_logits, tmp_path
 ):
-    save_model(make_model("qwen3"), tokenizer, tmp_path)
+    save_model(make_model("qwen3", vocab_size=len(tokenizer)), tokenizer, tmp_path)
     model, _ = load_model(tmp_path, lora_rank=4)
     with torch.no_grad():
         for param in model.parameters():
