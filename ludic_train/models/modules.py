@@ -112,8 +112,13 @@ def persistent_buffers(model: nn.Module) -> dict[str, Tensor]:
 
     Models compute with them, such as the bias by which a router's load is balanced.
     """
-    params = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return {name: t for name, t in model.state_dict().items() if name not in params}
+    # Not `state_dict`, by which FSDP takes its params apart, also those that a pass is reading.
+    return {
+        f"{path}.{name}".removeprefix("."): buffer
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    }
 
 
 def is_adapted(model: nn.Module | None) -> TypeGuard[PeftModel]:
