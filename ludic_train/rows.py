@@ -54,8 +54,8 @@ def rows_from(rollouts: Iterable[Rollout | Trajectory], algo: RLAlgorithm) -> li
     """
     trajectories = [r if isinstance(r, Trajectory) else trajectory_from(r) for r in rollouts]
     selected, _ = filtered(trajectories, algo)
-    learned, by_step = credited(selected, algo)
-    return weighted_rows(learned, by_step, algo)
+    learned = after_credit(selected, algo)
+    return weighted_rows(learned, credited(selected, learned, algo), algo)
 
 
 def filtered(
@@ -82,16 +82,16 @@ def after_credit(selected: Sequence[Trajectory], algo: RLAlgorithm) -> Sequence[
 
 
 def credited(
-    selected: Sequence[Trajectory], algo: RLAlgorithm
-) -> tuple[list[Trajectory], StepWeights]:
-    """The rollouts that are learned from, and their credit [S]; the others count in it alone.
+    selected: Sequence[Trajectory], learned: Sequence[Trajectory], algo: RLAlgorithm
+) -> StepWeights:
+    """The credit [S] of the rollouts that are learned from; the others count in it alone.
 
-    selected: a whole batch that passed the filter. Raises CreditError as `step_weights`.
+    selected: a whole batch that passed the filter. learned: those of it that `after_credit` keeps.
+    Raises CreditError as `step_weights`.
     """
     weights = step_weights(selected, algo)
-    learned = set(map(id, after_credit(selected, algo)))
-    pairs = [(t, w) for t, w in zip(selected, weights, strict=True) if id(t) in learned]
-    return [t for t, _ in pairs], [w for _, w in pairs]
+    by_id = {id(t): w for t, w in zip(selected, weights, strict=True)}
+    return [by_id[id(t)] for t in learned]
 
 
 def step_weights(selected: Sequence[Trajectory], algo: RLAlgorithm) -> list[NDArray[np.float32]]:

@@ -169,11 +169,11 @@ class PipelineBatchSource:
         batch = waiting.result()
         self._reader.give()
         metrics = merge([batch.metrics, self._note(algo, batch.seen)])
-        learned, by_step = credited(batch.kept, algo)
-        credit = credit_by_group(batch.seen, learned, by_step, algo)
+        by_step = credited(batch.kept, batch.learned, algo)
+        credit = credit_by_group(batch.seen, batch.learned, by_step, algo)
         if self.credit is not None and credit is not None:
             self.credit(credit)
-        items = tuple(weighted_rows(learned, by_step, algo))
+        items = tuple(weighted_rows(batch.learned, by_step, algo))
         if self.levels is not None:
             metrics |= self.levels.metrics()
         return SAWBatch(items=items, metrics=metrics)

@@ -98,10 +98,12 @@ class GroupFeed(Protocol):
 class Gathered:
     """Groups of one batch: trajectories that passed the filter, all that were seen, metrics.
 
+    learned: those of `kept` that are learned from.
     seen: without those of batches that were passed over.
     """
 
     kept: Sequence[Trajectory]
+    learned: Sequence[Trajectory]
     seen: Sequence[Trajectory]
     metrics: Metrics
 
@@ -173,15 +175,16 @@ async def gathered_groups(
         seen += trajectories
         full = count_groups(selected) >= groups if algo.full_batches else True
         # Groups whose episodes all failed have no trajectory at all.
-        learned = {t.group for t in after_credit(selected, algo) if t.rows}
-        ended = full and bool(learned)
-        if not learned:
+        learned = after_credit(selected, algo)
+        groups_with_rows = {t.group for t in learned if t.rows}
+        ended = full and bool(groups_with_rows)
+        if not groups_with_rows:
             parts.append(note(seen))
             seen = []
         if algo.full_batches or not ended:
-            await feed.keep(learned)
+            await feed.keep(groups_with_rows)
         if ended:
-            return Gathered(kept=selected, seen=seen, metrics=merge(parts))
+            return Gathered(kept=selected, learned=learned, seen=seen, metrics=merge(parts))
     reward = merge(parts).get("reward")
     mean = "unknown" if reward is None else f"{reward.value:.3g}"
     raise EmptyBatch(

@@ -262,13 +262,13 @@ class RolloutBatchSource:
         credit = None
         try:
             batch = await gathered_groups(self, algo, self.groups_per_batch, note, spare=spare)
-            learned, by_step = credited(batch.kept, algo)
-            credit = credit_by_group(batch.seen, learned, by_step, algo)
+            by_step = credited(batch.kept, batch.learned, algo)
+            credit = credit_by_group(batch.seen, batch.learned, by_step, algo)
         finally:
             played, self._played = self._played, []
             if self.record is not None:
                 self.record(played, credit)
-        items = tuple(weighted_rows(learned, by_step, algo))
+        items = tuple(weighted_rows(batch.learned, by_step, algo))
         metrics = merge([batch.metrics, note(batch.seen)])
         if self.levels is not None:
             metrics |= self.levels.metrics()

@@ -21,6 +21,7 @@ from ludic_train.algorithms.presets import grpo, rejection_sampling, rloo, sft
 from ludic_train.errors import CreditError, UntrainableRollout
 from ludic_train.metrics import values
 from ludic_train.rows import (
+    after_credit,
     credited,
     failed_if_untrainable,
     filtered,
@@ -201,8 +202,9 @@ def test_a_rollout_that_a_filter_left_alone_is_dropped_and_counted(credit):
     assert kept == pair
     assert values(metrics) == {"rollouts/alone": 1.0}
     # A group that was played alone is a fault of the settings.
+    alone, _ = filtered([trajectory(1.0, group="c")], algo)
     with pytest.raises(CreditError, match="a single rollout"):
-        credited(filtered([trajectory(1.0, group="c")], algo)[0], algo)
+        credited(alone, alone, algo)
 
 
 def test_the_best_of_a_group_is_imitated_alone():
@@ -214,8 +216,9 @@ def test_what_a_filter_after_credit_drops_counts_in_the_baseline():
     rewards, cut = (1.0, 1.0, 0.0, 0.0), (False, False, False, True)
     group = [trajectory(r, cut=was_cut) for r, was_cut in zip(rewards, cut, strict=True)]
     algo = rloo(filter_after_credit=drop_incomplete_completions)
-    learned, weights = credited(group, algo)
+    learned = after_credit(group, algo)
     assert learned == group[:3]
+    weights = credited(group, learned, algo)
     # Each less the mean of the other three, the one that was cut included.
     by_hand = [1 - 1 / 3, 1 - 1 / 3, 0 - 2 / 3]
     assert [float(w[0]) for w in weights] == pytest.approx(by_hand)

@@ -12,7 +12,7 @@ from trajectories import trajectory
 import ludic_train as lt
 from ludic_gym.errors import ConfigError
 from ludic_train.algorithms.losses import CompositeLoss, EntropyBonus
-from ludic_train.rows import credited
+from ludic_train.rows import after_credit, credited
 from ludic_train.runs.config import IN_PYTHON, RunConfig
 from ludic_train.runs.machine import Machine
 from ludic_train.runs.preset_options import PRESET_OPTIONS, check_options
@@ -212,8 +212,9 @@ def test_coefficients_that_cannot_be_meant_are_refused(settings):
 def test_cut_replies_stay_in_the_baseline_and_are_not_learned_from():
     algo, _ = settled(None, RunConfig(out="x").changed(model="m", cut_off="mask"))
     cut, whole = trajectory(0.0, cut=True), trajectory(1.0)
-    learned, (weights,) = credited([cut, whole], algo)
+    learned = after_credit([cut, whole], algo)
     assert learned == [whole]
+    (weights,) = credited([cut, whole], learned, algo)
     # By hand: mean 0.5 and deviation 0.7071 of the rewards 0 and 1.
     assert weights.tolist() == pytest.approx([0.7071], abs=1e-3)
 
