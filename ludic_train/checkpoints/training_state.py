@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -283,6 +284,6 @@ def _params_of_files(folder: Path, model: nn.Module) -> dict[str, Tensor]:
     if not is_adapted(model):
         return model_params(model, stored)
     # Adapters are written without their name.
-    part = f".{active_adapter(model)}"
-    shorter = {name.replace(part, ""): name for name in trained_params(model)}
+    part = re.compile(rf"\.{re.escape(active_adapter(model))}(?=\.|$)")
+    shorter = {part.sub("", name): name for name in trained_params(model)}
     return {shorter.get(name, name): tensor for name, tensor in stored.items()}
