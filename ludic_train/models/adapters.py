@@ -1,4 +1,4 @@
-"""What a model with adapters serves: its params with the active adapter merged, or that one alone.
+"""Params that a model with adapters sends: with its active adapter merged, or of that one alone.
 
 Merged by peft's own rule for each layer: low-rank matrices of linear layers, of embeddings and of
 experts, their biases, trained rows of tokens, and whole modules trained beside the matrices.
@@ -27,6 +27,7 @@ from ludic_train.models.modules import (
 
 if TYPE_CHECKING:
     from peft import PeftModel
+    from transformers import PreTrainedModel
 
 Params = Iterable[tuple[str, Tensor]]
 # Modules that torch and peft put around others; no checkpoint has them.
@@ -136,6 +137,12 @@ def has_expert_adapters(model: nn.Module) -> bool:
     return any(map(is_expert_adapter, model.modules()))
 
 
+def has_tied_head(inner: PreTrainedModel) -> bool:
+    """True if input embeddings and output head are one matrix, whatever adapters they have."""
+    embeddings, head = inner.get_input_embeddings(), inner.get_output_embeddings()
+    return head is not None and _base(embeddings).weight is _base(head).weight
+
+
 def with_values(module: nn.Module, values: Mapping[str, Tensor], prefix: str = "") -> Any:  # noqa: ANN401 - of the module's type
     """A module like this one whose params are the given tensors; nothing is copied.
 
@@ -214,9 +221,9 @@ def _plain(name: str) -> str:
 def _check_tied(model: PeftModel) -> None:
     """Raise ConfigError where tied embeddings and head would be served with different values."""
     inner = unwrapped(model)
-    embeddings, head = inner.get_input_embeddings(), inner.get_output_embeddings()
-    if head is None or _base(embeddings).weight is not _base(head).weight:
+    if not has_tied_head(inner):
         return
+    embeddings, head = inner.get_input_embeddings(), inner.get_output_embeddings()
     ours, theirs = ({id(p) for p in m.parameters() if p.requires_grad} for m in (embeddings, head))
     if ours != theirs:
         raise ConfigError(

@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from ludic_gym.errors import ConfigError
 from ludic_train.errors import ModelNotFound
-from ludic_train.models.adapters import active_adapter
+from ludic_train.models.adapters import active_adapter, has_tied_head
 from ludic_train.models.cache import resolved
 from ludic_train.models.chat_profile import add_stops, chat_profile
 from ludic_train.models.checkpoint_names import model_params
@@ -259,7 +259,7 @@ def with_new_lora(model: PreTrainedModel, lora: LoRA, seed: int = 0) -> PreTrain
                     f"lora_targets={lora.targets!r}: the model has no linear layer {target!r}; it "
                     f"has {', '.join(known)}"
                 )
-            if model.config.tie_word_embeddings and model.get_output_embeddings() in matched:
+            if has_tied_head(model) and model.get_output_embeddings() in matched:
                 raise ConfigError(
                     f"lora_targets={lora.targets!r}: the head {target!r} is tied to the embeddings "
                     "in this model, and an adapter on one of the two cannot be merged: leave it out"
