@@ -49,6 +49,18 @@ async def test_an_actor_samples_from_what_was_published_last(tmp_path):
         assert completion.policy_version == version
 
 
+async def test_what_never_changes_stays_with_the_readers(tmp_path):
+    actor, trainer = tiny_model(0), tiny_model(1)
+    _, refresh = following(actor, tmp_path)
+    frozen = [name for name, _ in trainer.named_parameters() if "q_proj" in name]
+    await FolderPublisher(tmp_path, frozen=frozen).publish(trainer.named_parameters(), 1)
+    assert await refresh() == 1
+    before = dict(tiny_model(0).named_parameters())
+    for name, param in trainer.named_parameters():
+        expected = before[name] if name in frozen else param
+        assert torch.equal(actor.get_parameter(name), expected), name
+
+
 async def test_a_run_that_goes_back_publishes_a_version_again_with_other_params(tmp_path):
     actor = tiny_model(0)
     (_, refresh), publisher = following(actor, tmp_path), FolderPublisher(tmp_path)
