@@ -66,18 +66,6 @@ def running_in(folder: Path, others: Errors = ()) -> Iterator[None]:
         raise DiskError(f"{text}, then resume the run from its last checkpoint") from error
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append an ASCII line, whole or not at all. Raises OSError."""
-    with path.open("ab", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        try:
-            write_all(file, f"{line}\n".encode("ascii"))
-        except OSError:
-            # The next line would continue a torn one.
-            file.truncate(size)
-            raise
-
-
 def write_all(file: FileIO, data: bytes | memoryview) -> None:
     """Write all bytes to a file without a buffer. Raises OSError."""
     # A disk that gets full takes a part first, and raises no error for it.
