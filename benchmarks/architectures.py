@@ -49,7 +49,7 @@ CURRENT = [
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What was measured of a model type.
+    """Results of one model type.
 
     scored, sampled: nats per token, the mean and the greatest. rows: "packed", or the reason.
     reloaded: True for equal bits. steps: "fast", "own cache" or "whole texts".

@@ -1,4 +1,4 @@
-"""How costs grow with the turns of an episode: memory, records, rows, and time in the event loop.
+"""Growth of costs over the turns of an episode: memory, records, rows, time in the event loop.
 
     python benchmarks/growth.py
 

@@ -41,7 +41,7 @@ class Trail(Sequence[T]):
     def __init__(
         self, store: list[T] | array[Any], start: int = 0, stop: int | None = None
     ) -> None:
-        # Owned from now on: nobody else may change it.
+        # The caller must not change the store any more.
         self._store, self._start = store, start
         self._stop = len(store) if stop is None else stop
 

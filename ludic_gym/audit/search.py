@@ -120,7 +120,7 @@ def no_reward_without_success(subject: AuditSubject) -> Result:
 
 
 def fault_of(subject: AuditSubject, arm: Arm, top: float) -> str:
-    """What is wrong with the earnings of a player, "" if nothing is."""
+    """Reason for which a player should not have earned what it did; "" without one."""
     stated, count = subject.statement, len(arm.plays)
     paid, success = arm.paid(), arm.success()
     if paid >= abs(top):

@@ -1,8 +1,8 @@
 """Checks of what is asked: enough different tasks, and none of the training split in the test one.
 
 Tasks are compared by what a player sees: by the first observation where one reply ends the episode,
-else also by the turns of a player, which a hidden task answers in its own way. Games of two splits
-are equal only if their states are too: two hidden tasks may look alike for a while.
+else also by some turns, since hidden tasks show a difference only in their answers. Games of two
+splits count as equal if the states of their environments are equal too.
 """
 
 from __future__ import annotations

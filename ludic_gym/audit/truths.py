@@ -20,7 +20,7 @@ _GAINED = re.compile(r"(?:reward|got|won|earned|payoff|received)\D{0,20}(-?\d+(?
 
 
 def truths_are_right(subject: AuditSubject) -> Result:
-    """What an independent solver finds is right for the grader, in every task that it can read."""
+    """An independent solver's answer is graded right, in every task that the solver can read."""
     env = subject.make()
     wins, kinds = dict[int, bool](), set[str]()
     failed: dict[str, object] = {}

@@ -50,7 +50,7 @@ class Left:
 
 
 class RecordedPolicy:
-    """Replays the decisions of a rollout, and gives up where the episode goes on after them."""
+    """Policy that repeats the decisions of a rollout, and ends the episode after the last one."""
 
     def __init__(self, rollout: Rollout) -> None:
         self._decisions = iter([step.decision for step in rollout.steps])

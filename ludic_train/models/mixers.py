@@ -1,9 +1,9 @@
 """Layers that carry a state or a convolution along a row: they read the items of a row one by one.
 
-Attention is told by positions where an item of a packed row begins. Mamba, gated delta nets and
-short convolutions are not: the kernels of transformers that know of boundaries are for some cards
-alone, and what stands in for them elsewhere reads on in silence. Here such a layer gets the items
-as rows of a batch, those of about one length together, while all other layers read packed rows.
+In a packed row, attention finds the beginning of each item by its position. Mamba, gated delta nets
+and short convolutions do not: only some CUDA kernels take the boundaries of items, and the torch
+code of transformers ignores them without an error. Here such a layer gets the items as rows of a
+batch, grouped by length, while all other layers read packed rows.
 """
 
 from __future__ import annotations

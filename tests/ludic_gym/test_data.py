@@ -211,7 +211,7 @@ def test_all_bad_rows_are_counted_before_the_first_is_an_error(tmp_path):
         load_rows(str(path), word, sample=path)
     text = str(error.value)
     assert text.startswith("rows.jsonl: 4 of 6 rows cannot be used: ")
-    # The first three are told.
+    # The error names the first three.
     assert [f"line {n}: " in text for n in (2, 3, 5, 6)] == [True, True, True, False]
     assert "on_bad_row='skip'" in text
 

@@ -1,4 +1,4 @@
-"""What a model with adapters serves is what it computes."""
+"""A server that gets the params of a model with adapters computes the same log-probs."""
 
 import copy
 
